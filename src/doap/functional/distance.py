@@ -1,0 +1,89 @@
+"""Distances between two sets of descriptors: smaller is better, everywhere."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from doap.errors import check_shape
+from doap.functional.bits import unpack_bits
+
+Distance = Literal["euclidean", "squared", "hamming"]
+
+
+def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
+    """Dot products of unit vectors, or of codes in [−1, 1]^dim, → distances; rounding outside the range is clamped.
+
+    The Euclidean gradient is zero where the distance is: √ has no finite slope there, and equal descriptors are common.
+    """
+    if distance == "hamming":
+        return ((dim - dot) / 2).clamp(0, dim)
+    squared = (2 - 2 * dot).clamp(0, 4)
+    if distance == "squared":
+        return squared
+    apart = squared > 0
+    # `where` before the root: a mask after it would still send 0·∞ = NaN back.
+    return torch.where(apart, squared, 1).sqrt() * apart
+
+
+def euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Euclidean distance of unit vectors, √(2 − 2·cos).
+
+    >>> euclidean(torch.eye(2), torch.eye(2)).square().round()
+    tensor([[0., 2.],
+            [2., 0.]])
+
+    Args:
+        queries: (Q, D), unit rows.
+        gallery: (N, D), unit rows.
+
+    Returns:
+        (Q, N) in [0, 2].
+    """
+    return _between(queries, gallery, "euclidean")
+
+
+def squared_euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Squared Euclidean distance of unit vectors, 2 − 2·cos, (Q, N) in [0, 4]; arguments as for `euclidean`."""
+    return _between(queries, gallery, "squared")
+
+
+def relaxed_hamming(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Hamming distance of codes in [−1, 1]: (D − F·F′)/2, exact for ±1 and differentiable between.
+
+    Args:
+        queries: (Q, D), usually tanh of the network's activations.
+        gallery: (N, D).
+
+    Returns:
+        (Q, N) in [0, D].
+    """
+    return _between(queries, gallery, "hamming")
+
+
+def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Hamming distance of packed codes.
+
+    torch has no popcount; a product of ±1 floats is exact here and runs at the speed of a matrix product.
+
+    >>> hamming(torch.tensor([[0b11110000]], dtype=torch.uint8), torch.tensor([[0], [255]], dtype=torch.uint8))
+    tensor([[4, 4]], dtype=torch.int32)
+
+    Args:
+        queries: (Q, D/8) uint8, as `pack_bits` makes them.
+        gallery: (N, D/8) uint8.
+
+    Returns:
+        (Q, N) int32 in 0…D.
+    """
+    check_shape(gallery, f"N {check_shape(queries, 'Q B', name='queries')['B']}", name="gallery")
+    codes, other_codes = (unpack_bits(packed).float() * 2 - 1 for packed in (queries, gallery))
+    return relaxed_hamming(codes, other_codes).to(torch.int32)
+
+
+def _between(queries: Tensor, gallery: Tensor, distance: Distance) -> Tensor:
+    dim = check_shape(queries, "Q D", name="queries")["D"]
+    check_shape(gallery, f"N {dim}", name="gallery")
+    return from_dot(queries @ gallery.T, distance, dim)

@@ -1,0 +1,54 @@
+"""Who matches whom, a block of rows at a time: the (Q, N) table of a relation is never made whole."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from doap.types import Relation
+
+
+class QueryPairs:
+    """The pairs of some queries that are not plain distractors.
+
+    The queries are items `first` to `first + count` of the N related ones. A block is (R, N): some queries against all
+    items; pairs are given as flat positions in it.
+
+    Attributes:
+        rows: those queries, counted from `first`, that have a positive; increasing.
+    """
+
+    def __init__(self, relation: Relation, first: int, count: int) -> None:
+        self.relation, self.first, self.size = relation, first, len(relation)
+        ordered, self.order = relation.groups.sort(stable=True)
+        own = relation.groups[first : first + count].contiguous()
+        self.start = torch.searchsorted(ordered, own)
+        self.members = torch.searchsorted(ordered, own, right=True) - self.start
+        self.rows = (self.members > 1).nonzero().squeeze(1)
+        self.ignored = None
+        if relation.ignored_pairs is not None and len(relation.ignored_pairs):
+            both = torch.cat([relation.ignored_pairs, relation.ignored_pairs.flip(1)])
+            self.ignored = both[both[:, 0].argsort()].T.contiguous()
+
+    def in_group(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(P,) flat positions of all pairs inside a group, and (P,) bool: not the query with itself."""
+        members = self.members[rows]
+        row = torch.repeat_interleave(members)
+        within = torch.arange(len(row), device=row.device) - (members.cumsum(0) - members)[row]
+        column = self.order[self.start[rows][row] + within]
+        return row * self.size + column, column != rows[row] + self.first
+
+    def fill_ignored(self, block: Tensor, rows: Tensor, value: float) -> None:
+        """Write `value` over the pairs that the relation ignores; pairs inside a group may be among them."""
+        items = rows + self.first
+        clusters, table = self.relation.clusters, self.relation.ignored_clusters
+        if clusters is not None and table is not None:
+            block.masked_fill_(table[clusters[items]][:, clusters], value)
+        if self.ignored is not None and len(items):
+            query, other = self.ignored
+            begin, end = torch.searchsorted(query, torch.stack([items[0], items[-1] + 1]))
+            query, other = query[begin:end], other[begin:end]
+            row = torch.searchsorted(items, query)
+            # Between the first and the last row of the block there may be items that are not in it.
+            asked = items[row] == query
+            block.view(-1).index_fill_(0, (row * self.size + other)[asked], value)

@@ -1,0 +1,28 @@
+"""The last step of a network: what its activations become."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+Kind = Literal["real", "binary"]
+
+
+class UnitLength(nn.Module):
+    """Real-valued descriptors: (B, D) → unit rows."""
+
+    def forward(self, activations: Tensor) -> Tensor:
+        # In float32 even under autocast: eight bits of a bfloat16 would be all that is left of a descriptor.
+        return normalize(activations.float())
+
+
+class Activations(nn.Module):
+    """Binary descriptors: activations as they are. Their signs are the bits; the loss relaxes signs by tanh."""
+
+    def forward(self, activations: Tensor) -> Tensor:
+        return activations.float()
+
+
+HEADS: dict[Kind, type[nn.Module]] = {"real": UnitLength, "binary": Activations}

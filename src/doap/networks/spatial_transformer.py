@@ -1,0 +1,84 @@
+"""A spatial transformer in front of L2Net (paper §4.1 and appendix B): align the patch, then describe it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import affine_grid, grid_sample
+
+from doap.networks.heads import Kind
+from doap.networks.l2net import L2Net
+
+
+class SpatialTransformer(nn.Module):
+    """Predict an affine transformation of a 42×42 patch with three convolutions, and sample 32×32 by it.
+
+    It starts as the identity: the whole patch, shrunk. What the transformation asks for beyond the patch repeats its
+    border; zeros there would draw edges that are not in the image.
+    """
+
+    size = 42
+
+    def __init__(self, out: int = L2Net.patch_size) -> None:
+        super().__init__()
+        self.out = out
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 16, kernel_size=5, stride=2, bias=False),
+            nn.BatchNorm2d(16, affine=False),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, kernel_size=5, stride=2, bias=False),
+            nn.BatchNorm2d(32, affine=False),
+            nn.ReLU(),
+        )
+        self.affine = nn.Conv2d(32, 6, kernel_size=8)
+        for module in self.features:
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        nn.init.zeros_(self.affine.weight)
+        assert self.affine.bias is not None
+        with torch.no_grad():
+            self.affine.bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, 1, 42, 42) → (B, 1, 32, 32)."""
+        transform = self.affine(self.features(patches)).float().unflatten(1, (2, 3)).flatten(2)
+        # Written out because an empty batch has no `-1` to infer and ONNX no dynamic Size.
+        grid = affine_grid(transform, [patches.shape[0], 1, self.out, self.out], align_corners=False)
+        return grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
+
+
+class L2NetST(nn.Module):
+    """`SpatialTransformer` and `L2Net`, one after the other; arguments as for `L2Net`."""
+
+    patch_size = SpatialTransformer.size
+
+    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1) -> None:
+        super().__init__()
+        self.align = SpatialTransformer()
+        self.describe = L2Net(dim, kind, dropout)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, 1, 42, 42) standardised patches → (B, dim)."""
+        described: Tensor = self.describe(self.align(patches))
+        return described
+
+
+def parameter_groups(network: nn.Module, learning_rate: float, affine_scale: float = 0.01) -> list[dict[str, Any]]:
+    """Groups for an optimiser: the layer that predicts the transformation learns `affine_scale` as fast (appendix B).
+
+    >>> [len(group["params"]) for group in parameter_groups(L2NetST(), 0.1)]
+    [9, 2]
+    """
+    slow = {
+        id(parameter)
+        for module in network.modules()
+        if isinstance(module, SpatialTransformer)
+        for parameter in module.affine.parameters()
+    }
+    groups = (
+        ([p for p in network.parameters() if id(p) not in slow], learning_rate),
+        ([p for p in network.parameters() if id(p) in slow], learning_rate * affine_scale),
+    )
+    return [{"params": parameters, "lr": rate} for parameters, rate in groups if parameters]
