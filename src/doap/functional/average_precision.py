@@ -94,7 +94,9 @@ def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: Form = 
     """Average Precision from soft histograms, differentiable: what DOAP optimises.
 
     `simplified` ranks a bin's items at its middle: (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1).
-    `fastap` ranks them at its end: (1/N⁺) Σ c⁺ C⁺ / C. Always exact ≥ simplified ≥ fastap.
+    `fastap` ranks them at its end: (1/N⁺) Σ c⁺ C⁺ / C.
+    For one positive exact ≥ simplified ≥ fastap; for more neither is a bound: behind one distractor, two positives that
+    tie have 0.583, 0.6 and 0.667.
 
     Args:
         positives: (Q, K) soft counts of positives per bin, nearest bin first.

@@ -28,7 +28,7 @@ from doap.functional.average_precision import (
     relaxed_average_precision_gradient,
 )
 from doap.functional.distance import Distance
-from doap.functional.pairs import QueryPairs
+from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.types import Relation
 
 
@@ -41,7 +41,7 @@ def listwise_average_precision(
     distance: Distance = "euclidean",
     bins: int | None = None,
     form: Form = "simplified",
-    chunk: int = 256,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum of the relaxed AP of those queries that have a positive, and how many they are.
 
@@ -57,7 +57,7 @@ def listwise_average_precision(
         bins: b; distances are shared among b + 1 evenly spaced centres. None means 25 (the paper's choice), and one
             per bit for Hamming.
         form: which relaxation of AP.
-        chunk: rows taken at a time. Memory is O(chunk·N); the result does not depend on it.
+        chunk: rows taken at a time; None chooses what is fast. Memory is O(chunk·N); results do not depend on it.
 
     Returns:
         The sum, a differentiable scalar, and the number of queries in it, an integer scalar.
@@ -70,6 +70,7 @@ def listwise_average_precision(
         raise ArgumentError(f"relation: expected one of {size} items like the gallery, got {len(relation)}")
     if not 0 <= first <= size - count:
         raise ArgumentError(f"first: expected 0 to {size - count} so that queries are gallery items, got {first}")
+    chunk = rows_at_a_time(gallery) if chunk is None else chunk
     if chunk < 1:
         raise ArgumentError(f"chunk: expected one row or more, got {chunk}")
     if bins is None:

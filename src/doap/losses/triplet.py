@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from doap.functional.distance import Distance, from_dot
-from doap.functional.pairs import QueryPairs
+from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.losses.whole_list import WholeList, gather_rows, mean_over_ranks
 from doap.types import Relation
 
@@ -16,7 +16,7 @@ class HardestTriplet(nn.Module):
 
     The hardest distractor of a pair is the one nearest to either end of it. HardNet's batches hold two patches per
     point and look for it only among the patches of the other column; here groups may have any size, and it is looked
-    for among all items that do not match, as `ListwiseAP` ranks them all.
+    for among all items that do not match, as `ListwiseAP` ranks them all. A pair without any distractor has no triplet.
 
     Distractors are chosen without gradient, a chunk of rows at a time; only the chosen distances are differentiated.
 
@@ -25,7 +25,7 @@ class HardestTriplet(nn.Module):
         distance, chunk, across_ranks: as for `ListwiseAP`.
 
     Attributes:
-        skipped: how many queries of the last call had no match or no distractor.
+        skipped: how many queries of the last call had no match.
 
     >>> import torch
     >>> loss = HardestTriplet()
@@ -38,7 +38,7 @@ class HardestTriplet(nn.Module):
         self,
         margin: float = 1.0,
         distance: Distance = "euclidean",
-        chunk: int = 256,
+        chunk: int | None = None,
         across_ranks: bool = False,
     ) -> None:
         super().__init__()
@@ -49,13 +49,16 @@ class HardestTriplet(nn.Module):
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
         """The loss of a list; arguments as for `ListwiseAP`."""
         whole = WholeList.of(descriptors, groups, self.distance, self.across_ranks)
+        if not len(whole.gallery):
+            self.skipped = 0
+            return descriptors.sum()
         pairs = QueryPairs(whole.relation, whole.first, len(whole.own))
+        self.skipped = len(descriptors) - len(pairs.rows)
         anchor, positive, likeness, hardest = self._mine(whole, pairs)
         # Either end of the pair may have the harder distractor.
         harder = torch.where(likeness[anchor] >= likeness[positive], anchor, positive)
         exists = likeness[harder] > -torch.inf
         anchor, positive, harder = anchor[exists], positive[exists], harder[exists]
-        self.skipped = len(descriptors) - anchor.unique().numel()
         gap = self._distance(whole.gallery, anchor, positive) - self._distance(whole.gallery, harder, hardest[harder])
         cost = (self.margin + gap).clamp(min=0)
         pairs_per_rank = mean_over_ranks(torch.tensor(len(cost), device=cost.device), self.across_ranks)
@@ -63,24 +66,29 @@ class HardestTriplet(nn.Module):
 
     @torch.no_grad()
     def _mine(self, whole: WholeList, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Matching pairs (P,), (P,) of own anchors; each item's largest dot with a distractor (N,), and whose it is (N,)."""
+        """Matching pairs (P,), (P,) of own anchors; each item's largest dot with a distractor, and whose (N,), (N,)."""
         size = len(whole.gallery)
+        everyone = torch.arange(len(whole.own), device=whole.own.device)
         likeness, hardest, anchors, positives = [], [], [], []
         with torch.autocast(whole.own.device.type, enabled=False):
-            for rows in torch.arange(len(whole.own), device=whole.own.device).split(self.chunk):
+            for rows in everyone.split(self.chunk or rows_at_a_time(whole.gallery)):
                 dots = whole.own[rows] @ whole.gallery.T
-                flat, other = pairs.in_group(rows)
+                flat, _ = pairs.in_group(rows)
                 pairs.fill_ignored(dots, rows, -torch.inf)
                 dots.view(-1).index_fill_(0, flat, -torch.inf)
                 best, index = dots.max(dim=1)
                 likeness.append(best)
                 hardest.append(index)
-                anchors.append(rows[flat[other] // size] + whole.first)
-                positives.append(flat[other] % size)
+                anchor, positive = rows[flat // size] + whole.first, flat % size
+                # Each pair once, on the rank that owns its first item; the cost is the same from both ends.
+                anchors.append(anchor[positive > anchor])
+                positives.append(positive[positive > anchor])
         best, index = torch.cat(likeness), torch.cat(hardest)
         if self.across_ranks:
             best, index = gather_rows(best), gather_rows(index)
         return torch.cat(anchors), torch.cat(positives), best, index
 
     def _distance(self, gallery: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        return from_dot((gallery[one] * gallery[other]).sum(1), self.distance, gallery.shape[1])
+        return from_dot(
+            (gallery.index_select(0, one) * gallery.index_select(0, other)).sum(1), self.distance, gallery.shape[1]
+        )

@@ -44,7 +44,6 @@ class SpatialTransformer(nn.Module):
     def forward(self, patches: Tensor) -> Tensor:
         """(B, 1, 42, 42) → (B, 1, 32, 32)."""
         transform = self.affine(self.features(patches)).float().unflatten(1, (2, 3)).flatten(2)
-        # Written out because an empty batch has no `-1` to infer and ONNX no dynamic Size.
         grid = affine_grid(transform, [patches.shape[0], 1, self.out, self.out], align_corners=False)
         return grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
 

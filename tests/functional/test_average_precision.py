@@ -1,0 +1,136 @@
+"""Average Precision: exact, tied, and relaxed."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+
+from doap.errors import ArgumentError, ShapeError
+from doap.functional import average_precision, relaxed_average_precision
+from doap.functional.average_precision import relaxed_average_precision_gradient
+from oracles.ranking import enumerated_ap, relaxed_ap, textbook_ap
+
+FORMS = ["simplified", "fastap"]
+
+
+@st.composite
+def tied_lists(draw, longest=7):
+    size = draw(st.integers(2, longest))
+    distances = draw(st.lists(st.integers(0, 3).map(float), min_size=size, max_size=size))
+    positive = draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
+    return distances, positive
+
+
+@st.composite
+def soft_counts(draw):
+    bins = draw(st.integers(1, 12))
+    counts = st.lists(st.floats(0, 20), min_size=bins, max_size=bins)
+    positives = torch.tensor([draw(counts)], dtype=torch.float64)
+    return positives, positives + torch.tensor([draw(counts)], dtype=torch.float64)
+
+
+def test_perfect_ranking_scores_one():
+    assert average_precision(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[True, True, False]])) == 1
+
+
+def test_exact_ap_equals_scikit_learn_on_untied_lists():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        distances = torch.randperm(200, generator=generator).double()[None]
+        positive = torch.rand(1, 200, generator=generator) < 0.1
+        expected = average_precision_score(positive[0].numpy(), -distances[0].numpy())
+        assert average_precision(distances, positive).item() == pytest.approx(expected, abs=1e-12)
+
+
+@given(tied_lists())
+def test_tied_ap_equals_enumeration_over_all_orders(tied):
+    distances, positive = tied
+    for policy, value in enumerated_ap(distances, positive).items():
+        ours = average_precision(torch.tensor([distances]), torch.tensor([positive]), ties=policy)
+        assert ours.item() == pytest.approx(value, abs=1e-12)
+
+
+@given(tied_lists(longest=20), st.randoms())
+def test_gallery_order_does_not_matter(tied, random):
+    order = list(range(len(tied[0])))
+    random.shuffle(order)
+    distances, positive = torch.tensor([tied[0]]), torch.tensor([tied[1]])
+    for policy in ("expected", "pessimistic", "optimistic"):
+        same = average_precision(distances[:, order], positive[:, order], ties=policy)
+        assert same.item() == pytest.approx(average_precision(distances, positive, ties=policy).item(), abs=1e-12)
+
+
+def test_items_left_out_do_not_touch_the_rank_of_others():
+    distances = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    positive = torch.tensor([[False, True, False, True]])
+    valid = torch.tensor([[False, True, True, True]])
+    value = average_precision(distances, positive, valid).item()
+    assert value == pytest.approx(textbook_ap([True, False, True]), abs=1e-12)
+
+
+def test_query_without_positives_gets_the_named_value():
+    distances, none = torch.rand(2, 5), torch.zeros(2, 5, dtype=torch.bool)
+    assert average_precision(distances, none).isnan().all()
+    assert (average_precision(distances, none, without_positives=0.0) == 0).all()
+
+
+def test_one_positive_in_a_tie_of_ten_has_the_known_values():
+    counts, total = torch.tensor([[1.0]]), torch.tensor([[10.0]])
+    exact = average_precision(torch.zeros(1, 10), torch.arange(10)[None] == 3)
+    assert exact.item() == pytest.approx(0.2929, abs=1e-4)
+    assert relaxed_average_precision(counts, total).item() == pytest.approx(0.1818, abs=1e-4)
+    assert relaxed_average_precision(counts, total, form="fastap").item() == pytest.approx(0.1, abs=1e-6)
+
+
+def exact_simplified_fastap(distances, positive):
+    bins = torch.nn.functional.one_hot(distances.long(), 4).double()
+    total, positives = bins.sum(1), (bins * positive[..., None]).sum(1)
+    return (
+        average_precision(distances, positive).item(),
+        relaxed_average_precision(positives, total).item(),
+        relaxed_average_precision(positives, total, form="fastap").item(),
+    )
+
+
+@given(st.lists(st.integers(0, 3).map(float), min_size=2, max_size=20))
+def test_for_one_positive_exact_is_never_below_simplified_nor_that_below_fastap(distances):
+    positive = torch.arange(len(distances))[None] == 0
+    exact, simplified, fastap = exact_simplified_fastap(torch.tensor([distances]), positive)
+    assert exact >= simplified - 1e-12
+    assert simplified >= fastap - 1e-12
+
+
+def test_for_two_positives_the_relaxations_are_no_bounds():
+    values = exact_simplified_fastap(torch.tensor([[0.0, 1.0, 1.0]]), torch.tensor([[False, True, True]]))
+    assert values == pytest.approx((7 / 12, 3 / 5, 2 / 3))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(counts=soft_counts())
+def test_relaxed_ap_equals_the_formula(form, counts):
+    positives, total = counts
+    ours = relaxed_average_precision(positives, total, form=form).item()
+    scale = max(positives.sum().item(), 1)
+    expected = relaxed_ap(positives[0].tolist(), total[0].tolist(), form)
+    assert ours == pytest.approx(expected, rel=1e-9, abs=1e-12 * scale)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_closed_form_gradient_equals_autograd(form):
+    generator = torch.Generator().manual_seed(1)
+    positives = torch.rand(5, 9, dtype=torch.float64, generator=generator).requires_grad_()
+    total = (positives.detach() + torch.rand(5, 9, dtype=torch.float64, generator=generator)).requires_grad_()
+    numbers = positives.detach().sum(1).clamp(min=1)
+    value = relaxed_average_precision(positives, total, form=form) * positives.sum(1).clamp(min=1) / numbers
+    expected = torch.autograd.grad(value.sum(), (positives, total))
+    ours = relaxed_average_precision_gradient(positives.detach(), total.detach(), form=form)
+    for mine, theirs in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_wrong_shapes_and_policies_are_named():
+    with pytest.raises(ShapeError, match=r"positive: expected \(2, 3\), got \(3, 2\)"):
+        average_precision(torch.rand(2, 3), torch.zeros(3, 2, dtype=torch.bool))
+    with pytest.raises(ArgumentError, match="ties: expected one of expected, pessimistic, optimistic, got 'mean'"):
+        average_precision(torch.rand(2, 3), torch.zeros(2, 3, dtype=torch.bool), ties="mean")

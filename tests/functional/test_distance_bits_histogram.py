@@ -1,0 +1,91 @@
+"""Distances, bits and soft histograms."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from doap.errors import ArgumentError, ShapeError
+from doap.functional import (
+    euclidean,
+    hamming,
+    pack_bits,
+    relaxed_hamming,
+    soft_histogram,
+    squared_euclidean,
+    unpack_bits,
+)
+
+
+def unit(rows, dim, seed):
+    return normalize(torch.randn(rows, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_euclidean_equals_cdist():
+    x, y = unit(7, 5, 0), unit(9, 5, 1)
+    torch.testing.assert_close(euclidean(x, y), torch.cdist(x, y))
+    torch.testing.assert_close(squared_euclidean(x, y), torch.cdist(x, y).square())
+
+
+def test_euclidean_has_a_finite_gradient_between_equal_descriptors():
+    x = unit(3, 4, 0).repeat(2, 1).requires_grad_()
+    euclidean(x, x).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**31))
+def test_packed_hamming_equals_counting_differing_bits(rows, columns, octets, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 8 * octets, generator=generator)
+    y = torch.randn(columns, 8 * octets, generator=generator)
+    expected = [[sum((a > 0) != (b > 0) for a, b in zip(p, q, strict=True)) for q in y.tolist()] for p in x.tolist()]
+    assert hamming(pack_bits(x), pack_bits(y)).tolist() == expected
+    assert relaxed_hamming((x > 0) * 2.0 - 1, (y > 0) * 2.0 - 1).tolist() == expected
+
+
+def test_bits_are_those_of_numpy_and_come_back():
+    values = torch.randn(6, 24, generator=torch.Generator().manual_seed(0))
+    codes = pack_bits(values)
+    assert np.array_equal(codes.numpy(), np.packbits(values.numpy() > 0, axis=1))
+    assert torch.equal(unpack_bits(codes), (values > 0).to(torch.uint8))
+
+
+def test_zero_is_bit_zero():
+    assert pack_bits(torch.zeros(1, 8)).item() == 0
+
+
+def test_bits_that_do_not_fill_bytes_are_refused():
+    with pytest.raises(ArgumentError, match="expected a multiple of 8 bits to pack into bytes, got 12"):
+        pack_bits(torch.zeros(1, 12))
+    with pytest.raises(ArgumentError, match=r"codes: expected uint8, got torch.float32"):
+        unpack_bits(torch.zeros(1, 2))
+
+
+def test_galleries_of_another_dimension_are_refused():
+    with pytest.raises(ShapeError, match=r"gallery: expected \(N, 5\), got \(9, 6\)"):
+        euclidean(unit(7, 5, 0), unit(9, 6, 1))
+
+
+@given(st.lists(st.floats(-1, 5, width=32), min_size=1, max_size=20), st.integers(2, 9))
+def test_weights_of_each_distance_sum_to_one(distances, bins):
+    centres = torch.linspace(0, 4, bins, dtype=torch.float64)
+    each = soft_histogram(torch.tensor(distances, dtype=torch.float64)[:, None], centres)
+    torch.testing.assert_close(each.sum(1), torch.ones(len(distances), dtype=torch.float64))
+    assert ((each > 0).sum(1) <= 2).all()
+
+
+@given(st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20), st.integers(2, 9))
+def test_histogram_equals_the_triangle_kernel(distances, bins):
+    row = torch.tensor([distances], dtype=torch.float64)
+    centres = torch.linspace(0, 4, bins, dtype=torch.float64)
+    kernel = (1 - (row[:, :, None] - centres).abs() / (centres[1] - centres[0])).clamp(min=0)
+    torch.testing.assert_close(soft_histogram(row, centres), kernel.sum(1))
+
+
+def test_weight_zero_leaves_a_distance_out():
+    distances, centres = torch.rand(2, 5), torch.linspace(0, 1, 4)
+    weights = torch.ones(2, 5)
+    weights[:, 2:] = 0
+    torch.testing.assert_close(soft_histogram(distances, centres, weights), soft_histogram(distances[:, :2], centres))

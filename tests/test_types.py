@@ -1,0 +1,38 @@
+"""Relations refuse what they cannot mean."""
+
+import pytest
+import torch
+
+from doap.errors import ArgumentError, ShapeError
+from doap.types import Relation
+
+GROUPS = torch.tensor([0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"ignored_pairs": torch.tensor([[0, 3]])}, "ignored_pairs: expected integers from 0 to 2"),
+        ({"ignored_pairs": torch.tensor([[-1, 0]])}, "ignored_pairs: expected integers from 0 to 2"),
+        ({"clusters": GROUPS}, "give both or neither"),
+        (
+            {"clusters": torch.tensor([0, 1, 2]), "ignored_clusters": torch.eye(2).bool()},
+            "clusters: expected integers from 0 to 1",
+        ),
+        (
+            {"clusters": GROUPS, "ignored_clusters": torch.tensor([[False, True], [False, False]])},
+            "expected a symmetric table",
+        ),
+        ({"clusters": GROUPS, "ignored_clusters": torch.eye(2)}, "ignored_clusters: expected bool"),
+    ],
+)
+def test_impossible_relations_are_refused(parts, message):
+    with pytest.raises(ArgumentError, match=message):
+        Relation(GROUPS, **parts)
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ShapeError, match=r"ignored_pairs: expected \(P, 2\), got \(2, 3\)"):
+        Relation(GROUPS, torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ShapeError, match=r"groups: expected \(M\), got \(3, 1\)"):
+        Relation(GROUPS[:, None])
