@@ -1,0 +1,1 @@
+"""Sets of patches: made, kept, sampled."""

@@ -1,0 +1,88 @@
+"""Changes to the patches of a list that leave alone who matches whom.
+
+Numbers are drawn for the whole list and then taken for the patches at hand, so the ranks that share a list change each
+patch as one process would.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from doap.errors import ArgumentError
+
+Integers = NDArray[np.int64]
+
+
+def flip_and_rotate(
+    patches: Tensor, labels: Integers, generator: np.random.Generator, own: Integers | None = None
+) -> Tensor:
+    """Turn each group by one of the eight flips and quarter turns of a square, all its patches alike (the paper's §5).
+
+    A group's patches come upright together. Turned each by itself they would teach the network to forget
+    orientation, which the detector already gives.
+
+    >>> patches = torch.arange(4, dtype=torch.uint8).reshape(1, 2, 2).repeat(2, 1, 1)
+    >>> flip_and_rotate(patches, np.array([0, 0]), np.random.default_rng(0)).tolist()
+    [[[2, 3], [0, 1]], [[2, 3], [0, 1]]]
+
+    Args:
+        patches: (m, …, S, S).
+        labels: (M,) group of each item of the list, counted from 0.
+        generator: gives one number per group of the list.
+        own: (m,) positions in the list of `patches`, when they are one rank's part of it; None means all of it.
+
+    Returns:
+        As `patches`, of the same type.
+    """
+    drawn = generator.integers(8, size=int(labels.max(initial=-1)) + 1)
+    turns = torch.from_numpy(_of_patches(drawn[labels], own, len(patches)))
+    turned = patches.clone()
+    for turn in range(1, 8):
+        chosen = turns == turn
+        rotated = torch.rot90(patches[chosen], turn % 4, (-2, -1))
+        turned[chosen] = rotated.flip(-1) if turn >= 4 else rotated
+    return turned
+
+
+def change_light(
+    patches: Tensor,
+    labels: Integers,
+    generator: np.random.Generator,
+    own: Integers | None = None,
+    *,
+    gain: float = 0.0,
+    offset: float = 0.0,
+) -> Tensor:
+    """Multiply each patch by a number in 1 ± gain and add one in ± 255·offset; the result is cut to 0…255.
+
+    One draw per patch, not per group: exposure changes from one photograph to the next.
+
+    Args:
+        patches: (m, …, S, S) uint8.
+        labels: (M,) as in `flip_and_rotate`; only their number counts here.
+        generator: gives two numbers per item of the list.
+        own: as in `flip_and_rotate`.
+        gain: 0 to 1.
+        offset: 0 to 1.
+
+    Returns:
+        As `patches`.
+    """
+    if not (0 <= gain <= 1 and 0 <= offset <= 1):
+        raise ArgumentError(f"gain and offset: expected 0 to 1, got {gain} and {offset}")
+    drawn = generator.uniform(-1, 1, (len(labels), 2))
+    factor, added = torch.from_numpy(_of_patches(drawn, own, len(patches))).float().T
+    shape = (-1, *[1] * (patches.ndim - 1))
+    changed = patches * (1 + gain * factor).view(shape) + (255 * offset * added).view(shape)
+    cut: Tensor = changed.round().clamp(0, 255).to(torch.uint8)
+    return cut
+
+
+def _of_patches(drawn: NDArray[np.generic], own: Integers | None, size: int) -> NDArray[np.generic]:
+    taken = drawn if own is None else drawn[own]
+    if len(taken) != size:
+        raise ArgumentError(f"patches: expected one for each of {len(taken)} items of the list, got {size}")
+    return taken

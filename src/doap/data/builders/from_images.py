@@ -1,0 +1,202 @@
+"""Plain photographs → a patch-group set: real tracks where photos of a place overlap, made-up views of each photo."""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import os
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from doap.data.builders.cut import Cut, Report, cut_tracks, silent
+from doap.data.builders.structure import reconstruct
+from doap.data.builders.synthetic import Views, synthetic_groups
+from doap.data.builders.tracks import read_tracks
+from doap.data.writer import SetWriter, UnitGroups
+from doap.errors import ArgumentError, DataError
+from doap.images import list_images
+
+
+def build_from_images(
+    folder: Path,
+    out: Path,
+    *,
+    ledger: Path | None = None,
+    split: str | None = None,
+    size: int = 32,
+    views: Views | None = None,
+    without_tracks: Sequence[str] = (),
+    workers: int = 1,
+    seed: int = 0,
+    report: Report = silent,
+) -> Path:
+    """Make a set of a folder of photos; the same call resumes a killed build and gives the same bytes.
+
+    A folder inside `folder` is a place; photos that lie in `folder` itself are a place of its name. A ledger says
+    instead which photos there are, their places and their split.
+
+    Args:
+        folder: the photos.
+        out: the set to make.
+        ledger: a CSV with the columns file, place, split and whatever else is known; its rows go into the set.
+        split: which of the ledger's splits to take; all if not given.
+        size: S, side of the patches in pixels.
+        views: what to make up of each photo.
+        without_tracks: places whose photos are known not to overlap.
+        workers: processes; the result does not depend on it.
+        seed: the one seed of the set.
+        report: called with units done, units in all, and the one at hand.
+    """
+    views = views or Views()
+    rows = _read_ledger(ledger, split) if ledger else _walk(folder)
+    if missing := [row["file"] for row in rows if not (folder / row["file"]).is_file()]:
+        raise DataError(f"{folder}: expected {len(rows)} photos, got no {missing[0]} ({len(missing)} missing)")
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        places.setdefault(row["place"], []).append(row["file"])
+    if unknown := set(without_tracks) - set(places):
+        raise ArgumentError(f"without_tracks: expected places of {folder}, got {', '.join(sorted(unknown))}")
+    tasks: list[_Place | _Photo] = [
+        _Place(folder, place, tuple(names), size)
+        for place, names in places.items()
+        if len(names) > 1 and place not in without_tracks
+    ]
+    photos = [(place, name) for place, names in places.items() for name in names]
+    tasks += [_Photo(folder, place, name, size, seed, i, views) for i, (place, name) in enumerate(photos)]
+    by_name = {task.unit: task for task in tasks}
+    builder = {
+        "command": "from-images",
+        "photos": [name for _, name in photos],
+        "split": split,
+        "without_tracks": sorted(without_tracks),
+        "views": asdict(views),
+        "seed": seed,
+        "size": size,
+    }
+    writer = SetWriter(out, size, builder, rows if ledger else [])
+    left = [by_name[name] for name in writer.remaining(list(by_name))]
+    for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
+        writer.add(task.unit, patches, groups)
+        report(writer.done, len(tasks), task.unit)
+    return writer.finish()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Real tracks of one place, from all models that its photos give."""
+
+    folder: Path
+    place: str
+    names: tuple[str, ...]
+    size: int
+
+    @property
+    def unit(self) -> str:
+        return f"tracks of {self.place}"
+
+    def __call__(self) -> Cut:
+        with tempfile.TemporaryDirectory() as work:
+            database, models = reconstruct(self.folder, self.names, Path(work))
+            parts = [cut_tracks(read_tracks(model, database), self.folder, self.place, self.size) for model in models]
+        return _joined(parts, self.place, self.size)
+
+
+@dataclass(frozen=True)
+class _Photo:
+    """Made-up views of one photo."""
+
+    folder: Path
+    place: str
+    name: str
+    size: int
+    seed: int
+    number: int
+    views: Views
+
+    @property
+    def unit(self) -> str:
+        return self.name
+
+    def __call__(self) -> Cut:
+        photo = self.folder / self.name
+        return synthetic_groups(photo, self.place, self.name, self.size, self.seed, self.number, self.views)
+
+
+def _joined(parts: list[Cut], place: str, size: int) -> Cut:
+    """The models of one place as one unit."""
+    before = np.cumsum([0, *(len(groups.count) for _, groups in parts)])
+    none = (
+        np.empty((0, size, size), np.uint8),
+        UnitGroups(np.empty(0, np.int64), place, np.empty((0, 3), np.float32), "tracks", np.empty((0, 2), np.int64)),
+    )
+    every = [none, *parts]
+    groups = UnitGroups(
+        np.concatenate([one.count for _, one in every]),
+        place,
+        np.concatenate([one.position for _, one in every]),
+        "tracks",
+        np.concatenate([one.ignore + first for (_, one), first in zip(every, [0, *before[:-1]], strict=True)]),
+    )
+    return np.concatenate([patches for patches, _ in every]), groups
+
+
+def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]:
+    """Results of the tasks in their order, worked on by several processes that run ahead by a bounded number."""
+    if workers == 1:
+        yield from (task() for task in tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_begin_worker) as pool:
+        ahead: deque[Future[Cut]] = deque()
+        waiting = iter(tasks)
+        try:
+            for task in waiting:
+                ahead.append(pool.submit(task))
+                if len(ahead) >= 16 * workers:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """One thread each, and no life after the parent's: a killed build must not leave workers behind."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _walk(folder: Path) -> list[dict[str, Any]]:
+    names = [path.relative_to(folder) for path in list_images(folder)]
+    own = folder.resolve().name
+    return [{"file": name.as_posix(), "place": name.parts[0] if len(name.parts) > 1 else own} for name in names]
+
+
+def _read_ledger(path: Path, split: str | None) -> list[dict[str, Any]]:
+    if not path.is_file():
+        raise DataError(f"{path}: expected a ledger, got nothing there; check --ledger")
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if missing := {"file", "place", "split"} - set(reader.fieldnames or []):
+            raise DataError(f"{path}: expected the columns file, place and split, got no {', '.join(sorted(missing))}")
+        rows = [row for row in reader if split is None or row["split"] == split]
+    if not rows:
+        raise DataError(f"{path}: expected photos of split {split!r}, got none")
+    return sorted(rows, key=lambda row: (row["place"], row["file"]))

@@ -1,0 +1,39 @@
+"""Readers of published sets: path in, light objects out; pixels are read when they are asked for."""
+
+from doap.data.readers.hpatches import HPatches, read_hpatches
+from doap.data.readers.hpatches_tasks import (
+    PatchList,
+    RetrievalTask,
+    Split,
+    VerificationTask,
+    read_retrieval,
+    read_splits,
+    read_verification,
+)
+from doap.data.readers.identify import Identity, identify
+from doap.data.readers.oxford import ImageSequence, read_oxford
+from doap.data.readers.phototour import PhotoTour, read_phototour
+from doap.data.readers.romepatches import RomePatches, RomeSplit, read_romepatches
+from doap.data.readers.unit import Unit
+
+__all__ = [
+    "HPatches",
+    "Identity",
+    "ImageSequence",
+    "PatchList",
+    "PhotoTour",
+    "RetrievalTask",
+    "RomePatches",
+    "RomeSplit",
+    "Split",
+    "Unit",
+    "VerificationTask",
+    "identify",
+    "read_hpatches",
+    "read_oxford",
+    "read_phototour",
+    "read_retrieval",
+    "read_romepatches",
+    "read_splits",
+    "read_verification",
+]

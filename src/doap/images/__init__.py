@@ -1,0 +1,30 @@
+"""Pixels, frames and patches: reading images, saying where a patch lies, and sampling it."""
+
+from doap.images.frames import (
+    angles,
+    centres,
+    frames_from_affine,
+    frames_from_arrays,
+    frames_from_keypoints,
+    frames_from_lafs,
+    scales,
+    transform_frames,
+)
+from doap.images.patches import Pyramid, extract_patches, inside
+from doap.images.read import list_images, read_grey
+
+__all__ = [
+    "Pyramid",
+    "angles",
+    "centres",
+    "extract_patches",
+    "frames_from_affine",
+    "frames_from_arrays",
+    "frames_from_keypoints",
+    "frames_from_lafs",
+    "inside",
+    "list_images",
+    "read_grey",
+    "scales",
+    "transform_frames",
+]

@@ -1,0 +1,21 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The real photographs and sequences that live beside the project; tests that use it carry the mark `data`."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("DOAP_DATA", beside))
+    if not folder.is_dir():
+        reason = f"{folder}: expected the folder of real data, got nothing there; set DOAP_DATA"
+        if os.environ.get("DOAP_DATA_REQUIRED") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder

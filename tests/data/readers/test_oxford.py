@@ -1,0 +1,116 @@
+"""Image sequences with homographies: the three forms, real ones, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.readers import formats
+from doap.data.readers import identify, read_oxford
+from doap.errors import DataError
+from doap.images import read_grey
+
+HOMOGRAPHIES = np.stack([np.eye(3), *(np.eye(3) + np.random.default_rng(0).normal(0, 0.1, (5, 3, 3)))])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    formats.write_oxford(tmp_path / "set" / "graf", HOMOGRAPHIES)
+    formats.write_oxford(tmp_path / "set" / "boat", HOMOGRAPHIES, extension="pgm", xml=True)
+    formats.write_hpatches_images(tmp_path / "set" / "v_wall", HOMOGRAPHIES)
+    return tmp_path / "set"
+
+
+def test_three_forms_are_read_alike(root: Path) -> None:
+    sequences = read_oxford(root)
+    assert [sequence.name for sequence in sequences] == ["boat", "graf", "v_wall"]
+    for sequence in sequences:
+        np.testing.assert_array_equal(sequence.homographies, HOMOGRAPHIES)
+        for number, image in enumerate(sequence.images, start=1):
+            np.testing.assert_array_equal(read_grey(image), formats.random_patches(8, 10, seed=number))
+
+
+def test_one_sequence_is_read_by_its_own_folder(root: Path) -> None:
+    assert [sequence.name for sequence in read_oxford(root / "graf")] == ["graf"]
+
+
+def test_whole_set_has_no_problems(root: Path) -> None:
+    found = identify(root)
+    assert (found.kind, found.problems) == ("sequences", ())
+    assert found.summary == "image sequences with homographies: boat, graf, v_wall"
+
+
+def test_folder_without_sequences_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected sequences with img1… and H1to2p…, or 1… and H_1_2…, got none"):
+        read_oxford(tmp_path)
+
+
+def test_missing_image_is_refused(root: Path) -> None:
+    (root / "graf" / "img4.ppm").unlink()
+    with pytest.raises(DataError, match="graf: expected image 4 as img4 or 4 "):
+        read_oxford(root)
+
+
+def test_missing_homography_is_refused(root: Path) -> None:
+    (root / "graf" / "H1to3p").unlink()
+    with pytest.raises(DataError, match=r"graf: expected a homography H1to3p, H1to3p\.xml or H_1_3, got none"):
+        read_oxford(root)
+
+
+@pytest.mark.parametrize(
+    "text", ["1 0 0\n0 1 0\n", "1 0 0\n0 1 0\n0 0 0\n", "nan 0 0\n0 1 0\n0 0 1\n", "", "1 0 0\n0 1\n0 0 1\n", "one\n"]
+)
+def test_homography_that_is_no_invertible_matrix_is_refused(root: Path, text: str) -> None:
+    (root / "graf" / "H1to3p").write_text(text)
+    with pytest.raises(DataError, match="H1to3p: expected"):
+        read_oxford(root)
+
+
+@pytest.mark.parametrize("old_new", [("<cols>3", "<cols>2"), ("<data>", "<data>5 "), ("</opencv_storage>", "")])
+def test_damaged_xml_is_refused(root: Path, old_new: tuple[str, str]) -> None:
+    path = root / "boat" / "H1to6p.xml"
+    path.write_text(path.read_text().replace(*old_new))
+    with pytest.raises(DataError, match=r"H1to6p\.xml: expected OpenCV's XML of a 3×3 matrix, got"):
+        read_oxford(root)
+
+
+def test_all_problems_are_listed_one_line_each(root: Path) -> None:
+    (root / "graf" / "img1.ppm").unlink()
+    (root / "graf" / "H1to2p").unlink()
+    (root / "v_wall" / "H_1_5").write_text("1 2\n3 4\n")
+    parts = ["expected image 1", "expected a homography H1to2p", "H_1_5: expected an invertible 3×3 matrix"]
+    problems = identify(root).problems
+    assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
+    assert not any("\n" in problem for problem in problems)
+
+
+@pytest.mark.data
+def test_the_eight_oxford_sequences_are_read(data_folder: Path) -> None:
+    names = [sequence.name for sequence in read_oxford(data_folder / "oxford_affine")]
+    assert names == ["bark", "bikes", "boat", "graf", "leuven", "trees", "ubc", "wall"]
+    assert identify(data_folder / "oxford_affine").problems == ()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("folder", ["oxford_affine", "hpatches_sequences"])
+def test_real_homographies_bring_the_images_together(data_folder: Path, folder: str) -> None:
+    """Image 2 taken back onto image 1 resembles it more than image 2 as it is; where nothing moves, about as much."""
+    import cv2
+
+    for sequence in read_oxford(data_folder / folder):
+        first, second = (read_grey(path) for path in sequence.images[:2])
+        size = (first.shape[1], first.shape[0])
+        seen = cv2.warpPerspective(np.ones_like(second), np.linalg.inv(sequence.homographies[1]), size) > 0
+        back = cv2.warpPerspective(second, np.linalg.inv(sequence.homographies[1]), size)
+        plain = cv2.resize(second, size)
+        aligned, unaligned = (np.corrcoef(first[seen], image[seen])[0, 1] for image in (back, plain))
+        assert aligned > max(0.7, unaligned - 0.01), (sequence.name, aligned, unaligned)
+
+
+@pytest.mark.data
+def test_two_hpatches_sequences_are_read(data_folder: Path) -> None:
+    sequences = read_oxford(data_folder / "hpatches_sequences")
+    assert [sequence.name for sequence in sequences] == ["v_churchill", "v_wormhole"]
+    np.testing.assert_array_equal(sequences[0].homographies[1][0], [2.3594, 0.0026252, -116.05])

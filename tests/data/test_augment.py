@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doap.data.augment import change_light, flip_and_rotate
+from doap.data.random_streams import stream
+from doap.errors import ArgumentError
+
+PATCH = np.arange(9, dtype=np.uint8).reshape(3, 3)
+EIGHT = {np.rot90(flipped, turns).tobytes() for flipped in (PATCH, PATCH[:, ::-1]) for turns in range(4)}
+
+
+def copies(size: int) -> torch.Tensor:
+    return torch.from_numpy(PATCH).repeat(size, 1, 1, 1)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.integers(0, 99))
+def test_a_group_is_turned_as_one_and_into_one_of_the_eight(sizes: list[int], seed: int) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    turned = flip_and_rotate(copies(len(labels)), labels, stream(seed, "turn")).numpy()
+    for group in range(len(sizes)):
+        seen = {patch.tobytes() for patch in turned[labels == group]}
+        assert len(seen) == 1
+        assert seen <= EIGHT
+
+
+def test_all_eight_are_used_about_equally() -> None:
+    turned = flip_and_rotate(copies(8000), np.arange(8000), stream(0, "turn")).numpy()
+    seen, times = np.unique(turned.reshape(8000, -1), axis=0, return_counts=True)
+    assert {patch.tobytes() for patch in seen} == EIGHT
+    assert times.min() > 850
+    assert times.max() < 1150
+
+
+def test_the_shape_without_a_channel_is_turned_alike() -> None:
+    labels = np.arange(20)
+    with_channel = flip_and_rotate(copies(20), labels, stream(0, "turn"))
+    assert torch.equal(flip_and_rotate(copies(20)[:, 0], labels, stream(0, "turn")), with_channel[:, 0])
+
+
+@pytest.mark.parametrize("change", [flip_and_rotate, change_light])
+def test_what_is_given_is_left_as_it_was(change: type[object]) -> None:
+    patches = copies(20)
+    change(patches, np.arange(20), stream(0, "turn"))  # type: ignore[call-arg]
+    assert torch.equal(patches, copies(20))
+
+
+@given(st.integers(0, 99), st.integers(1, 4))
+def test_a_part_of_the_list_is_changed_as_the_whole_would_be(seed: int, world: int) -> None:
+    labels = np.repeat(np.arange(10), 3)
+    for rank in range(world):
+        own = np.flatnonzero(labels % world == rank)
+        whole = flip_and_rotate(copies(30), labels, stream(seed, "turn"))
+        assert torch.equal(flip_and_rotate(copies(len(own)), labels, stream(seed, "turn"), own), whole[own])
+        whole = change_light(copies(30), labels, stream(seed, "light"), gain=0.5, offset=0.1)
+        part = change_light(copies(len(own)), labels, stream(seed, "light"), own, gain=0.5, offset=0.1)
+        assert torch.equal(part, whole[own])
+
+
+def test_light_is_left_alone_by_default() -> None:
+    assert torch.equal(change_light(copies(5), np.zeros(5, dtype=np.int64), stream(0, "light")), copies(5))
+
+
+def test_light_stays_within_its_bounds_and_differs_within_a_group() -> None:
+    grey = torch.full((200, 1, 2, 2), 100, dtype=torch.uint8)
+    changed = change_light(grey, np.zeros(200, dtype=np.int64), stream(0, "light"), gain=0.2, offset=0.1)
+    assert changed.min() >= 100 * 0.8 - 25.5 - 0.5
+    assert changed.max() <= 100 * 1.2 + 25.5 + 0.5
+    assert len(changed[:, 0, 0, 0].unique()) > 50
+
+
+def test_light_is_cut_and_does_not_wrap() -> None:
+    white = torch.full((50, 1, 2, 2), 255, dtype=torch.uint8)
+    assert change_light(white, np.arange(50), stream(0, "light"), gain=0.1).min() >= 229
+
+
+def test_patches_that_are_not_the_labels_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="each of 4 items"):
+        flip_and_rotate(copies(3), np.arange(4), stream(0, "turn"))
+
+
+def test_a_gain_beyond_one_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="0 to 1"):
+        change_light(copies(1), np.arange(1), stream(0, "light"), gain=1.5)

@@ -1,0 +1,80 @@
+"""The contact sheet: the picture holds the patches it should, and is the same each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from doap.data.preview import contact_sheet, overview
+from doap.data.store import PatchSet, open_set
+from doap.data.writer import SetWriter, UnitGroups
+from doap.errors import ArgumentError
+
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def patch_set(tmp_path_factory: pytest.TempPathFactory) -> PatchSet:
+    rng = np.random.default_rng(0)
+    count = rng.integers(1, 12, 60)
+    patches = rng.integers(0, 256, (int(count.sum()), SIDE, SIDE), dtype=np.uint8)
+    writer = SetWriter(tmp_path_factory.mktemp("preview") / "set", SIDE, {}, [])
+    name = "a place with an unusually long name, très long"
+    groups = UnitGroups(count, name, np.zeros((60, 3), np.float32), "tracks", np.zeros((0, 2), np.int64))
+    writer.add("all", patches, groups)
+    return open_set(writer.finish())
+
+
+def read(path: Path) -> np.ndarray:
+    picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    assert picture is not None
+    return picture
+
+
+def holds(picture: np.ndarray, patch: np.ndarray) -> bool:
+    """Is this patch, each pixel drawn as 2 × 2, somewhere in the picture?"""
+    enlarged = np.kron(patch, np.ones((2, 2), np.uint8))
+    windows = np.lib.stride_tricks.sliding_window_view(picture, enlarged.shape)
+    return bool((windows == enlarged).all(axis=(2, 3)).any())
+
+
+def test_the_sheet_holds_the_first_patches_of_its_groups_and_no_others(patch_set: PatchSet, tmp_path: Path) -> None:
+    large, other = int(patch_set.count.argmax()), int(patch_set.count.argmin())
+    picture = read(contact_sheet(patch_set, [large], tmp_path / "sheet.png", patches=3))
+    own = patch_set.gather(patch_set.members(np.array([large])))
+    assert [holds(picture, patch) for patch in own[:4]] == [True, True, True, False]
+    assert not holds(picture, patch_set.patches[patch_set.start[other]])
+
+
+def test_two_hundred_groups_fit_one_legible_picture(patch_set: PatchSet, tmp_path: Path) -> None:
+    picture = read(contact_sheet(patch_set, [*range(60)] * 3 + [*range(20)], tmp_path / "sheet.png"))
+    assert picture.dtype == np.uint8
+    assert max(picture.shape) < 4000
+    assert 0.6 < picture.shape[0] / picture.shape[1] < 1.7
+
+
+def test_columns_can_be_chosen(patch_set: PatchSet, tmp_path: Path) -> None:
+    one = read(contact_sheet(patch_set, range(12), tmp_path / "one.png", columns=1))
+    three = read(contact_sheet(patch_set, range(12), tmp_path / "three.png", columns=3))
+    assert one.shape[0] == 3 * three.shape[0] - 2
+    assert three.shape[1] == 3 * one.shape[1] - 2
+
+
+def test_an_overview_depends_on_its_seed_alone(patch_set: PatchSet, tmp_path: Path) -> None:
+    first, again, other = (overview(patch_set, tmp_path / f"{i}.png", seed, 6) for i, seed in enumerate([0, 0, 1]))
+    assert first.read_bytes() == again.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
+
+
+def test_an_overview_of_a_small_set_shows_all_of_it(patch_set: PatchSet, tmp_path: Path) -> None:
+    whole = contact_sheet(patch_set, range(60), tmp_path / "whole.png")
+    assert overview(patch_set, tmp_path / "overview.png", number=1000).read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("groups", [[], [60], [-1]])
+def test_groups_must_exist(groups: list[int], patch_set: PatchSet, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"groups: expected some from 0 to 59"):
+        contact_sheet(patch_set, groups, tmp_path / "sheet.png")

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doap.data.sampler import GroupSampler, ListPlan, RomeSampler, Sampler, SequenceSampler, shard
+from doap.errors import ArgumentError, DataError
+from oracles.memory_source import MemorySource, memory_source
+
+SAMPLERS = [GroupSampler, SequenceSampler, RomeSampler]
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> MemorySource:
+    """Ragged groups of 1 to 6 in two to five sequences, each sequence with a group that can match."""
+    sequences = draw(st.integers(2, 5))
+    counts = draw(st.lists(st.integers(1, 6), min_size=0, max_size=30))
+    ids = [draw(st.integers(0, sequences - 1)) for _ in counts]
+    return memory_source(counts + [2] * sequences, ids + list(range(sequences)))
+
+
+def plans(sampler: Sampler) -> list[ListPlan]:
+    return [sampler.batch(step) for step in range(sampler.steps_per_epoch)]
+
+
+def same(one: ListPlan, other: ListPlan) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("groups", "indices", "labels"))
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+class TestEverySampler:
+    @given(source=sources(), seed=st.integers(0, 9), per_group=st.integers(2, 6), more=st.integers(0, 20))
+    def test_lists_hold_whole_groups_once_and_no_patch_twice(
+        self, kind: type[Sampler], source: MemorySource, seed: int, per_group: int, more: int
+    ) -> None:
+        sampler = kind(source, 3 * per_group + more, seed, per_group=per_group)
+        for plan in plans(sampler):
+            assert len(set(plan.groups.tolist())) == len(plan.groups) > 0
+            assert len(set(plan.indices.tolist())) == len(plan.indices) <= sampler.list_size
+            for position, group in enumerate(plan.groups):
+                mine = plan.indices[plan.labels == position]
+                assert len(mine) == min(source.count[group], per_group) >= 2
+                assert source.start[group] <= mine.min() <= mine.max() < source.start[group] + source.count[group]
+
+    @given(source=sources(), seed=st.integers(0, 9))
+    def test_a_list_depends_on_seed_and_step_only(self, kind: type[Sampler], source: MemorySource, seed: int) -> None:
+        busy, fresh = (kind(source, 18, seed, per_group=6) for _ in range(2))
+        last = 2 * busy.steps_per_epoch
+        for step in range(last):
+            busy.batch(step)
+        for step in (last - 1, 0):
+            assert same(busy.batch(step), fresh.batch(step))
+
+    def test_seeds_and_epochs_differ(self, kind: type[Sampler]) -> None:
+        source = memory_source([4] * 60, [0, 1, 2] * 20)
+        one, other = (kind(source, 24, seed) for seed in (0, 1))
+        assert not same(one.batch(0), other.batch(0))
+        assert not same(one.batch(0), one.batch(one.steps_per_epoch))
+
+    def test_a_large_group_shows_all_its_patches_in_time(self, kind: type[Sampler]) -> None:
+        source = memory_source([9, 9, 9], [0, 1, 2])
+        sampler = kind(source, 6, 0, per_group=2)
+        seen = {index for step in range(100) for index in sampler.batch(step).indices.tolist()}
+        assert seen == set(range(27))
+
+    def test_a_list_without_room_for_three_groups_is_refused(self, kind: type[Sampler]) -> None:
+        with pytest.raises(ArgumentError, match=r"3 × 4, got 11"):
+            kind(memory_source([4, 4], [0, 1]), 11, 0)
+
+    def test_groups_too_small_to_match_are_told(self, kind: type[Sampler]) -> None:
+        with pytest.raises(DataError, match="min_count"):
+            kind(memory_source([1, 1], [0, 1]), 8, 0)
+
+    def test_a_negative_step_is_refused(self, kind: type[Sampler]) -> None:
+        with pytest.raises(ArgumentError, match="step"):
+            kind(memory_source([2, 2], [0, 1]), 8, 0).batch(-1)
+
+
+@given(source=sources(), seed=st.integers(0, 9), epoch=st.integers(0, 3), list_size=st.integers(18, 60))
+def test_an_epoch_has_every_group_that_can_match_once(
+    source: MemorySource, seed: int, epoch: int, list_size: int
+) -> None:
+    sampler = GroupSampler(source, list_size, seed)
+    first = epoch * sampler.steps_per_epoch
+    seen = np.concatenate([sampler.batch(first + step).groups for step in range(sampler.steps_per_epoch)])
+    assert sorted(seen) == np.flatnonzero(source.count >= 2).tolist()
+
+
+def test_equal_groups_that_divide_the_list_fill_it() -> None:
+    sizes = [len(plan.indices) for plan in plans(GroupSampler(memory_source([4] * 60, [0] * 60), 24, 0))]
+    assert sizes == [24] * 10
+
+
+@given(source=sources(), seed=st.integers(0, 9))
+def test_the_lists_of_an_epoch_differ_by_less_than_two_groups(source: MemorySource, seed: int) -> None:
+    sizes = [len(plan.indices) for plan in plans(GroupSampler(source, 18, seed))]
+    assert max(sizes) - min(sizes) < 2 * 6
+
+
+def sequences_of(source: MemorySource, plan: ListPlan) -> list[int]:
+    return np.unique(source.sequence_ids[plan.groups]).tolist()
+
+
+@given(source=sources(), seed=st.integers(0, 9))
+def test_an_epoch_of_two_sequence_lists_has_all_pairs_once(source: MemorySource, seed: int) -> None:
+    met = [tuple(sequences_of(source, plan)) for plan in plans(SequenceSampler(source, 18, seed))]
+    assert sorted(met) == list(combinations(range(len(source.sequence_names)), 2))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_list_has_as_many_sequences_as_asked_and_an_equal_share_of_each(number: int) -> None:
+    source = memory_source([4] * 100, [0, 1, 2, 3, 4] * 20)
+    for plan in plans(SequenceSampler(source, 48, 0, sequences_per_list=number)):
+        sequences, share = np.unique(source.sequence_ids[plan.groups[plan.labels]], return_counts=True)
+        assert len(sequences) == number
+        assert share.tolist() == [48 // number] * number
+
+
+def test_with_one_sequence_to_a_list_an_epoch_is_each_sequence_once() -> None:
+    source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
+    met = [sequences_of(source, plan) for plan in plans(SequenceSampler(source, 24, 0, sequences_per_list=1))]
+    assert sorted(met) == [[0], [1], [2], [3], [4]]
+
+
+def test_with_more_sequences_to_a_list_each_pair_still_meets() -> None:
+    source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
+    met = {
+        pair
+        for plan in plans(SequenceSampler(source, 24, 0, sequences_per_list=3))
+        for pair in combinations(sequences_of(source, plan), 2)
+    }
+    assert met == set(combinations(range(5), 2))
+
+
+def test_a_sequence_of_single_patches_is_not_waited_for() -> None:
+    source = memory_source([2, 1, 2, 2, 1], [0, 1, 2, 3, 1])
+    met = [sequences_of(source, plan) for plan in plans(SequenceSampler(source, 8, 0))]
+    assert sorted(met) == [[0, 2], [0, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_more_sequences_than_there_are_are_refused(number: int) -> None:
+    with pytest.raises(ArgumentError, match=f"1 to 4, all there are, got {number}"):
+        SequenceSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, sequences_per_list=number)
+
+
+def test_a_share_too_small_for_a_group_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="at most 3"):
+        SequenceSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, sequences_per_list=4)
+
+
+@given(source=sources(), seed=st.integers(0, 9))
+def test_the_kth_list_of_rome_begins_with_the_kth_group(source: MemorySource, seed: int) -> None:
+    sampler = RomeSampler(source, 18, seed)
+    assert [int(plan.groups[0]) for plan in plans(sampler)] == np.flatnonzero(source.count >= 2).tolist()
+
+
+def test_rome_fills_the_list() -> None:
+    assert {len(plan.indices) for plan in plans(RomeSampler(memory_source([4] * 30, [0] * 30), 24, 0))} == {24}
+
+
+@given(source=sources(), seed=st.integers(0, 9), world=st.integers(1, 5))
+def test_ranks_share_a_list_whole_group_by_whole_group(source: MemorySource, seed: int, world: int) -> None:
+    plan = GroupSampler(source, 60, seed).batch(0)
+    parts = [shard(plan, rank, world) for rank in range(world)]
+    assert sorted(np.concatenate(parts)) == list(range(len(plan.indices)))
+    owners = [set(plan.labels[part].tolist()) for part in parts]
+    assert sum(len(owner) for owner in owners) == len(plan.groups)
+
+
+@given(source=sources(), seed=st.integers(0, 9), world=st.integers(1, 5))
+def test_ranks_differ_by_no_more_than_the_largest_group(source: MemorySource, seed: int, world: int) -> None:
+    plan = GroupSampler(source, 60, seed).batch(0)
+    sizes = [len(shard(plan, rank, world)) for rank in range(world)]
+    assert max(sizes) - min(sizes) <= np.bincount(plan.labels).max()
+    assert min(sizes) > 0 or len(plan.groups) < world
+
+
+@pytest.mark.parametrize(("rank", "world"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_outside_the_world_is_refused(rank: int, world: int) -> None:
+    plan = GroupSampler(memory_source([2, 2], [0, 0]), 8, 0).batch(0)
+    with pytest.raises(ArgumentError, match="rank"):
+        shard(plan, rank, world)

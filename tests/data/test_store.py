@@ -1,0 +1,300 @@
+"""The store: reading, each fault told in one line, splitting and merging."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from doap.data import store
+from doap.data.store import PatchSet, check_set, merge_sets, open_set, split_set
+from doap.data.writer import SetWriter, UnitGroups, sha256
+from doap.errors import ArgumentError, DataError
+
+SIDE = 4
+
+
+def write(out: Path, units: list[tuple[str, str, list[int], list[tuple[int, int]]]], first: int = 0) -> Path:
+    """A set of units (sequence, source, sizes, ignored pairs); each patch holds its own number, from `first` on."""
+    places = dict.fromkeys(sequence for sequence, *_ in units)
+    ledger: list[dict[str, Any]] = [{"place": place, "licence": "CC0"} for place in places]
+    writer = SetWriter(out, SIDE, {"first": first}, [*ledger, {"tool": "doap"}])
+    for index, (sequence, source, sizes, ignore) in enumerate(units):
+        numbers = np.arange(first, first + sum(sizes), dtype=np.uint8)
+        patches = np.broadcast_to(numbers[:, None, None], (len(numbers), SIDE, SIDE))
+        position = np.full((len(sizes), 3), index, dtype=np.float32)
+        pairs = np.array(ignore, dtype=np.int64).reshape(-1, 2)
+        writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), sequence, position, source, pairs))
+        first += sum(sizes)
+    return writer.finish()
+
+
+SQUARE = ("square", "tracks", [2, 1, 3], [(0, 2), (0, 1)])
+BRIDGE = ("bridge", "b.jpg", [4, 2, 2], [(2, 1)])
+SQUARE_AGAIN = ("square", "c.jpg", [1, 2], [(0, 1)])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "set", [SQUARE, BRIDGE, SQUARE_AGAIN])
+
+
+def contents(patch_set: PatchSet) -> list[tuple[str, str, list[int], float]]:
+    """Each group as its sequence, its source, the numbers of its patches and its position."""
+    return [
+        (
+            patch_set.sequence_names[patch_set.sequence_ids[group]],
+            patch_set.source_names[patch_set.source_ids[group]],
+            [int(patch[0, 0]) for patch in patch_set.gather(patch_set.members(np.array([group])))],
+            float(patch_set.position[group, 0]),
+        )
+        for group in range(len(patch_set))
+    ]
+
+
+def ignored_numbers(patch_set: PatchSet) -> set[frozenset[int]]:
+    """Ignored pairs, each group as the number of its first patch: it stays the same in a split and in a merge."""
+    pairs = patch_set.ignored(np.arange(len(patch_set)))
+    return {frozenset(int(patch_set.patches[patch_set.start[group], 0, 0]) for group in pair) for pair in pairs}
+
+
+def edit_meta(path: Path, **changes: Any) -> None:
+    meta = json.loads((path / "meta.json").read_text())
+    (path / "meta.json").write_text(json.dumps({**meta, **changes}))
+
+
+def edit_groups(path: Path, column: str, values: pa.Array) -> None:
+    """Change a column, and the checksum with it."""
+    table = pq.read_table(path / "groups.parquet")
+    table = table.set_column(table.schema.get_field_index(column), column, values)
+    pq.write_table(table, path / "groups.parquet")
+    edit_meta(path, sha256={name: sha256(path / name) for name in ("patches.npy", "groups.parquet")})
+
+
+def test_a_set_is_opened_as_it_was_written(path: Path) -> None:
+    patch_set = open_set(path)
+    assert len(patch_set) == 8
+    assert patch_set.patch_size == SIDE
+    assert patch_set.count.tolist() == [2, 1, 3, 4, 2, 2, 1, 2]
+    assert patch_set.start.tolist() == [0, 2, 3, 6, 10, 12, 14, 15]
+    assert contents(patch_set)[2] == ("square", "tracks", [3, 4, 5], 0.0)
+    assert contents(patch_set)[7] == ("square", "c.jpg", [15, 16], 2.0)
+
+
+def test_patches_stay_on_disk_and_cannot_be_changed(path: Path) -> None:
+    patches = open_set(path).patches
+    assert isinstance(patches, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        patches[0] = 0
+
+
+def test_a_pickled_set_carries_no_patches(path: Path) -> None:
+    pickled = pickle.dumps(open_set(path))
+    assert len(pickled) < 500
+    assert contents(pickle.loads(pickled)) == contents(open_set(path))
+
+
+def test_rows_in_several_row_groups_are_read_alike(path: Path) -> None:
+    before = contents(open_set(path)), ignored_numbers(open_set(path))
+    pq.write_table(pq.read_table(path / "groups.parquet"), path / "groups.parquet", row_group_size=3)
+    assert (contents(open_set(path)), ignored_numbers(open_set(path))) == before
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_ignored_pairs_are_those_that_loops_find(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    group = st.integers(0, 9)
+    pairs = data.draw(st.sets(st.tuples(group, group).filter(lambda pair: pair[0] < pair[1])))
+    batch = data.draw(st.lists(group, unique=True))
+    patch_set = open_set(write(tmp_path_factory.mktemp("ignored") / "set", [("a", "b", [1] * 10, sorted(pairs))]))
+    expected = [
+        [first, second]
+        for first in range(len(batch))
+        for second in range(first + 1, len(batch))
+        if (batch[first], batch[second]) in pairs or (batch[second], batch[first]) in pairs
+    ]
+    found = patch_set.ignored(np.array(batch, dtype=np.int64))
+    assert found.shape == (len(expected), 2)
+    assert sorted(found.tolist()) == expected
+
+
+def test_the_check_tells_what_is_in_a_set(path: Path) -> None:
+    summary = check_set(path)
+    assert (summary.patches, summary.groups) == (17, 8)
+    assert summary.groups_per_sequence == {"square": 5, "bridge": 3}
+    assert summary.groups_per_size == {1: 2, 2: 4, 3: 1, 4: 1}
+    assert (summary.from_tracks, summary.from_photos) == (3, 5)
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def fault(path: Path) -> None:
+        content = (path / name).read_bytes()
+        (path / name).write_bytes(content[: len(content) * 2 // 3])
+
+    return fault
+
+
+def garble_groups(path: Path) -> None:
+    """Overwrite the page of one column; the file's own frame stays whole."""
+    chunk = pq.read_metadata(path / "groups.parquet").row_group(0).column(1)
+    content = bytearray((path / "groups.parquet").read_bytes())
+    begin = chunk.dictionary_page_offset
+    content[begin : begin + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    (path / "groups.parquet").write_bytes(content)
+
+
+def lengthen_patches(path: Path) -> None:
+    with (path / "patches.npy").open("ab") as file:
+        file.write(b"more")
+
+
+def drop_keys(path: Path) -> None:
+    (path / "meta.json").write_text('{"format": 1, "groups": 8}')
+
+
+SEEN_AT_ONCE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no meta": (lambda path: (path / "meta.json").unlink(), r"set: expected a set of patches, got no meta.json"),
+    "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
+    "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
+    "missing keys": (drop_keys, r"got no builder, ledger, patch_size, patches, sha256"),
+    "another format": (lambda path: edit_meta(path, format=2), r"expected format 1, got 2"),
+    "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: .* got nothing there"),
+    "truncated patches": (cut("patches.npy"), r"patches.npy: .* got a truncated or damaged one"),
+    "more patches": (lengthen_patches, r"patches.npy: .* got 4 bytes more"),
+    "no npy": (lambda path: (path / "patches.npy").write_bytes(b"x" * 400), r"patches.npy: .* damaged one"),
+    "wrong dtype": (
+        lambda path: np.save(path / "patches.npy", np.zeros((17, SIDE, SIDE), np.int8)),
+        r"expected uint8 \(17, 4, 4\), as meta.json says, got int8 \(17, 4, 4\)",
+    ),
+    "wrong shape": (
+        lambda path: edit_meta(path, patch_size=8),
+        r"expected uint8 \(17, 8, 8\), .* got uint8 \(17, 4, 4\)",
+    ),
+    "no groups": (lambda path: (path / "groups.parquet").unlink(), r"groups.parquet: .* got nothing there"),
+    "truncated groups": (cut("groups.parquet"), r"groups.parquet: expected a Parquet file, got a damaged one"),
+    "garbled groups": (garble_groups, r"groups.parquet: expected a Parquet file, got a damaged"),
+    "wrong column": (
+        lambda path: edit_groups(path, "count", pa.array([1] * 8, pa.int64())),
+        r"groups.parquet: expected the columns of format 1, got start int64, count int64",
+    ),
+    "empty values": (
+        lambda path: edit_groups(path, "count", pa.array([None] + [2] * 7, pa.int32())),
+        r"got empty ones in count",
+    ),
+    "wrong number of groups": (lambda path: edit_meta(path, groups=9), r"expected 9 groups, got 8"),
+    "wrong counts": (
+        lambda path: edit_groups(path, "count", pa.array([3] * 8, pa.int32())),
+        r"expected 17 patches in groups, none empty, got 24 and 0 empty",
+    ),
+    "empty group": (
+        lambda path: edit_groups(path, "count", pa.array([3, 0, 3, 4, 2, 2, 1, 2], pa.int32())),
+        r"got 17 and 1 empty",
+    ),
+}
+
+
+def change_a_pixel(path: Path) -> None:
+    content = bytearray((path / "patches.npy").read_bytes())
+    content[-1] ^= 1
+    (path / "patches.npy").write_bytes(content)
+
+
+def edit_ignore(path: Path, *lists: list[int]) -> None:
+    edit_groups(path, "ignore", pa.array([*lists, *[[]] * (8 - len(lists))], pa.list_(pa.int64())))
+
+
+SEEN_IN_FULL: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "wrong checksum": (change_a_pixel, r"patches.npy: expected sha256 \w{64}, got \w{64}; copy"),
+    "no checksum": (lambda path: edit_meta(path, sha256={}), r"patches.npy: expected sha256 None"),
+    "wrong start": (
+        lambda path: edit_groups(path, "start", pa.array([0, 3, 4, 6, 10, 12, 14, 15], pa.int64())),
+        r"expected each group to start where the one before ends",
+    ),
+    "ignored beyond": (lambda path: edit_ignore(path, [8]), r"expected ignored groups from 0 to 7"),
+    "ignores itself": (lambda path: edit_ignore(path, [0]), r"expected no group to ignore itself"),
+    "ignored one way": (lambda path: edit_ignore(path, [1], [0, 2]), r"expected groups to ignore each other, got some"),
+}
+
+
+@pytest.mark.parametrize("name", SEEN_AT_ONCE)
+def test_a_fault_that_opening_sees_is_told_in_one_line(name: str, path: Path) -> None:
+    fault, message = SEEN_AT_ONCE[name]
+    fault(path)
+    with pytest.raises(DataError, match=message) as caught:
+        open_set(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SEEN_IN_FULL)
+def test_a_fault_that_the_check_sees_is_told_in_one_line(name: str, path: Path) -> None:
+    fault, message = SEEN_IN_FULL[name]
+    fault(path)
+    open_set(path)
+    with pytest.raises(DataError, match=message) as caught:
+        check_set(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
+def test_a_split_holds_the_groups_of_its_places(
+    groups_at_once: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "GROUPS_AT_ONCE", groups_at_once)
+    whole, part = open_set(path), open_set(split_set(path, tmp_path / "part", ["square"]))
+    assert contents(part) == [group for group in contents(whole) if group[0] == "square"]
+    assert ignored_numbers(part) == {frozenset(pair) for pair in [(0, 2), (0, 3), (14, 15)]}
+    assert part.meta["ledger"] == [{"place": "square", "licence": "CC0"}, {"tool": "doap"}]
+    assert check_set(tmp_path / "part").groups_per_sequence == {"square": 5}
+
+
+def test_a_split_forgets_ignored_groups_that_it_leaves_out(path: Path, tmp_path: Path) -> None:
+    edit_ignore(path, [2, 3], [], [0], [0])
+    split_set(path, tmp_path / "part", ["square"])
+    assert check_set(tmp_path / "part").groups == 5
+    assert ignored_numbers(open_set(tmp_path / "part")) == {frozenset([0, 3])}
+
+
+@pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
+def test_a_merge_holds_the_groups_of_all(
+    groups_at_once: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "GROUPS_AT_ONCE", groups_at_once)
+    other = write(tmp_path / "other", [("tower", "tracks", [2, 2], [(0, 1)]), BRIDGE], first=100)
+    merged = open_set(merge_sets([path, other], tmp_path / "merged"))
+    assert contents(merged) == contents(open_set(path)) + contents(open_set(other))
+    assert ignored_numbers(merged) == ignored_numbers(open_set(path)) | ignored_numbers(open_set(other))
+    assert [row.get("place") for row in merged.meta["ledger"]] == ["square", "bridge", None, "tower"]
+    assert check_set(tmp_path / "merged").groups_per_sequence == {"square": 5, "bridge": 6, "tower": 2}
+
+
+def test_split_parts_merge_into_the_whole(path: Path, tmp_path: Path) -> None:
+    parts = [split_set(path, tmp_path / name, [name]) for name in ("square", "bridge")]
+    merged = open_set(merge_sets(parts, tmp_path / "merged"))
+    assert sorted(contents(merged)) == sorted(contents(open_set(path)))
+    assert ignored_numbers(merged) == ignored_numbers(open_set(path))
+
+
+def test_a_split_needs_places_that_exist(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"expected some of \['square', 'bridge'\], got \['towr'\]"):
+        split_set(path, tmp_path / "part", ["square", "towr"])
+    with pytest.raises(ArgumentError, match=r"got none"):
+        split_set(path, tmp_path / "part", [])
+
+
+def test_a_merge_needs_patches_of_one_size(path: Path, tmp_path: Path) -> None:
+    writer = SetWriter(tmp_path / "large", 8, {}, [])
+    groups = UnitGroups(np.array([1]), "a", np.zeros((1, 3), np.float32), "b", np.zeros((0, 2), np.int64))
+    writer.add("a", np.zeros((1, 8, 8), np.uint8), groups)
+    with pytest.raises(DataError, match=r"expected patches of one size, got \[4, 8\]"):
+        merge_sets([path, writer.finish()], tmp_path / "merged")
+    with pytest.raises(ArgumentError, match=r"expected at least one set"):
+        merge_sets([], tmp_path / "merged")

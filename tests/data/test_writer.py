@@ -1,0 +1,298 @@
+"""The writer: what goes in comes out, and a kill at any moment leaves no trace."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from doap.data.store import open_set
+from doap.data.writer import SetWriter, UnitGroups, finished, npy_header
+from doap.errors import ArgumentError, DataError, ShapeError
+
+SIDE = 4
+BUILDER = {"kind": "test", "octaves": [1, 2]}
+LEDGER = [{"place": "square", "licence": "CC0"}]
+
+
+class Killed(BaseException):
+    """No handler of ours catches it, as none catches a signal."""
+
+
+def unit(seed: int, sizes: list[int], ignore: list[tuple[int, int]] | None = None) -> tuple[np.ndarray, UnitGroups]:
+    rng = np.random.default_rng(seed)
+    patches = rng.integers(0, 256, (sum(sizes), SIDE, SIDE), dtype=np.uint8)
+    position = rng.random((len(sizes), 3), dtype=np.float32)
+    pairs = np.array(ignore or [], dtype=np.int64).reshape(-1, 2)
+    return patches, UnitGroups(np.array(sizes, dtype=np.int64), f"place {seed % 2}", position, f"{seed}.jpg", pairs)
+
+
+UNITS = {
+    "a": unit(0, [2, 3, 1], [(0, 2)]),
+    "b": unit(1, []),
+    "c": unit(2, [4, 2], [(1, 0)]),
+    "d": unit(3, [1, 1, 5]),
+}
+
+
+def build(out: Path, units: dict[str, tuple[np.ndarray, UnitGroups]] = UNITS) -> Path:
+    writer = SetWriter(out, SIDE, BUILDER, LEDGER)
+    for name in writer.remaining(list(units)):
+        writer.add(name, *units[name])
+    return writer.finish()
+
+
+def begin(out: Path, units: int) -> Path:
+    """The unfinished folder of a run that was killed after so many units."""
+    writer = SetWriter(out, SIDE, BUILDER, LEDGER)
+    for name in list(UNITS)[:units]:
+        writer.add(name, *UNITS[name])
+    return writer.folder
+
+
+def fingerprints(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return fingerprints(build(tmp_path_factory.mktemp("undisturbed") / "set"))
+
+
+sizes_of_units = st.lists(st.lists(st.integers(1, 5), max_size=6), min_size=1, max_size=5).filter(any)
+
+
+@settings(deadline=None, max_examples=25)
+@given(sizes=sizes_of_units)
+def test_groups_read_are_the_groups_written(sizes: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    units = {str(seed): unit(seed, part) for seed, part in enumerate(sizes)}
+    patch_set = open_set(build(tmp_path_factory.mktemp("property") / "set", units))
+    group = 0
+    for patches, groups in units.values():
+        end = np.cumsum(groups.count)
+        for index, size in enumerate(groups.count):
+            own = patches[end[index] - size : end[index]]
+            np.testing.assert_array_equal(patch_set.gather(patch_set.members(np.array([group]))), own)
+            np.testing.assert_array_equal(patch_set.position[group], groups.position[index])
+            assert patch_set.sequence_names[patch_set.sequence_ids[group]] == groups.sequence
+            assert patch_set.source_names[patch_set.source_ids[group]] == groups.source
+            group += 1
+    assert group == len(patch_set)
+
+
+def test_ignored_groups_are_counted_from_the_first_of_the_set(tmp_path: Path) -> None:
+    ignored = open_set(build(tmp_path / "set")).ignored(np.arange(8))
+    assert ignored.tolist() == [[0, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_build_killed_at_any_moment_and_resumed_has_the_same_bytes(
+    call: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    home, name = {"fsync": (os, "fsync"), "replace": (Path, "replace")}[call]
+    original = getattr(home, name)
+    kills = 0
+    while True:
+        calls = 0
+
+        def killing(*arguments: object, fatal: int = kills) -> object:
+            nonlocal calls
+            calls += 1
+            if calls - 1 == fatal and moment == "before":
+                raise Killed
+            result = original(*arguments)
+            if calls - 1 == fatal:
+                raise Killed
+            return result
+
+        out = tmp_path / str(kills)
+        monkeypatch.setattr(home, name, killing)
+        try:
+            build(out)
+        except Killed:
+            kills += 1
+        else:
+            break
+        finally:
+            monkeypatch.undo()
+        if not finished(out):
+            build(out)
+        assert fingerprints(out) == undisturbed
+    # The plan, two or one for each of four units, and those of the end.
+    assert kills == {"fsync": 1 + 2 * 4 + 3, "replace": 1 + 4 + 1}[call]
+
+
+def test_a_build_killed_again_and_again_has_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    original, rng = os.fsync, np.random.default_rng(0)
+
+    def killing(descriptor: int) -> None:
+        if rng.random() < 0.4:
+            raise Killed
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", killing)
+    kills = 0
+    while not finished(tmp_path / "set"):
+        try:
+            build(tmp_path / "set")
+        except Killed:
+            kills += 1
+    assert kills > 1
+    assert fingerprints(tmp_path / "set") == undisturbed
+
+
+def test_a_build_killed_by_a_signal_has_the_same_bytes(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    # A signal, unlike an exception, does not write out what is still in the buffers of open files.
+    script = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_writer import build
+calls, original = 0, os.fsync
+def killing(descriptor):
+    global calls
+    calls += 1
+    if calls == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(descriptor)
+os.fsync = killing
+build(Path(sys.argv[2]))
+"""
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "set")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 2
+    assert fingerprints(build(tmp_path / "set")) == undisturbed
+
+
+def test_a_half_written_tail_of_patches_is_cut_off(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    patches = begin(tmp_path / "set", 3) / "set" / "patches.npy"
+    whole = patches.stat().st_size
+    with patches.open("ab") as file:
+        file.write(b"half a un")
+    SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+    assert patches.stat().st_size == whole
+    assert fingerprints(build(tmp_path / "set")) == undisturbed
+
+
+def test_a_unit_after_a_damaged_one_is_not_taken(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    journal = begin(tmp_path / "set", 4) / "units" / "000002.arrow"
+    journal.write_bytes(journal.read_bytes()[:100])
+    assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 2
+    assert sorted(path.name for path in journal.parent.iterdir()) == ["000000.arrow", "000001.arrow"]
+    assert fingerprints(build(tmp_path / "set")) == undisturbed
+
+
+def test_a_unit_whose_patches_changed_on_disk_is_written_again(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    patches = begin(tmp_path / "set", 4) / "set" / "patches.npy"
+    content = bytearray(patches.read_bytes())
+    content[-1] ^= 1
+    patches.write_bytes(content)
+    assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 3
+    assert fingerprints(build(tmp_path / "set")) == undisturbed
+
+
+def test_an_add_that_failed_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    begin(tmp_path / "set", 3)
+    writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+    longer = unit(9, [9, 9])
+
+    def killing(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Path, "replace", killing)
+    with pytest.raises(Killed):
+        writer.add("d", *longer)
+    monkeypatch.undo()
+    writer.add("d", *UNITS["d"])
+    assert fingerprints(writer.finish()) == undisturbed
+
+
+def test_another_builder_does_not_resume(tmp_path: Path) -> None:
+    begin(tmp_path / "set", 1)
+    with pytest.raises(DataError, match=r"builder.kind was 'test', now is 'other'; remove .* choose another --out$"):
+        SetWriter(tmp_path / "set", SIDE, {**BUILDER, "kind": "other"}, LEDGER)
+    with pytest.raises(DataError, match=r"patch_size was 4, now is 8"):
+        SetWriter(tmp_path / "set", 8, BUILDER, LEDGER)
+
+
+def test_a_builder_with_tuples_and_in_another_order_resumes(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    begin(tmp_path / "set", 4)
+    writer = SetWriter(tmp_path / "set", SIDE, {"octaves": (1, 2), "kind": "test"}, LEDGER)
+    assert fingerprints(writer.finish()) == undisturbed
+
+
+def test_a_damaged_plan_is_told_in_one_line(tmp_path: Path) -> None:
+    (begin(tmp_path / "set", 1) / "plan.json").write_text("{")
+    with pytest.raises(DataError, match=r"plan.json: expected a JSON object") as caught:
+        SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [["a", "x", "c"], ["b", "a"], ["a"]])
+def test_other_units_than_those_committed_do_not_resume(names: list[str], tmp_path: Path) -> None:
+    begin(tmp_path / "set", 2)
+    with pytest.raises(DataError, match=r"unit \d was .*, now is .*; remove"):
+        SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).remaining(names)
+
+
+def test_a_unit_cannot_come_twice(tmp_path: Path) -> None:
+    begin(tmp_path / "set", 2)
+    with pytest.raises(ArgumentError, match=r"got 'a' again; skip the first 2 units"):
+        SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).add("a", *UNITS["a"])
+
+
+def test_a_finished_set_is_never_overwritten(tmp_path: Path) -> None:
+    assert not finished(tmp_path / "set")
+    build(tmp_path / "set")
+    assert finished(tmp_path / "set")
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    with pytest.raises(DataError, match=r"set: exists; remove it or choose another --out$"):
+        SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+
+
+def test_a_set_without_groups_is_refused(tmp_path: Path) -> None:
+    writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+    writer.add("b", *UNITS["b"])
+    with pytest.raises(DataError, match=r"expected at least 1 group, got none in 1 units"):
+        writer.finish()
+
+
+def test_patches_must_fit_the_groups(tmp_path: Path) -> None:
+    writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
+    patches, groups = UNITS["a"]
+    with pytest.raises(ShapeError, match=r"patches: expected \(N, 4, 4\), got \(6, 4, 3\)"):
+        writer.add("a", patches[:, :, 1:], groups)
+    with pytest.raises(ArgumentError, match=r"expected 6 uint8, the sum of counts, got 5 uint8"):
+        writer.add("a", patches[1:], groups)
+    with pytest.raises(ArgumentError, match=r"got 6 float32"):
+        writer.add("a", patches.astype(np.float32), groups)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("count", "ignore", "message"),
+    [([2, 0], [], "at least 1 patch"), ([2, 2], [(0, 2)], "0 to 1"), ([2, 2], [(1, 1)], "a group with itself")],
+)
+def test_groups_are_checked(count: list[int], ignore: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        unit(0, count, ignore)
+
+
+@pytest.mark.parametrize("patches", [0, 1, 10**12])
+def test_the_header_is_the_one_that_numpy_writes(patches: int) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (patches, 64, 64)})
+    assert npy_header(patches, 64) == file.getvalue()

@@ -1,0 +1,149 @@
+"""Reading images: every kind becomes grey and 8-bit, or one clear line."""
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from doap.errors import DataError
+from doap.images import list_images, read_grey
+
+EXIF_ORIENTATION, TURNED_CLOCKWISE = 0x0112, 6
+
+
+@pytest.fixture
+def grey():
+    """(40, 60) uint8, smooth, so that JPEG keeps it."""
+    y, x = np.mgrid[:40, :60]
+    return np.round(127 + 80 * np.sin(x / 9) + 40 * np.cos(y / 7)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("extension", ["png", "tif", "bmp", "pgm", "PNG"])
+def test_grey_file_comes_back_as_it_was(tmp_path, grey, extension):
+    path = tmp_path / f"image.{extension}"
+    Image.fromarray(grey).save(path)
+    assert np.array_equal(read_grey(path), grey)
+
+
+def test_path_may_be_a_string_with_foreign_letters(tmp_path, grey):
+    path = tmp_path / "Bäume 樹.png"
+    Image.fromarray(grey).save(path)
+    assert np.array_equal(read_grey(str(path)), grey)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "1"])
+def test_other_modes_give_the_grey_of_pillow(tmp_path, grey, mode):
+    path = tmp_path / "image.png"
+    Image.fromarray(grey).convert(mode).save(path)
+    expected = np.asarray(Image.open(path).convert("L"))
+    assert np.abs(read_grey(path).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpeg_of_any_mode_is_read(tmp_path, grey, mode):
+    path = tmp_path / "image.jpg"
+    Image.fromarray(grey).convert(mode).save(path, quality=95)
+    assert np.abs(read_grey(path).astype(int) - grey).mean() < 2
+
+
+@pytest.mark.parametrize("extension", ["png", "tif"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path, grey, extension, channels):
+    path = tmp_path / f"image.{extension}"
+    wide = np.repeat((grey.astype(np.uint16) * 257)[..., None], channels, axis=2)
+    cv2.imwrite(str(path), wide)
+    image = read_grey(path)
+    assert image.dtype == np.uint8
+    assert np.array_equal(image, grey)
+
+
+def test_sixteen_bits_are_rounded(tmp_path):
+    path = tmp_path / "image.png"
+    values = np.arange(0, 65536, 7, dtype=np.uint16)[None]
+    cv2.imwrite(str(path), values)
+    assert np.array_equal(read_grey(path), np.rint(values / 257))
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png"])
+def test_orientation_turns_the_image_only_when_upright(tmp_path, grey, extension):
+    path, exif = tmp_path / f"image.{extension}", Image.Exif()
+    exif[EXIF_ORIENTATION] = TURNED_CLOCKWISE
+    Image.fromarray(grey).save(path, exif=exif)
+    stored = read_grey(path, upright=False)
+    assert stored.shape == grey.shape
+    assert np.array_equal(read_grey(path), np.rot90(stored, -1))
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png", "tif", "bmp", "webp", "ppm"])
+@pytest.mark.parametrize("kept", [0.5, 0.9])
+def test_truncated_file_is_refused(tmp_path, grey, extension, kept):
+    path = tmp_path / f"image.{extension}"
+    Image.fromarray(grey).convert("RGB").save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(DataError, match=str(path)):
+        read_grey(path)
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png"])
+def test_truncation_is_called_by_its_name(tmp_path, grey, extension):
+    path = tmp_path / f"image.{extension}"
+    Image.fromarray(grey).save(path)
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(DataError, match="truncated"):
+        read_grey(path)
+
+
+def test_thumbnail_in_a_truncated_jpeg_does_not_hide_the_truncation(tmp_path, grey):
+    path, thumbnail = tmp_path / "image.jpg", tmp_path / "thumbnail.jpg"
+    Image.fromarray(grey).save(thumbnail)
+    Image.fromarray(grey).save(path, exif=b"Exif\x00\x00" + thumbnail.read_bytes())
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(DataError, match="truncated"):
+        read_grey(path)
+
+
+@pytest.mark.parametrize("options", [{"progressive": True}, {"restart_marker_rows": 1}])
+def test_whole_jpeg_with_bytes_behind_its_end_is_read(tmp_path, grey, options):
+    path = tmp_path / "image.jpg"
+    Image.fromarray(grey).save(path, **options)
+    path.write_bytes(path.read_bytes() + b"\x00" * 100)
+    assert read_grey(path).shape == grey.shape
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"P5 9 9"])
+def test_file_that_is_no_image_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "image.jpg"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=str(path)) as caught:
+        read_grey(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    for path in (tmp_path / "none.png", tmp_path):
+        with pytest.raises(DataError, match=str(path)):
+            read_grey(path)
+
+
+def test_floats_are_refused(tmp_path):
+    path = tmp_path / "depth.tif"
+    cv2.imwrite(str(path), np.zeros((4, 5), np.float32))
+    with pytest.raises(DataError, match="expected 8 or 16 bits a pixel, got float32"):
+        read_grey(path)
+
+
+def test_images_are_listed_recursively_in_the_order_of_their_paths(tmp_path):
+    names = ["b.JPG", "a/z.png", "a/b/c.Tiff", "a.webp", "c.pgm"]
+    for name in [*names, "notes.txt", "a/jpg"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    assert [path.relative_to(tmp_path).as_posix() for path in list_images(tmp_path)] == sorted(names)
+
+
+def test_folder_without_images_or_missing_is_refused(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    for folder in (tmp_path, tmp_path / "none", tmp_path / "notes.txt"):
+        with pytest.raises(DataError, match=str(folder)):
+            list_images(folder)
