@@ -138,20 +138,24 @@ def _geometry(
 ) -> tuple[Floats, Floats, Floats]:
     """What the cameras say of each observation: (O, 2) its place, (O,) pixels per unit of the world, (O,) turn.
 
-    The turn, in degrees, is how the first view's x axis, fixed to the point, lies in this view. A point behind a camera
-    has NaN pixels.
+    The turn, in degrees, is the rotation nearest to how a square that faces the first view lies in this one: of both
+    its sides, since one alone may point at the camera. A point behind a camera has NaN pixels.
     """
     seen, zoom, turn = np.empty((len(point), 2)), np.empty(len(point)), np.empty(len(point))
     first_view = image[np.searchsorted(point, point)]
-    axes = np.stack([view.world_to_camera[0, :3] for view in views]) if views else np.empty((0, 3))
+    sides = np.stack([view.world_to_camera[:2, :3] for view in views]) if views else np.empty((0, 2, 3))
     for number, view in enumerate(views):
         own = image == number
         # COLMAP's first pixel centre is (0.5, 0.5), ours is (0, 0).
         seen[own] = view.keypoints[keypoint[own]] - 0.5
         rotation, translation = view.world_to_camera[:, :3], view.world_to_camera[:, 3]
         x, y, z = (xyz[point[own]] @ rotation.T + translation).T
-        along = axes[first_view[own]] @ rotation.T
-        turn[own] = np.degrees(np.arctan2(along[:, 1] * z - y * along[:, 2], along[:, 0] * z - x * along[:, 2]))
+        right, down = (sides[first_view[own]] @ rotation.T).swapaxes(0, 1)
+        # The projection's slopes at the point, times z²: only their ratio counts.
+        (right_x, right_y), (down_x, down_y) = (
+            (side[:, 0] * z - x * side[:, 2], side[:, 1] * z - y * side[:, 2]) for side in (right, down)
+        )
+        turn[own] = np.degrees(np.arctan2(right_y - down_x, right_x + down_y))
         zoom[own] = np.where(z > 0, view.focal / np.where(z > 0, z, 1), np.nan)
     return seen, zoom, turn
 

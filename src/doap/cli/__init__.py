@@ -1,0 +1,36 @@
+"""The command line: one file per verb, each parses, calls one public function and prints.
+
+Nothing heavy is imported here: `doap --help` is instant.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from doap.cli import data
+from doap.errors import DoapError
+
+app = typer.Typer(
+    name="doap",
+    help="Local image descriptors learned by directly optimising Average Precision.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def _root() -> None:
+    """Local image descriptors learned by directly optimising Average Precision."""
+
+
+def main() -> None:
+    """Run the command; an error of ours is one line on stderr and exit 1."""
+    try:
+        app()
+    except DoapError as error:
+        print(f"doap: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)

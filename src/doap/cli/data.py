@@ -1,0 +1,185 @@
+"""`doap data …`: make, check, look at, split and merge patch-group sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Patch-group sets: make them from photos, check them, look at them.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option("--out", help="The set to make: a folder that does not exist yet.")]
+Size = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("from-colmap")
+def from_colmap(
+    model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
+    images: Annotated[Path, typer.Argument(help="Folder that the model's image names start from.")],
+    out: Out,
+    database: Annotated[
+        Path | None, typer.Option(help="The model's database: scale and orientation of its keypoints.")
+    ] = None,
+    size: Size = 32,
+    sequence: Annotated[str | None, typer.Option(help="Name of the place; else the images' folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn the tracks of a COLMAP model into groups of patches. Killed? The same command resumes."""
+    from doap.data.builders import build_from_colmap
+
+    with _progress("points", quiet=as_json) as report:
+        build_from_colmap(model, images, out, database=database, size=size, sequence=sequence, report=report)
+    _show(out, as_json)
+
+
+@app.command("from-images")
+def from_images(
+    folder: Annotated[Path, typer.Argument(help="Photos; a folder inside it is a place.")],
+    out: Out,
+    ledger: Annotated[
+        Path | None, typer.Option(help="CSV with file, place, split, licence…: which photos, and their rights.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Which split of the ledger.")] = None,
+    size: Size = 32,
+    views: Annotated[int, typer.Option(min=1, help="Made-up views of each photo.")] = 7,
+    points: Annotated[int, typer.Option(min=1, help="Keypoints followed in each photo.")] = 500,
+    without_tracks: Annotated[
+        list[str] | None, typer.Option(help="A place whose photos do not overlap; may be repeated.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the result is the same.")] = 1,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Turn plain photos into groups of patches: real tracks where photos overlap, made-up views of each.
+
+    Killed? The same command resumes.
+    """
+    from doap.data.builders import build_from_images
+    from doap.data.builders.synthetic import Views
+
+    with _progress("units", quiet=as_json) as report:
+        build_from_images(
+            folder,
+            out,
+            ledger=ledger,
+            split=split,
+            size=size,
+            views=Views(number=views, points=points),
+            without_tracks=without_tracks or (),
+            workers=workers,
+            seed=seed,
+            report=report,
+        )
+    _show(out, as_json)
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="Any folder: a set, a public benchmark, a COLMAP model, photos.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what a folder is and what is wrong with it. Exits with 1 if anything is."""
+    from doap.data.readers import identify
+
+    found = identify(path)
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(found)))
+    else:
+        typer.echo(f"{found.kind}: {found.summary}")
+        for problem in found.problems:
+            typer.echo(f"  problem: {problem}")
+    raise typer.Exit(1 if found.problems else 0)
+
+
+@app.command()
+def preview(
+    path: Annotated[Path, typer.Argument(help="A set.")],
+    out: Annotated[Path, typer.Option("--out", help="The PNG to write.")],
+    groups: Annotated[int, typer.Option(min=1, help="How many groups to draw.")] = 48,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Draw groups at random, one to a row: each row should show one point of the world."""
+    from doap.data.preview import overview
+    from doap.data.store import open_set
+
+    typer.echo(overview(open_set(path), out, seed=seed, number=groups))
+
+
+@app.command()
+def split(
+    path: Annotated[Path, typer.Argument(help="A set.")],
+    sequences: Annotated[list[str], typer.Argument(help="The places to take.")],
+    out: Out,
+    as_json: AsJson = False,
+) -> None:
+    """Take some places of a set."""
+    from doap.data.store import split_set
+
+    split_set(path, out, sequences)
+    _show(out, as_json, picture=False)
+
+
+@app.command()
+def merge(
+    paths: Annotated[list[Path], typer.Argument(help="Sets with patches of one size.")],
+    out: Out,
+    as_json: AsJson = False,
+) -> None:
+    """Put several sets into one."""
+    from doap.data.store import merge_sets
+
+    merge_sets(paths, out)
+    _show(out, as_json, picture=False)
+
+
+def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
+    """What a finished set holds, and a picture of it beside its files."""
+    from doap.data.preview import overview
+    from doap.data.store import check_set, open_set
+
+    summary = check_set(out)
+    drawn = overview(open_set(out), out / "preview.png") if picture else None
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
+        return
+    typer.echo(f"{out}: {summary.patches:,} patches in {summary.groups:,} groups")
+    typer.echo(f"  from tracks {summary.from_tracks:,} groups, from made-up views {summary.from_photos:,}")
+    for name, number in summary.groups_per_sequence.items():
+        typer.echo(f"  {name:28} {number:>9,} groups")
+    if drawn:
+        typer.echo(f"  look at {drawn}")
+
+
+@contextmanager
+def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr, so that what is printed can be piped."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: list[Any] = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task(what, total=None)
+
+        def report(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+
+        yield report
