@@ -177,16 +177,23 @@ def _keypoint_frames(
         if not opened.exists_keypoints(one.image_id):
             raise DataError(f"{database}: expected keypoints of {one.name}, got none; is it the model's own database?")
         rows = np.asarray(opened.read_keypoints(one.image_id), np.float64)
-        if own.any() and (rows.shape[1] < 6 or keypoint[own].max() >= len(rows)):
+        if own.any() and (rows.shape[1] < 4 or keypoint[own].max() >= len(rows)):
             raise DataError(
                 f"{database}: expected {keypoint[own].max() + 1} keypoints with scale and orientation for {one.name}, "
                 f"got {rows.shape}; leave --database out to do without"
             )
-        shape = rows[keypoint[own], 2:6].reshape(-1, 2, 2)
-        half[own] = SIFT_EXTENT * np.sqrt(np.abs(np.linalg.det(shape)))
-        angle[own] = np.degrees(np.arctan2(shape[:, 1, 0], shape[:, 0, 0]))
+        half[own], angle[own] = _size_and_angle(rows[keypoint[own], 2:])
     opened.close()
     return half, angle
+
+
+def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
+    """COLMAP keeps σ and radians (K, 2), or σ times an affine shape (K, 4): half sides in pixels, degrees."""
+    if columns.shape[1] == 2:
+        return SIFT_EXTENT * columns[:, 0], np.degrees(columns[:, 1])
+    shape = columns.reshape(-1, 2, 2)
+    half = SIFT_EXTENT * np.sqrt(np.abs(np.linalg.det(shape)))
+    return half, np.degrees(np.arctan2(shape[:, 1, 0], shape[:, 0, 0]))
 
 
 def _first_in_image(point: NDArray[np.int64], image: NDArray[np.int64]) -> NDArray[np.bool_]:

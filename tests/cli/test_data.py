@@ -1,0 +1,128 @@
+"""`doap data` as a person types it: what it prints, and one clear line for each fault."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from oracles.photos import write_photo
+from oracles.plane_scene import write_scene
+
+
+def doap(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "doap", *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+
+
+def assert_one_line(ran, *words):
+    """Exit 1, nothing on stdout, and one line that names the subject."""
+    lines = [line for line in ran.stderr.splitlines() if line.strip()]
+    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
+    assert len([line for line in lines if line.startswith("doap: ")]) == 1
+    assert "Traceback" not in ran.stderr
+    for word in words:
+        assert word in lines[-1]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    write_photo(folder / "photos" / "hill" / "1.png", 0)
+    write_photo(folder / "photos" / "lake" / "1.png", 1)
+    ran = doap(
+        "data", "from-images", folder / "photos", "--out", folder / "set", "--views", 2, "--points", 40, "--json"
+    )
+    assert ran.returncode == 0, ran.stderr
+    return folder, json.loads(ran.stdout)
+
+
+def test_set_is_made_told_and_drawn(built):
+    folder, told = built
+    assert told["patches"] > 50
+    assert set(told["groups_per_sequence"]) == {"hill", "lake"}
+    assert (folder / "set" / "preview.png").stat().st_size > 1000
+
+
+def test_check_says_what_a_folder_is(built):
+    folder, _ = built
+    ran = doap("data", "check", folder / "set", "--json")
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout)["kind"] == "patch-groups"
+    assert json.loads(doap("data", "check", folder / "photos", "--json").stdout)["kind"] == "images"
+
+
+def test_split_and_merge_give_back_the_whole(built, tmp_path):
+    folder, told = built
+    for place in ("hill", "lake"):
+        assert doap("data", "split", folder / "set", place, "--out", tmp_path / place).returncode == 0
+    ran = doap("data", "merge", tmp_path / "hill", tmp_path / "lake", "--out", tmp_path / "both", "--json")
+    merged = json.loads(ran.stdout)
+    assert (merged["patches"], merged["groups"]) == (told["patches"], told["groups"])
+
+
+def test_model_becomes_a_set(tmp_path):
+    import numpy as np
+
+    points = np.column_stack([np.random.default_rng(0).uniform(-1, 1, (20, 2)), np.zeros(20)])
+    write_scene(tmp_path, points)
+    sparse, images = tmp_path / "sparse", tmp_path / "images"
+    ran = doap("data", "from-colmap", sparse, images, "--database", tmp_path / "database.db", "--out", tmp_path / "set")
+    assert ran.returncode == 0, ran.stderr
+    assert "patches in 20 groups" in ran.stdout
+    (images / "1.png").unlink()
+    ran = doap("data", "from-colmap", sparse, images, "--out", tmp_path / "other")
+    assert_one_line(ran, "expected the model's 4 images, got no 1.png")
+
+
+def test_empty_folder_is_one_line(tmp_path):
+    (tmp_path / "photos").mkdir()
+    assert_one_line(doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set"), "photos")
+
+
+def test_truncated_photo_is_one_line(tmp_path):
+    whole = write_photo(tmp_path / "photos" / "1.jpg", 0)
+    whole.write_bytes(whole.read_bytes()[:3000])
+    assert_one_line(doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set"), "1.jpg", "truncated")
+
+
+def test_truncated_photo_in_a_place_of_several_is_one_line(tmp_path):
+    for seed in range(3):
+        write_photo(tmp_path / "photos" / f"{seed}.jpg", seed)
+    cut = tmp_path / "photos" / "1.jpg"
+    cut.write_bytes(cut.read_bytes()[:3000])
+    ran = doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set", "--workers", 2)
+    assert_one_line(ran, "1.jpg")
+
+
+def test_damaged_groups_are_one_line(built, tmp_path):
+    folder, _ = built
+    (tmp_path / "set").mkdir()
+    for path in (folder / "set").iterdir():
+        (tmp_path / "set" / path.name).write_bytes(path.read_bytes())
+    parquet = tmp_path / "set" / "groups.parquet"
+    parquet.write_bytes(parquet.read_bytes()[:-50])
+    assert_one_line(doap("data", "preview", tmp_path / "set", "--out", tmp_path / "p.png"), "groups.parquet")
+    ran = doap("data", "check", tmp_path / "set")
+    assert ran.returncode == 1
+    assert "problem:" in ran.stdout
+
+
+def test_set_that_exists_is_not_overwritten(built):
+    folder, _ = built
+    assert_one_line(doap("data", "from-images", folder / "photos", "--out", folder / "set"), "exists")
+
+
+def test_wrong_usage_exits_with_two(tmp_path):
+    assert doap("data", "from-images", tmp_path).returncode == 2
+    assert doap("data", "no-such-verb").returncode == 2
+
+
+def test_help_does_not_wait_for_torch():
+    start = time.perf_counter()
+    assert doap("--help").returncode == 0
+    torch = subprocess.run([sys.executable, "-c", "import sys, doap.cli; sys.exit('torch' in sys.modules)"], timeout=60)
+    assert torch.returncode == 0
+    assert time.perf_counter() - start < 20

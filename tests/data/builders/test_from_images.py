@@ -1,0 +1,129 @@
+"""Sets from folders of photos: resumed to the byte, whatever the workers."""
+
+import csv
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from doap.data.builders import build_from_images
+from doap.data.builders.synthetic import Views
+from doap.data.store import check_set, open_set
+from doap.errors import ArgumentError, DataError
+from oracles.photos import write_photo
+
+VIEWS = Views(number=2, points=30)
+KILLED_AFTER = """
+import os, signal, sys
+from pathlib import Path
+from doap.data.builders import build_from_images
+from doap.data.builders.synthetic import Views
+
+if __name__ == "__main__":
+    folder, out, workers, last = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    start = []
+
+    def report(done, total, name):
+        start.append(done)
+        if len(start) >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    views = Views(number=2, points=30)
+    build_from_images(folder, out, views=views, without_tracks=["a", "b"], workers=workers, report=report)
+"""
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for seed, name in enumerate(("a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png")):
+        write_photo(folder / name, seed)
+    return folder
+
+
+def contents(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("sets") / "undisturbed"
+    return build_from_images(photos, out, views=VIEWS, without_tracks=["a", "b"])
+
+
+def test_folders_are_places_and_photos_are_sources(photos, undisturbed):
+    patch_set = open_set(undisturbed)
+    assert sorted(patch_set.sequence_names) == sorted(["a", "b", photos.name])
+    assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
+    assert check_set(undisturbed).from_tracks == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_and_resumed_builds_give_the_same_bytes(photos, undisturbed, tmp_path, workers):
+    chance = random.Random(workers)
+    script = tmp_path / "build.py"
+    script.write_text(KILLED_AFTER)
+    for _ in range(5):
+        command = [
+            sys.executable,
+            str(script),
+            str(photos),
+            str(tmp_path / "out"),
+            str(workers),
+            str(chance.randint(1, 2)),
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if ran.returncode == 0:
+            break
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
+        assert not (tmp_path / "out").exists()
+    if not (tmp_path / "out").exists():
+        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], workers=workers)
+    assert contents(tmp_path / "out") == contents(undisturbed)
+
+
+def test_another_seed_does_not_resume_the_work_of_this_one(photos, tmp_path):
+    def stop(done, total, name):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], report=stop)
+    with pytest.raises(DataError, match="seed"):
+        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], seed=1)
+
+
+def test_ledger_chooses_photos_and_goes_into_the_set(photos, tmp_path):
+    rows = [
+        ("a/1.png", "hill", "train", "CC0"),
+        ("b/1.png", "lake", "val", "CC-BY-4.0"),
+        ("b/2.png", "lake", "val", "CC0"),
+    ]
+    with (tmp_path / "ledger.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("file", "place", "split", "licence"), *rows])
+    ledger = {"ledger": tmp_path / "ledger.csv", "views": VIEWS}
+    out = build_from_images(photos, tmp_path / "val", split="val", without_tracks=["lake"], **ledger)
+    patch_set = open_set(out)
+    assert patch_set.sequence_names == ["lake"]
+    assert [row["licence"] for row in patch_set.meta["ledger"]] == ["CC-BY-4.0", "CC0"]
+    with pytest.raises(DataError, match="expected photos of split 'test', got none"):
+        build_from_images(photos, tmp_path / "test", split="test", **ledger)
+    with pytest.raises(ArgumentError, match=r"without_tracks: expected places of .*, got sea"):
+        build_from_images(photos, tmp_path / "train", split="train", without_tracks=["sea"], **ledger)
+    (tmp_path / "ledger.csv").write_text("file,place\n")
+    with pytest.raises(DataError, match="expected the columns file, place and split, got no split"):
+        build_from_images(photos, tmp_path / "train", **ledger)
+
+
+@pytest.mark.data
+def test_overlapping_photos_give_real_tracks(data_folder, tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "fountain").mkdir(parents=True)
+    for name in ("000.jpg", "001.jpg", "002.jpg", "003.jpg"):
+        (folder / "fountain" / name).symlink_to(data_folder / "photos" / "fountain" / name)
+    out = build_from_images(folder, tmp_path / "out", views=Views(number=1, points=20))
+    summary = check_set(out)
+    assert summary.from_tracks > 20
+    assert summary.from_photos > 0

@@ -1,0 +1,85 @@
+"""Groups from made-up views of one photo."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from doap.data.builders.nearby import SAME_SPOT
+from doap.data.builders.synthetic import Views, _same, synthetic_groups
+from doap.errors import DataError
+from doap.images import frames_from_arrays
+from oracles.photos import write_photo
+
+VIEWS = Views(number=4, points=80)
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    return write_photo(tmp_path_factory.mktemp("photo") / "a.png", seed=0)
+
+
+def made(photo, number=0, views=VIEWS):
+    return synthetic_groups(photo, "place", "a.png", 32, seed=0, number=number, views=views)
+
+
+def correlation(one, other):
+    return np.corrcoef(one.ravel().astype(float), other.ravel().astype(float))[0, 1]
+
+
+def test_patches_of_a_group_look_alike_and_those_of_others_do_not(photo):
+    patches, groups = made(photo)
+    starts = np.cumsum(groups.count) - groups.count
+    same = [
+        correlation(patches[s], patches[s + k]) for s, c in zip(starts, groups.count, strict=True) for k in range(1, c)
+    ]
+    other = [correlation(patches[s], patches[t]) for s, t in pairwise(starts)]
+    assert len(groups.count) > 30
+    assert groups.count.min() >= 2
+    assert np.median(same) > 0.8
+    assert abs(np.median(other)) < 0.3
+
+
+def test_groups_are_a_function_of_the_seed_and_the_photos_number(photo):
+    patches, groups = made(photo)
+    again, same = made(photo)
+    assert np.array_equal(patches, again)
+    assert np.array_equal(groups.position, same.position)
+    assert not np.array_equal(patches[:20], made(photo, number=1)[0][:20])
+
+
+def test_keypoints_of_one_spot_ignore_each_other(photo):
+    _, groups = made(photo, views=Views(number=4, points=400))
+    place = groups.position[:, :2]
+    apart = np.linalg.norm(place[:, None] - place, axis=2)
+    expected = np.argwhere(np.triu(apart <= SAME_SPOT, k=1))
+    assert len(expected)
+    assert np.array_equal(np.unique(np.sort(groups.ignore, axis=1), axis=0), expected)
+
+
+def test_frames_are_the_same_only_if_place_scale_and_angle_all_agree():
+    frame = frames_from_arrays([[50.0, 60.0]], [10.0], [30.0])
+    for change, agrees in (
+        (([[52.0, 60.0]], [10.0], [30.0]), True),
+        (([[54.0, 60.0]], [10.0], [30.0]), False),
+        (([[50.0, 60.0]], [12.0], [30.0]), True),
+        (([[50.0, 60.0]], [15.0], [30.0]), False),
+        (([[50.0, 60.0]], [10.0], [45.0]), True),
+        (([[50.0, 60.0]], [10.0], [395.0]), True),
+        (([[50.0, 60.0]], [10.0], [60.0]), False),
+    ):
+        assert (len(_same(frame, frames_from_arrays(*change), Views())[0]) == 1) is agrees
+
+
+def test_photo_without_keypoints_gives_no_groups(tmp_path):
+    import cv2
+
+    cv2.imwrite(str(tmp_path / "flat.png"), np.full((200, 200), 90, np.uint8))
+    patches, groups = made(tmp_path / "flat.png")
+    assert (patches.shape, len(groups.count)) == ((0, 32, 32), 0)
+
+
+def test_truncated_photo_is_named(tmp_path, photo):
+    (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:2000])
+    with pytest.raises(DataError, match=r"cut.png"):
+        made(tmp_path / "cut.png")

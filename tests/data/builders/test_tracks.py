@@ -1,0 +1,134 @@
+"""Tracks of a world that is known exactly."""
+
+import numpy as np
+import pytest
+
+from doap.data.builders import build_from_colmap
+from doap.data.builders.cut import cut_tracks
+from doap.data.builders.nearby import near_pairs
+from doap.data.builders.tracks import read_tracks
+from doap.data.store import check_set, open_set
+from doap.errors import DataError
+from doap.images import angles, centres, scales
+from oracles.plane_scene import VIEWS, pose, project, true_keypoints, write_scene
+
+
+@pytest.fixture
+def points():
+    random = np.random.default_rng(0)
+    return np.column_stack([random.uniform(-1.2, 1.2, (40, 2)), np.zeros(40)])
+
+
+def likeness(patches, count):
+    """Least correlation of a group's patches with its first, for each group."""
+    flat = patches.reshape(len(patches), -1).astype(float)
+    flat -= flat.mean(axis=1, keepdims=True)
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    starts = np.cumsum(count) - count
+    return np.array([(flat[s : s + c] @ flat[s]).min() for s, c in zip(starts, count, strict=True)])
+
+
+@pytest.mark.parametrize("with_database", [True, False])
+def test_patches_of_a_point_look_alike_in_views_that_are_rolled_near_and_oblique(tmp_path, points, with_database):
+    write_scene(tmp_path, points)
+    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db" if with_database else None)
+    assert len(tracks.xyz) == 40
+    patches, groups = cut_tracks(tracks, tmp_path / "images", "plane", 32)
+    assert np.median(likeness(patches, groups.count)) > 0.9
+    other = likeness(np.roll(patches, 7, axis=0), groups.count)
+    assert np.median(other) < 0.5
+
+
+def test_frames_stand_where_the_world_projects_to_with_pixel_centres_at_integers(tmp_path, points):
+    write_scene(tmp_path, points)
+    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+    for number, arguments in enumerate(VIEWS):
+        own = tracks.image == number
+        view = pose(*arguments)
+        expected = project(view, tracks.xyz[tracks.point[own]]) - 0.5
+        np.testing.assert_allclose(centres(tracks.frames[own]), expected, atol=1e-3)
+        rows = true_keypoints(view, tracks.xyz[tracks.point[own]])
+        np.testing.assert_allclose(scales(tracks.frames[own]), 6 * rows[:, 2], rtol=1e-4)
+        np.testing.assert_allclose(angles(tracks.frames[own]), np.degrees(rows[:, 3]), atol=1e-2)
+
+
+def test_affine_keypoints_are_read_like_those_of_scale_and_orientation(tmp_path, points):
+    keypoints = {number: true_keypoints(pose(*view), points) for number, view in enumerate(VIEWS, start=1)}
+    affine = {}
+    for number, (x, y, scale, angle) in ((number, rows.T) for number, rows in keypoints.items()):
+        cos, sin = scale * np.cos(angle), scale * np.sin(angle)
+        affine[number] = np.column_stack([x, y, cos, -sin, sin, cos])
+    frames = []
+    for name, rows in (("plain", keypoints), ("affine", affine)):
+        (tmp_path / name).mkdir()
+        write_scene(tmp_path / name, points, rows)
+        frames.append(read_tracks(tmp_path / name / "sparse", tmp_path / name / "database.db").frames)
+    np.testing.assert_allclose(*frames, atol=1e-3)
+
+
+def test_observations_of_another_scale_or_orientation_are_dropped(tmp_path, points):
+    keypoints = {number: true_keypoints(pose(*view), points) for number, view in enumerate(VIEWS, start=1)}
+    keypoints[2][3, 2] *= 2
+    keypoints[4][5, 3] += np.radians(60)
+    write_scene(tmp_path, points, keypoints)
+    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+    assert tracks.dropped["scale off its track"] == 1
+    assert tracks.dropped["orientation off its track"] == 1
+    assert tracks.image[tracks.point == 3].tolist() == [0, 2, 3]
+    assert tracks.image[tracks.point == 5].tolist() == [0, 1, 2]
+
+
+def test_points_of_one_spot_ignore_each_other(tmp_path, points):
+    points[7] = points[8] + [0.02, 0, 0]
+    write_scene(tmp_path, points)
+    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+    assert [7, 8] in tracks.ignore.tolist()
+    # Far apart in the world, and so in every view.
+    far = np.linalg.norm(tracks.xyz[tracks.ignore[:, 0]] - tracks.xyz[tracks.ignore[:, 1]], axis=1)
+    assert far.max() < 0.3
+
+
+def test_long_tracks_are_thinned_evenly(tmp_path, points):
+    write_scene(tmp_path, points)
+    tracks = read_tracks(tmp_path / "sparse", None, most=2)
+    assert np.bincount(tracks.point).tolist() == [2] * len(tracks.xyz)
+    assert len(set(tracks.image.tolist())) > 1
+
+
+def test_near_pairs_equal_all_pairs_tried(points):
+    spread = points[:, :2] * 40
+    slow = [[i, j] for i in range(40) for j in range(i + 1, 40) if np.linalg.norm(spread[i] - spread[j]) <= 5]
+    assert near_pairs(spread, 5.0).tolist() == slow
+    assert near_pairs(spread[:0]).shape == (0, 2)
+
+
+def test_model_becomes_a_set_that_checks(tmp_path, points):
+    write_scene(tmp_path, points)
+    out = build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "s", database=tmp_path / "database.db")
+    summary = check_set(out)
+    assert (summary.groups, summary.from_tracks) == (40, 40)
+    assert open_set(out).sequence_names == ["images"]
+
+
+def test_build_in_small_units_gives_the_same_groups(tmp_path, points, monkeypatch):
+    write_scene(tmp_path, points)
+    whole = open_set(build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "whole"))
+    monkeypatch.setattr("doap.data.builders.from_colmap.OBSERVATIONS_AT_ONCE", 9)
+    parts = open_set(build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "parts"))
+    assert np.array_equal(whole.patches, parts.patches)
+    assert np.array_equal(whole.count, parts.count)
+
+
+def test_faults_are_named(tmp_path, points):
+    write_scene(tmp_path, points)
+    sparse, images = tmp_path / "sparse", tmp_path / "images"
+    with pytest.raises(DataError, match="expected a COLMAP model, got no cameras, images, points3D"):
+        read_tracks(images)
+    with pytest.raises(DataError, match="expected COLMAP's database, got nothing there"):
+        read_tracks(sparse, tmp_path / "absent.db")
+    (images / "3.png").unlink()
+    with pytest.raises(DataError, match=r"expected the model's 4 images, got no 3.png"):
+        build_from_colmap(sparse, images, tmp_path / "s")
+    (sparse / "points3D.bin").write_bytes((sparse / "points3D.bin").read_bytes()[:100])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_tracks(sparse)
