@@ -19,7 +19,8 @@ class Relation:
 
     Attributes:
         groups: (M,) integers; equal means match. A group of one is a distractor to all and is never a query.
-        ignored_pairs: (P, 2) positions in the list, P pairs in any order, each read in both directions.
+        ignored_pairs: (P, 2) values of `groups`: all items of these two groups ignore each other. In any order, each
+            read in both directions; groups that are not in the list do no harm.
         clusters: (M,) integers in 0…C−1, given together with `ignored_clusters`.
         ignored_clusters: (C, C) bool, symmetric: items of these two clusters ignore each other unless they match.
     """
@@ -31,17 +32,18 @@ class Relation:
 
     def __post_init__(self) -> None:
         size = check_shape(self.groups, "M", name="groups")["M"]
-        if self.groups.is_floating_point():
-            raise ArgumentError(f"groups: expected integers, got {self.groups.dtype}")
+        _check_integers(self.groups, name="groups")
         if self.ignored_pairs is not None:
             check_shape(self.ignored_pairs, "P 2", name="ignored_pairs")
-            _check_positions(self.ignored_pairs, size, name="ignored_pairs")
+            _check_integers(self.ignored_pairs, name="ignored_pairs")
         if (self.clusters is None) != (self.ignored_clusters is None):
             raise ArgumentError("clusters and ignored_clusters: give both or neither, got one of them")
         if self.clusters is not None and self.ignored_clusters is not None:
             check_shape(self.clusters, str(size), name="clusters")
             count = check_shape(self.ignored_clusters, "C C", name="ignored_clusters")["C"]
-            _check_positions(self.clusters, count, name="clusters")
+            _check_integers(self.clusters, name="clusters")
+            if size and (self.clusters.min() < 0 or self.clusters.max() >= count):
+                raise ArgumentError(f"clusters: expected 0 to {count - 1}, rows of ignored_clusters, got others")
             if self.ignored_clusters.dtype != torch.bool:
                 raise ArgumentError(f"ignored_clusters: expected bool, got {self.ignored_clusters.dtype}")
             if not torch.equal(self.ignored_clusters, self.ignored_clusters.T):
@@ -58,6 +60,6 @@ class Relation:
         return Relation(self.groups.to(device), *(None if part is None else part.to(device) for part in ignored))
 
 
-def _check_positions(values: Tensor, end: int, *, name: str) -> None:
-    if values.numel() and (values.is_floating_point() or values.min() < 0 or values.max() >= end):
-        raise ArgumentError(f"{name}: expected integers from 0 to {end - 1}, got others; check the offsets")
+def _check_integers(values: Tensor, *, name: str) -> None:
+    if values.is_floating_point():
+        raise ArgumentError(f"{name}: expected integers, got {values.dtype}")

@@ -3,12 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from doap.data.lists import Lists, item_pairs
+from doap.data.lists import Lists
 from doap.data.mining import Mined
 from doap.data.sampler import GroupSampler, RomeSampler, SequenceSampler
 from doap.errors import ArgumentError
@@ -22,7 +20,8 @@ with_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create", 
 
 @pytest.fixture
 def source() -> MemorySource:
-    return memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6, never=[(0, 1), (1, 2), (3, 20), (5, 4), (7, 8)])
+    never = [(0, 1), (1, 2), (3, 20), (5, 4), (7, 8)]
+    return memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6, never=never, sources=[0, 1, 2, 3] * 3 + [0, 4, 2, 3] * 3)
 
 
 @pytest.fixture
@@ -73,20 +72,6 @@ def test_a_loader_gives_the_same_lists_with_any_number_of_workers(source: Memory
         assert equal(relation, lists[step][1])
 
 
-@given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.data())
-def test_pairs_of_groups_become_all_pairs_of_their_items(sizes: list[int], data: st.DataObject) -> None:
-    group = st.integers(0, len(sizes) - 1)
-    pairs = data.draw(st.lists(st.tuples(group, group), max_size=6))
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    expected = [
-        [item, other]
-        for one, two in pairs
-        for item in np.flatnonzero(labels == one)
-        for other in np.flatnonzero(labels == two)
-    ]
-    assert item_pairs(np.array(pairs, dtype=np.int64).reshape(-1, 2), labels).tolist() == expected
-
-
 def oracle(lists: Lists, step: int) -> tuple[Tensor, Tensor]:
     """Who matches whom and who is a distractor of whom in the list of all ranks, pair by pair from the source."""
     plan, source = lists.sampler.batch(step), lists.source
@@ -101,6 +86,9 @@ def oracle(lists: Lists, step: int) -> tuple[Tensor, Tensor]:
                 sequence = int(source.sequence_ids[one])
                 one_of_two, other_of_two = (int(lists.mined.clusters[group]) - 2 * sequence for group in (one, other))
                 alike = bool(lists.mined.tables[sequence, one_of_two, other_of_two])
+            # Two photos of one place may show the same spot.
+            same_place = source.sequence_ids[one] == source.sequence_ids[other]
+            alike |= bool(same_place and source.sources[one] != source.sources[other])
             positive[row, column] = one == other and row != column
             distractor[row, column] = one != other and frozenset((one, other)) not in never and not alike
     return positive, distractor
@@ -117,10 +105,8 @@ def test_ranks_together_know_who_matches_whom(source: MemorySource, mined: Mined
         ]
         relations = [lists[step][1] for lists in parts]
         groups = torch.cat([relation.groups for relation in relations])
-        whole = relations[0]
-        if whole.clusters is not None:
-            clusters = torch.cat([relation.clusters for relation in relations if relation.clusters is not None])
-            whole = Relation(groups, clusters=clusters, ignored_clusters=whole.ignored_clusters)
+        clusters = torch.cat([relation.clusters for relation in relations if relation.clusters is not None])
+        whole = Relation(groups, relations[0].ignored_pairs, clusters, relations[0].ignored_clusters)
         # The order of the ranks' items is that of the list once they are sorted by group.
         order = groups.argsort(stable=True)
         expected = oracle(parts[0], step)

@@ -22,7 +22,7 @@ def descriptors(size, dim, distance, seed, dtype=torch.float32):
 def ragged_relation(size, seed=0):
     generator = torch.Generator().manual_seed(seed)
     groups = torch.randint(0, size // 3, (size,), generator=generator)
-    pairs = torch.randint(0, size, (size, 2), generator=generator)
+    pairs = torch.randint(0, size // 3, (size // 2, 2), generator=generator)
     table = torch.rand(4, 4, generator=generator) < 0.3
     return Relation(groups, pairs, torch.randint(0, 4, (size,), generator=generator), table | table.T)
 
@@ -72,9 +72,8 @@ def test_order_of_the_list_does_not_matter(size, seed):
     generator = torch.Generator().manual_seed(seed)
     relation = ragged_relation(size + 4, seed)
     order = torch.randperm(size + 4, generator=generator)
-    place = order.argsort()
     shuffled = Relation(
-        relation.groups[order], place[relation.ignored_pairs], relation.clusters[order], relation.ignored_clusters
+        relation.groups[order], relation.ignored_pairs, relation.clusters[order], relation.ignored_clusters
     )
     x = descriptors(size + 4, 6, "euclidean", seed, torch.float64)
     value, asked = listwise_average_precision(x, x, relation)
@@ -139,7 +138,7 @@ def test_distractors_that_are_ignored_do_not_count():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     groups = torch.tensor([0, 0, 1])
     worse, _ = listwise_average_precision(x, x, Relation(groups))
-    spared, _ = listwise_average_precision(x, x, Relation(groups, torch.tensor([[2, 0], [1, 2]])))
+    spared, _ = listwise_average_precision(x, x, Relation(groups, torch.tensor([[1, 0], [7, 1]])))
     assert worse.item() < 2
     assert spared.item() == pytest.approx(2)
 

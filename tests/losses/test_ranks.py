@@ -25,8 +25,8 @@ def problem():
         "groups": torch.randint(0, 15, (SIZE,), generator=generator),
         "clusters": torch.randint(0, 3, (SIZE,), generator=generator),
         "table": table | table.T,
-        # A rank names pairs among its own items; the second one names none.
-        "pairs": [torch.randint(0, CUT, (20, 2), generator=generator), None],
+        # Groups are known to all ranks: whichever names a pair, it holds for items of both. The second one names none.
+        "pairs": [torch.randint(0, 15, (9, 2), generator=generator), None],
     }
 
 

@@ -25,7 +25,7 @@ def main(problem: str, out: str) -> None:
             pairs = given["pairs"][rank]
             relation = Relation(
                 given["groups"][own],
-                None if pairs is None else pairs - (own.start or 0),
+                pairs,
                 given["clusters"][own],
                 given["table"],
             )

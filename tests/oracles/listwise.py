@@ -24,7 +24,7 @@ def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
                 alike = bool(relation.ignored_clusters[relation.clusters[query], relation.clusters[item]])
             if relation.groups[query] == relation.groups[item]:
                 positive[query, item] = True
-            elif (query, item) not in ignored and not alike:
+            elif (int(relation.groups[query]), int(relation.groups[item])) not in ignored and not alike:
                 distractor[query, item] = True
     return positive, distractor
 

@@ -11,17 +11,22 @@ from numpy.typing import NDArray
 
 @dataclass
 class MemorySource:
-    """Groups one behind the other; `never` are pairs of groups that ignore each other."""
+    """Groups one behind the other; `never` are pairs of groups that ignore each other, `sources` what made them."""
 
     patches: NDArray[np.uint8]
     count: NDArray[np.int64]
     sequence_ids: NDArray[np.int32]
     sequence_names: list[str]
     never: list[tuple[int, int]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
 
     @property
     def start(self) -> NDArray[np.int64]:
         return self.count.cumsum() - self.count
+
+    @property
+    def source_ids(self) -> NDArray[np.int32]:
+        return np.array(self.sources or [0] * len(self.count), dtype=np.int32)
 
     @property
     def patch_size(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -71,33 +70,21 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         return patches, self._relation(plan, own)
 
     def _relation(self, plan: ListPlan, own: Integers) -> Relation:
+        """Who matches whom, the same on all ranks: pairs of groups, and kinds of groups that cannot be told apart.
+
+        A kind is a place, a source within it and, where labels are mined, a cluster. Two photos of one place may show
+        one spot, so groups that were made of them one by one ignore each other; in one photo, or in one model, they
+        are known to be different points.
+        """
+        mined = np.zeros_like(plan.groups) if self.mined is None else self.mined.clusters[plan.groups]
+        keys = np.stack([self.source.sequence_ids[plan.groups], self.source.source_ids[plan.groups], mined])
+        kinds, first, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        place, source, _ = kinds
+        ignored = (place[:, None] == place) & (source[:, None] != source)
+        if self.mined is not None:
+            ignored |= self.mined.ignored(plan.groups[first])
+        pairs = torch.from_numpy(self.source.ignored(plan.groups))
         groups = torch.from_numpy(plan.labels[own])
-        pairs = self.source.ignored(plan.groups)
-        if self.mined is None and self.world == 1:
-            return Relation(groups, ignored_pairs=torch.from_numpy(item_pairs(pairs, plan.labels)))
-        # Each group its own cluster: ranks share this table, while positions in the list cannot name another rank's.
-        size = len(plan.groups)
-        table = np.zeros((size, size), dtype=bool) if self.mined is None else self.mined.ignored(plan.groups)
-        table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = True
-        return Relation(groups, clusters=groups, ignored_clusters=torch.from_numpy(table))
-
-
-def item_pairs(pairs: NDArray[np.integer], labels: Integers) -> Integers:
-    """Pairs of groups (p, 2) as pairs of their items (P, 2), positions in the list.
-
-    >>> item_pairs(np.array([[0, 1]]), np.array([0, 0, 1, 2])).tolist()
-    [[0, 2], [1, 2]]
-
-    Args:
-        pairs: (p, 2) values of `labels`.
-        labels: (M,) group of each item, increasing.
-    """
-    size = np.bincount(labels)
-    first = size.cumsum() - size
-    one, other = pairs.T
-    number = size[one] * size[other]
-    pair = np.repeat(np.arange(len(pairs)), number)
-    # The n-th of a pair of groups with a and b items is (n div b, n mod b).
-    nth = np.arange(len(pair)) - np.repeat(number.cumsum() - number, number)
-    row, column = np.divmod(nth, size[other][pair])
-    return np.stack([first[one][pair] + row, first[other][pair] + column], axis=1)
+        if not ignored.any():
+            return Relation(groups, pairs)
+        return Relation(groups, pairs, torch.from_numpy(kind[plan.labels[own]]), torch.from_numpy(ignored))

@@ -33,6 +33,9 @@ class GroupSource(Protocol):
     def sequence_ids(self) -> NDArray[np.int32]: ...  # (G,) positions in `sequence_names`
 
     @property
+    def source_ids(self) -> NDArray[np.int32]: ...  # (G,) which photo or model made each group
+
+    @property
     def sequence_names(self) -> Sequence[str]: ...
 
     def gather(self, indices: Integers) -> NDArray[np.uint8]: ...  # (n,) -> (n, S, S)

@@ -184,7 +184,11 @@ def split_set(path: str | Path, out: str | Path, sequences: Sequence[str]) -> Pa
         raise ArgumentError(f"sequences: expected some of {patch_set.sequence_names}, got {unknown or 'none'}")
     wanted = [patch_set.sequence_names.index(name) for name in sequences]
     kept = np.flatnonzero(np.isin(patch_set.sequence_ids, wanted))
-    ledger = [row for row in patch_set.meta["ledger"] if "place" not in row or row["place"] in sequences]
+    ledger = [
+        row
+        for row in patch_set.meta["ledger"]
+        if "place" not in row or not {row["place"], row.get("file")}.isdisjoint(sequences)
+    ]
     return _copy([(patch_set, kept)], out, {"split": sorted(sequences), "of": _identity(patch_set)}, ledger)
 
 

@@ -30,22 +30,16 @@ class QueryPairs:
 
     def __init__(self, relation: Relation, first: int, count: int) -> None:
         self.relation, self.first, self.size = relation, first, len(relation)
-        ordered, self.order = relation.groups.sort(stable=True)
-        own = relation.groups[first : first + count].contiguous()
-        self.start = torch.searchsorted(ordered, own)
-        self.members = torch.searchsorted(ordered, own, right=True) - self.start
-        self.rows = (self.members > 1).nonzero().squeeze(1)
-        self.ignored = None
+        self._ordered, self._order = relation.groups.sort(stable=True)
+        self._start, self._members = self._members_of(relation.groups[first : first + count].contiguous())
+        self.rows = (self._members > 1).nonzero().squeeze(1)
+        self._ignored = None
         if relation.ignored_pairs is not None and len(relation.ignored_pairs):
-            both = torch.cat([relation.ignored_pairs, relation.ignored_pairs.flip(1)])
-            self.ignored = both[both[:, 0].argsort()].T.contiguous()
+            self._ignored = self._item_pairs(torch.cat([relation.ignored_pairs, relation.ignored_pairs.flip(1)]))
 
     def in_group(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(P,) flat positions of all pairs inside a group, and (P,) bool: not the query with itself."""
-        members = self.members[rows]
-        row = torch.repeat_interleave(members)
-        within = torch.arange(len(row), device=row.device) - (members.cumsum(0) - members)[row]
-        column = self.order[self.start[rows][row] + within]
+        row, column = self._expand(self._start[rows], self._members[rows])
         return row * self.size + column, column != rows[row] + self.first
 
     def fill_ignored(self, block: Tensor, rows: Tensor, value: float) -> None:
@@ -54,11 +48,30 @@ class QueryPairs:
         clusters, table = self.relation.clusters, self.relation.ignored_clusters
         if clusters is not None and table is not None:
             block.masked_fill_(table[clusters[items]][:, clusters], value)
-        if self.ignored is not None and len(items):
-            query, other = self.ignored
+        if self._ignored is not None and len(items):
+            query, other = self._ignored
             begin, end = torch.searchsorted(query, torch.stack([items[0], items[-1] + 1]))
             query, other = query[begin:end], other[begin:end]
             row = torch.searchsorted(items, query)
             # Between the first and the last row of the block there may be items that are not in it.
             asked = items[row] == query
             block.view(-1).index_fill_(0, (row * self.size + other)[asked], value)
+
+    def _members_of(self, groups: Tensor) -> tuple[Tensor, Tensor]:
+        """For (n,) groups: where each begins among the items sorted by group (n,), and its size (n,)."""
+        start = torch.searchsorted(self._ordered, groups)
+        return start, torch.searchsorted(self._ordered, groups, right=True) - start
+
+    def _expand(self, start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+        """Runs of the sorted items (n,), (n,) → (P,) the run and (P,) the item of each member."""
+        run = torch.repeat_interleave(size)
+        within = torch.arange(len(run), device=run.device) - (size.cumsum(0) - size)[run]
+        return run, self._order[start[run] + within]
+
+    def _item_pairs(self, pairs: Tensor) -> Tensor:
+        """(P, 2) groups → (2, I) items: all of the first with all of the second, sorted by the first."""
+        pair, query = self._expand(*self._members_of(pairs[:, 0].contiguous()))
+        start, size = self._members_of(pairs[:, 1].contiguous())
+        which, other = self._expand(start[pair], size[pair])
+        items = torch.stack([query[which], other])
+        return items[:, items[0].argsort()].contiguous()

@@ -49,7 +49,7 @@ class WholeList:
         sizes = _sizes(size, descriptors.device)
         first = sum(sizes[: dist.get_rank()])
         gallery: Tensor = _GatherWithGradient.apply(relaxed, sizes)  # type: ignore[no-untyped-call]
-        return cls(relaxed, gallery, _gather_relation(relation, first), first)
+        return cls(relaxed, gallery, _gather_relation(relation), first)
 
 
 def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:
@@ -100,10 +100,10 @@ def _gather(rows: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
-def _gather_relation(relation: Relation, first: int) -> Relation:
+def _gather_relation(relation: Relation) -> Relation:
     device = relation.groups.device
     none = torch.zeros(0, 2, dtype=torch.long, device=device)
-    pairs = gather_rows(none if relation.ignored_pairs is None else relation.ignored_pairs + first)
+    pairs = gather_rows(none if relation.ignored_pairs is None else relation.ignored_pairs)
     table = relation.ignored_clusters
     tables = gather_rows(none[:, :1].flatten().bool() if table is None else table.flatten())
     if table is None or relation.clusters is None:

@@ -50,7 +50,7 @@ def build_from_images(
         split: which of the ledger's splits to take; all if not given.
         size: S, side of the patches in pixels.
         views: what to make up of each photo.
-        without_tracks: places whose photos are known not to overlap.
+        without_tracks: places whose photos are known not to overlap: each of them is a place of its own.
         workers: processes; the result does not depend on it.
         seed: the one seed of the set.
         report: called with units done, units in all, and the one at hand.
@@ -70,7 +70,9 @@ def build_from_images(
         if len(names) > 1 and place not in without_tracks
     ]
     photos = [(place, name) for place, names in places.items() for name in names]
-    tasks += [_Photo(folder, place, name, size, seed, i, views) for i, (place, name) in enumerate(photos)]
+    for number, (place, name) in enumerate(photos):
+        sequence = name if place in without_tracks else place
+        tasks.append(_Photo(folder, sequence, name, size, seed, number, views))
     by_name = {task.unit: task for task in tasks}
     builder = {
         "command": "from-images",
@@ -114,7 +116,7 @@ class _Photo:
     """Made-up views of one photo."""
 
     folder: Path
-    place: str
+    sequence: str
     name: str
     size: int
     seed: int
@@ -127,7 +129,7 @@ class _Photo:
 
     def __call__(self) -> Cut:
         photo = self.folder / self.name
-        return synthetic_groups(photo, self.place, self.name, self.size, self.seed, self.number, self.views)
+        return synthetic_groups(photo, self.sequence, self.name, self.size, self.seed, self.number, self.views)
 
 
 def _joined(parts: list[Cut], place: str, size: int) -> Cut:
