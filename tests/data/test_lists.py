@@ -105,7 +105,8 @@ def test_ranks_together_know_who_matches_whom(source: MemorySource, mined: Mined
         ]
         relations = [lists[step][1] for lists in parts]
         groups = torch.cat([relation.groups for relation in relations])
-        clusters = torch.cat([relation.clusters for relation in relations if relation.clusters is not None])
+        parts_of_clusters = [relation.clusters for relation in relations if relation.clusters is not None]
+        clusters = torch.cat(parts_of_clusters) if parts_of_clusters else None
         whole = Relation(groups, relations[0].ignored_pairs, clusters, relations[0].ignored_clusters)
         # The order of the ranks' items is that of the list once they are sorted by group.
         order = groups.argsort(stable=True)
