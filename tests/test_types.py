@@ -30,6 +30,12 @@ def test_impossible_relations_are_refused(parts, message):
         Relation(GROUPS, **parts)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64])
+def test_any_integers_will_do(dtype):
+    relation = Relation(GROUPS.to(dtype), torch.tensor([[0, 1]], dtype=dtype))
+    assert relation.groups.dtype == relation.ignored_pairs.dtype == torch.int64
+
+
 def test_wrong_shapes_are_refused():
     with pytest.raises(ShapeError, match=r"ignored_pairs: expected \(P, 2\), got \(2, 3\)"):
         Relation(GROUPS, torch.zeros(2, 3, dtype=torch.long))

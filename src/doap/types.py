@@ -31,6 +31,11 @@ class Relation:
     ignored_clusters: Tensor | None = None
 
     def __post_init__(self) -> None:
+        # One integer type throughout: torch searches and indexes only among equals.
+        for name in ("groups", "ignored_pairs", "clusters"):
+            value = getattr(self, name)
+            if value is not None and not value.is_floating_point():
+                object.__setattr__(self, name, value.long())
         size = check_shape(self.groups, "M", name="groups")["M"]
         _check_integers(self.groups, name="groups")
         if self.ignored_pairs is not None:
