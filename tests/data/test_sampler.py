@@ -185,3 +185,12 @@ def test_a_rank_outside_the_world_is_refused(rank: int, world: int) -> None:
     plan = GroupSampler(memory_source([2, 2], [0, 0]), 8, 0).batch(0)
     with pytest.raises(ArgumentError, match="rank"):
         shard(plan, rank, world)
+
+
+def test_groups_that_are_held_out_are_never_in_a_list():
+    source = memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6)
+    among = source.sequence_ids != 1
+    samplers = (GroupSampler, RomeSampler, SequenceSampler)
+    for sampler in (make(source, 30, 0, among=among) for make in samplers):
+        drawn = np.concatenate([sampler.batch(step).groups for step in range(2 * sampler.steps_per_epoch)])
+        assert set(drawn.tolist()) <= set(np.flatnonzero(among).tolist())

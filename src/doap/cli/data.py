@@ -79,6 +79,21 @@ def from_images(
     _show(out, as_json)
 
 
+@app.command("from-public")
+def from_public(
+    root: Annotated[Path, typer.Argument(help="PhotoTour, HPatches or RomePatches, as released.")],
+    out: Out,
+    size: Size = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Store a published set as groups of patches. Killed? The same command resumes."""
+    from doap.data.builders import build_from_public
+
+    with _progress("units", quiet=as_json) as report:
+        build_from_public(root, out, size=size, report=report)
+    _show(out, as_json)
+
+
 @app.command()
 def check(
     path: Annotated[Path, typer.Argument(help="Any folder: a set, a public benchmark, a COLMAP model, photos.")],
@@ -180,6 +195,6 @@ def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], N
         task = bar.add_task(what, total=None)
 
         def report(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, description=name)
+            bar.update(task, completed=done, total=total or None, description=name)
 
         yield report

@@ -67,17 +67,25 @@ class Sampler(ABC):
         seed: the seed of the run.
         per_group: most patches of a group in a list; a larger group gives that many, drawn anew each time.
         min_count: groups with fewer patches are left out; with one patch there is nothing to match.
+        among: (G,) bool, the groups that may be used; None is all.
     """
 
     steps_per_epoch: int
 
     def __init__(
-        self, source: GroupSource, list_size: int, seed: int, *, per_group: int = 16, min_count: int = 2
+        self,
+        source: GroupSource,
+        list_size: int,
+        seed: int,
+        *,
+        per_group: int = 16,
+        min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
     ) -> None:
         if per_group < 1:
             raise ArgumentError(f"per_group: expected 1 or more, got {per_group}")
         self.source, self.list_size, self.seed, self.per_group = source, list_size, seed, per_group
-        self.groups: Integers = np.flatnonzero(source.count >= min_count)
+        self.groups: Integers = np.flatnonzero((source.count >= min_count) & (True if among is None else among))
         if not len(self.groups):
             raise DataError(f"source: expected groups of {min_count} patches or more, got none; lower min_count")
         self.taken: Integers = np.minimum(source.count, per_group)
@@ -119,9 +127,16 @@ class GroupSampler(Sampler):
     """
 
     def __init__(
-        self, source: GroupSource, list_size: int, seed: int, *, per_group: int = 16, min_count: int = 2
+        self,
+        source: GroupSource,
+        list_size: int,
+        seed: int,
+        *,
+        per_group: int = 16,
+        min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count)
+        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
         sizes = self.taken[self.groups]
         unit = int(np.gcd.reduce(sizes))
         # A list takes the groups that begin between two cuts; the last of them may reach beyond the second. As a list
@@ -160,8 +175,9 @@ class SequenceSampler(Sampler):
         sequences_per_list: int = 2,
         per_group: int = 16,
         min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count)
+        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
         order = np.argsort(source.sequence_ids[self.groups], kind="stable")
         first = np.unique(source.sequence_ids[self.groups][order], return_index=True)[1]
         self._members = np.split(self.groups[order], first[1:])
@@ -201,9 +217,16 @@ class RomeSampler(Sampler):
     """
 
     def __init__(
-        self, source: GroupSource, list_size: int, seed: int, *, per_group: int = 16, min_count: int = 2
+        self,
+        source: GroupSource,
+        list_size: int,
+        seed: int,
+        *,
+        per_group: int = 16,
+        min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count)
+        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
         self.steps_per_epoch = len(self.groups)
 
     def choose(self, step: int) -> Integers:

@@ -1,6 +1,7 @@
-"""Builders of patch-group sets: from a COLMAP model, and from plain photographs."""
+"""Builders of patch-group sets: from a COLMAP model, from plain photographs, and from published sets."""
 
 from doap.data.builders.from_colmap import build_from_colmap
 from doap.data.builders.from_images import build_from_images
+from doap.data.builders.from_public import build_from_public
 
-__all__ = ["build_from_colmap", "build_from_images"]
+__all__ = ["build_from_colmap", "build_from_images", "build_from_public"]

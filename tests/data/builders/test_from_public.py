@@ -1,0 +1,52 @@
+"""Published sets become patch-group sets."""
+
+import numpy as np
+import pytest
+
+from data.readers import formats
+from doap.data.builders import build_from_public
+from doap.data.store import check_set, open_set
+from doap.errors import DataError
+
+GROUPS = {"i_dome": formats.random_patches(3, 16, 65, 65), "v_wall": formats.random_patches(5, 16, 65, 65, seed=1)}
+
+
+@pytest.fixture
+def release(tmp_path):
+    return formats.write_hpatches(tmp_path / "hpatches-release", GROUPS)
+
+
+def test_groups_and_sequences_come_over_and_patches_keep_their_size_if_asked(release, tmp_path):
+    out = build_from_public(release, tmp_path / "set", size=65)
+    patch_set = open_set(out)
+    assert check_set(out).groups_per_sequence == {"i_dome": 3, "v_wall": 5}
+    assert patch_set.count.tolist() == [16] * 8
+    assert np.array_equal(patch_set.patches[:48], GROUPS["i_dome"].reshape(-1, 65, 65))
+
+
+def test_patches_are_shrunk_to_the_networks_size(release, tmp_path):
+    patch_set = open_set(build_from_public(release, tmp_path / "set"))
+    assert patch_set.patch_size == 32
+    means = GROUPS["v_wall"].reshape(-1, 65 * 65).mean(axis=1)
+    np.testing.assert_allclose(patch_set.patches[48:].reshape(80, -1).mean(axis=1), means, atol=1)
+
+
+def test_stopped_build_goes_on_where_it_was(release, tmp_path):
+    def stop(done, total, name):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_from_public(release, tmp_path / "set", report=stop)
+    names = []
+    build_from_public(release, tmp_path / "set", report=lambda done, total, name: names.append(name))
+    assert names == ["v_wall"]
+    assert check_set(tmp_path / "set").groups == 8
+
+
+def test_damaged_or_other_folders_are_refused(release, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="expected one of phototour, hpatches, romepatches, got unknown"):
+        build_from_public(tmp_path / "empty", tmp_path / "set")
+    (release / "v_wall" / "t3.png").unlink()
+    with pytest.raises(DataError, match=r"t3.png"):
+        build_from_public(release, tmp_path / "set")
