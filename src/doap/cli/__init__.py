@@ -10,6 +10,7 @@ import sys
 import typer
 
 from doap.cli import data
+from doap.cli.train import train
 from doap.errors import DoapError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.command()(train)
 
 
 @app.callback()

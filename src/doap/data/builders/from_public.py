@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,11 @@ from doap.data.readers import (
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import DataError
 
-READERS = {"phototour": read_phototour, "hpatches": read_hpatches, "romepatches": read_romepatches}
+READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
+    "phototour": read_phototour,
+    "hpatches": read_hpatches,
+    "romepatches": read_romepatches,
+}
 
 
 def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report = silent) -> Path:
@@ -39,7 +44,7 @@ def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report =
         raise DataError(f"{root}: expected one of {', '.join(READERS)}, got {found.kind} ({found.summary})")
     if found.problems:
         raise DataError(f"{found.problems[0]} ({len(found.problems)} problems; see `doap data check {root}`)")
-    reader: PhotoTour | HPatches | RomePatches = READERS[found.kind](root)
+    reader = READERS[found.kind](root)
     writer = SetWriter(out, size, {"command": "from-public", "kind": found.kind, "size": size}, [])
     for unit in reader.units(skip=writer.done):
         none = np.empty((0, 2), np.int64)

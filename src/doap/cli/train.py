@@ -1,0 +1,105 @@
+"""`doap train RECIPE --out RUN`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from doap.cli.allocator import tune_allocator
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe; recipes/ has some.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="RUN: checkpoints, log and report go there; resumed if it exists.")
+    ],
+    data: Annotated[Path | None, typer.Option(help="The patch-group set to train on.")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Another set to judge on; else places are held out.")] = None,
+    start: Annotated[Path | None, typer.Option(help="Weights to start from.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Wall-clock time, such as 60m or 1.5h, instead of steps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    allocator: Annotated[
+        str, typer.Option(help="`tuned` keeps freed memory, `default` leaves malloc alone.")
+    ] = "tuned",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Train a descriptor for Average Precision. Killed? The same command resumes.
+
+    Several processes: `torchrun --nproc-per-node=8 -m doap train RECIPE --out RUN`.
+    """
+    # Before torch, whose first tensors would be allocated the old way.
+    tuned = tune_allocator() if allocator == "tuned" else "default"
+    from doap.training.config import read_recipe
+    from doap.training.loop import train as run
+
+    given: dict[str, dict[str, Any]] = {
+        "data": {"train": data, "validation": validation},
+        "network": {"start": start},
+        "run": {"seed": seed},
+    }
+    if budget is not None:
+        given["schedule"] = {"minutes": _minutes(budget), "epochs": None, "steps": None}
+    changes = {
+        section: {key: value for key, value in fields.items() if value is not None or section == "schedule"}
+        for section, fields in given.items()
+    }
+    config = read_recipe(recipe, **changes)
+    last: dict[str, Any] = {}
+    with _bar(quiet=as_json) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def report(event: dict[str, Any]) -> None:
+            last[event["kind"]] = event
+            total = last.get("start", {}).get("steps")
+            bar.update(task, completed=event["step"], total=total, description=_line(last))
+
+        best = run(config, out, report=report, allocator=tuned)
+    judged = last.get("validation", {})
+    told = {
+        "best": str(best),
+        "report": str(out / "report.html"),
+        "map": judged.get("map"),
+        "fpr95": judged.get("fpr95"),
+    }
+    typer.echo(json.dumps(told) if as_json else f"{best}\n{_line(last)}\nlook at {out / 'report.html'}")
+
+
+def _minutes(budget: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if found is None:
+        raise typer.BadParameter(f"expected a time such as 90s, 60m or 1.5h, got {budget!r}", param_hint="--budget")
+    return float(found[1]) * {"s": 1 / 60, "m": 1, "h": 60}[found[2]]
+
+
+def _line(last: dict[str, Any]) -> str:
+    """The newest figures in one line."""
+    parts = []
+    if step := last.get("train"):
+        parts.append(f"loss {step['loss']:.4f}  {step['patches_per_second']:,.0f} patches/s")
+    if judged := last.get("validation"):
+        parts.append(f"mAP {judged['map']:.4f}  FPR95 {judged['fpr95']:.4f}")
+    peers = last.get("start", {}).get("peers", {})
+    parts += [f"{name} {one['map']:.4f}" for name, one in peers.items()]
+    return "  ".join(parts)
+
+
+def _bar(*, quiet: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True), disable=quiet)

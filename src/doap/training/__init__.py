@@ -1,0 +1,1 @@
+"""The training loop, its recipe, its checkpoints and its log."""

@@ -1,0 +1,271 @@
+"""The training loop, top to bottom: data → model → optimiser → schedule → step → validation → checkpoint.
+
+RUN/
+├── recipe.json          the resolved recipe
+├── log.jsonl            one line per event
+├── state.pt             what resumes
+├── last.safetensors     the descriptor after the last step
+├── best.safetensors     the one with the highest validation mAP
+├── gallery.npz          its hardest errors
+└── report.html          curves, gallery, recipe
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from doap import __version__
+from doap.data.lists import Lists
+from doap.data.mining import mine
+from doap.data.places import hold_out
+from doap.data.store import PatchSet, open_set
+from doap.descriptor import Descriptor, load
+from doap.errors import DataError
+from doap.losses import HardestTriplet, ListwiseAP
+from doap.networks import parameter_groups
+from doap.peers import PEERS
+from doap.training.checkpoint import load_state, save_state
+from doap.training.config import SAMPLERS, Config
+from doap.training.distributed import Ranks, joined
+from doap.training.log import Log
+from doap.training.page import write_page
+from doap.training.schedule import Plan
+from doap.training.step import choose_precision, piecewise_step, seed_step, whole_step
+from doap.training.validation import ValidationSet, hardest, judge
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def train(config: Config, out: Path, *, report: Report | None = None, allocator: str = "default") -> Path:
+    """Train a descriptor; the same call resumes a killed run, and gives the weights of an undisturbed one.
+
+    Under `torchrun` each process takes its part of every list. Resuming is exact to the bit on one CPU with the same
+    number of threads, unless the schedule is a budget of time.
+
+    Args:
+        config: the recipe.
+        out: RUN, the folder to work in.
+        report: told each event that is logged.
+        allocator: what the memory allocator was set to, for the log.
+
+    Returns:
+        The best descriptor's file.
+    """
+    with joined() as ranks, closing(_Run(config, out, ranks, report or (lambda _: None), allocator)) as run:
+        run.go()
+    return out / "best.safetensors"
+
+
+class _Run:
+    """One run on one rank. The constructor sets up, in the order of this file's first line; `go` is the loop."""
+
+    def __init__(self, config: Config, out: Path, ranks: Ranks, report: Report, allocator: str) -> None:
+        self.config, self.out, self.ranks, self.report, self.allocator = config, out, ranks, report, allocator
+        self.recipe: dict[str, Any] = json.loads(config.model_dump_json())
+        out.mkdir(parents=True, exist_ok=True)
+
+        # Data: lists of whole groups, and places that training never sees.
+        self.source, self.lists, self.validation = _data(config, ranks)
+
+        # Model.
+        torch.manual_seed(config.run.seed)
+        self.descriptor = _descriptor(config).to(ranks.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        if self.descriptor.patch_size != self.source.patch_size:
+            raise DataError(
+                f"{config.data.train}: expected patches of {self.descriptor.patch_size} pixels, the network's, got "
+                f"{self.source.patch_size}; build the set with --size {self.descriptor.patch_size}"
+            )
+        self.network = ranks.share(self.descriptor)
+        if config.run.compile:
+            self.network = torch.compile(self.network)  # type: ignore[assignment]
+        self.precision = choose_precision(config.run.precision, ranks.device)
+        self.loss = _loss(config, ranks)
+
+        # Optimiser: the layer that predicts the spatial transformation learns a hundredth as fast.
+        self.optimiser = torch.optim.SGD(
+            parameter_groups(self.descriptor, config.optimiser.learning_rate * config.data.list_size / 1024),
+            momentum=config.optimiser.momentum,
+            weight_decay=config.optimiser.weight_decay,
+        )
+        self.full_rates = [group["lr"] for group in self.optimiser.param_groups]
+
+        # Schedule, and where an earlier run was killed.
+        self.plan = Plan.of(config.schedule, len(self.lists))
+        self.progress = load_state(out / "state.pt", self.recipe, self.descriptor, self.optimiser)
+        self.log = (
+            Log(out / "log.jsonl", self.progress.step, tensorboard=config.run.tensorboard) if ranks.first else None
+        )
+
+    def go(self) -> None:
+        """All steps that are left, each: learning rate, gradient, update; now and then validation and checkpoint."""
+        progress, every = self.progress, self.config.run
+        if self._finished() and (self.out / "report.html").exists():
+            return
+        begun = time.perf_counter() - progress.seconds
+        if progress.step == 0:
+            self._start()
+        values, since, seen = [], time.perf_counter(), 0
+        for patches, relation in self._loader():
+            rate = self.plan.rate(progress.step, progress.seconds)
+            for group, full in zip(self.optimiser.param_groups, self.full_rates, strict=True):
+                group["lr"] = full * rate
+            seed = seed_step(every.seed, progress.step * self.ranks.world + self.ranks.rank)
+            bright = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
+
+            self.optimiser.zero_grad(set_to_none=True)
+            if every.piece is None:
+                value = whole_step(self.network, self.loss, bright, relation, self.precision)
+            else:
+                value = piecewise_step(self.network, self.loss, bright, relation, self.precision, every.piece, seed)
+            self.optimiser.step()
+
+            progress.step += 1
+            progress.seconds = self.ranks.agree(time.perf_counter() - begun)
+            last = self._finished()
+            values.append(value)
+            seen += len(patches) * self.ranks.world
+            if progress.step % every.log_every == 0 or last:
+                mean = float(torch.stack(values).mean())
+                speed = seen / (time.perf_counter() - since)
+                ap = {"ap": 1 - mean} if isinstance(self.loss, ListwiseAP) else {}
+                self._tell("train", loss=mean, **ap, learning_rate=self.full_rates[0] * rate, patches_per_second=speed)
+                values, since, seen = [], time.perf_counter(), 0
+            if progress.step % every.validate_every == 0 or last:
+                self._validate()
+                since = time.perf_counter()
+            if progress.step % every.checkpoint_every == 0 or last:
+                self._checkpoint()
+            if last:
+                break
+        self._end()
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def _finished(self) -> bool:
+        return self.plan.progress(self.progress.step, self.progress.seconds) >= 1
+
+    def _loader(self) -> DataLoader[Any]:
+        steps = _Steps(self.progress.step, self.plan.steps)
+        return DataLoader(self.lists, batch_size=None, sampler=steps, num_workers=self.config.data.workers)
+
+    def _start(self) -> None:
+        """What the run is, and what classical descriptors make of the same held-out patches."""
+        judged = {name: judge(PEERS[name](), self.validation) for name in ("sift", "rootsift")} if self.log else {}
+        self._tell(
+            "start",
+            config=self.recipe,
+            versions={"doap": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            device=str(self.ranks.device),
+            ranks=self.ranks.world,
+            threads=torch.get_num_threads(),
+            precision=str(self.precision).removeprefix("torch."),
+            allocator=self.allocator,
+            steps=self.plan.steps,
+            peers={name: {"map": one.map, "fpr95": one.fpr95} for name, one in judged.items()},
+        )
+
+    def _validate(self) -> None:
+        """Judge the descriptor on the held-out places; keep it if it is the best so far."""
+        if self.log is not None:
+            judged = judge(self.descriptor, self.validation)
+            best = judged.map > self.progress.best_map
+            if best:
+                self.progress.best_map = judged.map
+                self._save("best.safetensors")
+            self._tell("validation", map=judged.map, fpr95=judged.fpr95, best=best)
+        self.ranks.wait()
+
+    def _checkpoint(self) -> None:
+        if self.log is not None:
+            save_state(self.out / "state.pt", self.recipe, self.descriptor, self.optimiser, self.progress)
+
+    def _end(self) -> None:
+        if self.log is None:
+            return
+        self._save("last.safetensors")
+        self._tell("end")
+        best = load(self.out / "best.safetensors")
+        triples, distances = hardest(best, self.validation)
+        np.savez(self.out / "gallery.npz", patches=self.validation.patches[triples], distances=distances)
+        write_page(self.out)
+
+    def _save(self, name: str) -> None:
+        self.descriptor.save(self.out / name, recipe=self.recipe, ledger=self.source.meta["ledger"])
+
+    def _tell(self, kind: str, **values: Any) -> None:
+        if self.log is not None:
+            event = {"step": self.progress.step, "seconds": round(self.progress.seconds, 3), **values}
+            self.log.write(kind, **event)
+            self.report({"kind": kind, **event})
+
+
+class _Steps:
+    """The steps that are left, for a loader; without end where a budget of time decides."""
+
+    def __init__(self, first: int, last: int | None) -> None:
+        self.first, self.last = first, last
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count(self.first) if self.last is None else iter(range(self.first, self.last))
+
+
+def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, ValidationSet]:
+    recipe = config.data
+    if recipe.train is None:
+        raise DataError("data.train: expected a patch-group set, got none; name it in the recipe or with --data")
+    source = open_set(recipe.train)
+    if recipe.validation is None:
+        apart = hold_out(source, recipe.held_out, config.run.seed)
+        validation = ValidationSet.draw(source, among=apart)
+    else:
+        apart = np.zeros(len(source), dtype=bool)
+        validation = ValidationSet.draw(open_set(recipe.validation))
+    more = {"sequences_per_list": recipe.sequences_per_list} if recipe.sampler == "sequences" else {}
+    sampler = SAMPLERS[recipe.sampler](
+        source, recipe.list_size, config.run.seed, per_group=recipe.per_group, among=~apart, **more
+    )
+    lists = Lists(
+        source,
+        sampler,
+        seed=config.run.seed,
+        augment=recipe.augment,
+        gain=recipe.gain,
+        offset=recipe.offset,
+        rank=ranks.rank,
+        world=ranks.world,
+        mined=mine(source, seed=config.run.seed) if recipe.mining else None,
+    )
+    return source, lists, validation
+
+
+def _descriptor(config: Config) -> Descriptor:
+    recipe = config.network
+    if recipe.start is None:
+        return Descriptor.build(recipe.name, recipe.kind, dim=recipe.dim, dropout=recipe.dropout)
+    descriptor = load(recipe.start)
+    if (descriptor.kind, descriptor.dim) != (recipe.kind, recipe.dim):
+        raise DataError(
+            f"{recipe.start}: expected {recipe.dim} dimensions, {recipe.kind}, as the recipe says, "
+            f"got {descriptor.dim}, {descriptor.kind}; change network.dim and network.kind"
+        )
+    return descriptor
+
+
+def _loss(config: Config, ranks: Ranks) -> nn.Module:
+    if config.loss.name == "hardest-triplet":
+        return HardestTriplet(config.loss.margin, config.distance, across_ranks=ranks.several)
+    return ListwiseAP(config.distance, config.loss.bins, config.loss.form, across_ranks=ranks.several)

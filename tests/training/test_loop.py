@@ -1,0 +1,198 @@
+"""The loop from end to end, on patches of made-up photos: it learns, it resumes to the bit, it spans ranks."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import doap
+from doap.data.builders import build_from_images
+from doap.data.builders.synthetic import Views
+from doap.errors import DataError
+from doap.training.config import Config
+from doap.training.log import read_log
+from doap.training.loop import train
+from oracles.photos import write_photo
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+KEEPS_EACH_RANKS_WEIGHTS = """
+import sys
+from pathlib import Path
+import torch
+from doap.training import loop
+from doap.training.config import Config
+
+recipe, out = map(Path, sys.argv[1:])
+finish = loop._Run._end
+
+def keep(run):
+    torch.save(run.descriptor.state_dict(), out / f"rank{run.ranks.rank}.pt")
+    finish(run)
+
+loop._Run._end = keep
+loop.train(Config.model_validate_json(recipe.read_text()), out)
+"""
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for seed in range(6):
+        write_photo(folder / f"place{seed}" / "1.png", seed)
+    return build_from_images(folder, folder / "set.patches", views=Views(number=4, points=60))
+
+
+def config(patches, **sections):
+    base = {
+        "data": {"train": patches, "list_size": 64, **sections.pop("data", {})},
+        "network": {"dim": 16, **sections.pop("network", {})},
+        "schedule": {"steps": 6},
+        "run": {"log_every": 2, "validate_every": 3, "checkpoint_every": 2, **sections.pop("run", {})},
+    }
+    return Config.model_validate({**base, **sections})
+
+
+def command(recipe, patches, out, *more):
+    return [
+        sys.executable,
+        "-m",
+        "doap",
+        "train",
+        str(RECIPES / recipe),
+        "--data",
+        str(patches),
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("recipe", ["toy.toml", "toy-binary.toml"])
+def test_toy_runs_end_to_end(patches, tmp_path, recipe):
+    ran = subprocess.run(
+        command(recipe, patches, tmp_path / "run", "--json"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment(),
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert 0 < told["map"] <= 1
+    events = read_log(tmp_path / "run" / "log.jsonl")
+    assert [event["kind"] for event in events if event["kind"] != "train"] == [
+        "start",
+        "validation",
+        "validation",
+        "end",
+    ]
+    assert set(events[0]["peers"]) == {"sift", "rootsift"}
+    assert "thresholds raised" in events[0]["allocator"]
+    losses = [event["loss"] for event in events if event["kind"] == "train"]
+    assert losses[-1] < losses[0]
+    assert (tmp_path / "run" / "report.html").stat().st_size > 5000
+    best = doap.load(told["best"])
+    assert best.metadata["recipe"]["schedule"]["steps"] == 12
+
+
+def test_killed_at_random_moments_and_resumed_gives_the_same_weights(patches, tmp_path):
+    def weights(run):
+        return {name: load_file(tmp_path / run / f"{name}.safetensors") for name in ("last", "best")}
+
+    subprocess.run(command("toy.toml", patches, tmp_path / "whole"), check=True, capture_output=True, env=environment())
+    chance = random.Random(0)
+    for _ in range(3):
+        step = chance.randint(1, 10)
+        process = subprocess.Popen(
+            command("toy.toml", patches, tmp_path / "killed"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+        )
+        log = tmp_path / "killed" / "log.jsonl"
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if log.exists() and any(event["step"] >= step for event in read_log(log)):
+                process.send_signal(signal.SIGKILL)
+            time.sleep(0.02)
+        process.wait()
+    subprocess.run(
+        command("toy.toml", patches, tmp_path / "killed"), check=True, capture_output=True, env=environment()
+    )
+    for whole, killed in zip(weights("whole").values(), weights("killed").values(), strict=True):
+        assert whole.keys() == killed.keys()
+        assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):
+    script = tmp_path / "ranks.py"
+    script.write_text(KEEPS_EACH_RANKS_WEIGHTS)
+    (tmp_path / "recipe.json").write_text(config(patches).model_dump_json())
+    ran = subprocess.run(
+        [*TORCHRUN, str(script), str(tmp_path / "recipe.json"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment(),
+    )
+    assert ran.returncode == 0, ran.stderr
+    one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+    learned = [name for name in one if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
+    assert all(torch.equal(one[name], other[name]) for name in learned)
+    events = read_log(tmp_path / "log.jsonl")
+    assert events[0]["ranks"] == 2
+    assert [event["kind"] for event in events].count("end") == 1
+
+
+def test_pieces_train_lists_larger_than_the_network_sees(patches, tmp_path):
+    train(config(patches, run={"piece": 20, "log_every": 2, "validate_every": 6}), tmp_path)
+    assert read_log(tmp_path / "log.jsonl")[-1]["kind"] == "end"
+
+
+def test_triplet_and_fine_tuning_run(patches, tmp_path):
+    first = train(config(patches, loss={"name": "hardest-triplet"}), tmp_path / "first")
+    second = train(config(patches, network={"dim": 16, "start": first}), tmp_path / "second")
+    assert doap.load(second).dim == 16
+    with pytest.raises(DataError, match="expected 32 dimensions, real, as the recipe says, got 16, real"):
+        train(config(patches, network={"dim": 32, "start": first}), tmp_path / "third")
+
+
+def test_budget_stops_by_the_clock(patches, tmp_path):
+    begun = time.perf_counter()
+    train(config(patches, schedule={"minutes": 0.05}), tmp_path)
+    events = read_log(tmp_path / "log.jsonl")
+    assert events[-1]["kind"] == "end"
+    assert time.perf_counter() - begun < 60
+    assert events[-2]["step"] >= 1
+
+
+def test_another_recipe_does_not_resume_a_run(patches, tmp_path):
+    train(config(patches), tmp_path)
+    with pytest.raises(DataError, match="was made with another recipe"):
+        train(config(patches, schedule={"steps": 8}), tmp_path)
+
+
+def test_finished_run_is_left_as_it_is(patches, tmp_path):
+    train(config(patches), tmp_path)
+    before = (tmp_path / "last.safetensors").read_bytes()
+    train(config(patches), tmp_path)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+    assert [event["kind"] for event in read_log(tmp_path / "log.jsonl")].count("end") == 1
+
+
+def test_recipe_without_a_set_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"data.train: expected a patch-group set, got none"):
+        train(Config(schedule={"steps": 1}), tmp_path)

@@ -1,0 +1,248 @@
+"""The report: one file that needs nothing else, says what the log says, and is there at any time of a run."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from doap.errors import DataError, ShapeError
+from doap.training.log import Log, Record, read_log
+from doap.training.page import headline, outlook, write_page
+
+PEERS = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
+NAME = "<script>alert('&')</script>"
+
+
+def start(**more: Any) -> Record:
+    config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"augment": {"flip": True}}}
+    return {"kind": "start", "step": 0, "config": config, "versions": {"torch": "2.5.1"}, "peers": PEERS, **more}
+
+
+def train(step: int, **more: Any) -> Record:
+    values = {"loss": 20 / (step + 10), "learning_rate": 0.1, "patches_per_second": 1234.0, "seconds": 1.2 * step}
+    return {"kind": "train", "step": step, **values, **more}
+
+
+def validation(step: int, score: float, fpr95: float = 0.05) -> Record:
+    return {"kind": "validation", "step": step, "map": score, "fpr95": fpr95, "seconds": 1.2 * step, "best": True}
+
+
+def whole_run() -> list[Record]:
+    """Twenty minutes, validated at 4, 8, 12, 16 and 20; above RootSIFT from minute 12 on."""
+    scores = {200: 0.5, 400: 0.65, 600: 0.7, 800: 0.7413, 1000: 0.7339}
+    lines = [start()]
+    for step in range(50, 1001, 50):
+        lines.append(train(step))
+        if step in scores:
+            lines.append(validation(step, scores[step], fpr95=10 / step))
+    return [*lines, {"kind": "end", "step": 1000, "seconds": 1200.0}]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Callable[[list[Record]], str]:
+    """Log the lines; return the text of the page."""
+
+    def written(lines: list[Record]) -> str:
+        with Log(tmp_path / "log.jsonl") as log:
+            for line in lines:
+                log.write(**line)
+        return write_page(tmp_path).read_text(encoding="utf-8")
+
+    return written
+
+
+def save_gallery(run: Path) -> np.ndarray:
+    patches = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
+    np.savez(run / "gallery.npz", patches=patches, distances=np.array([[0.75, 0.5], [0.625, 0.375]]))
+    return patches
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: Callable[..., str], tmp_path: Path) -> None:
+    save_gallery(tmp_path)
+    text = page(whole_run())
+    assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", text)
+    assert set(re.findall(r"src='([^,]*),", text)) == {"data:image/png;base64"}
+
+
+def test_the_page_is_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
+    class Nesting(HTMLParser):
+        open_tags: list[str]
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            # These need no end in HTML.
+            if tag not in ("meta", "img", "br", "tr", "th", "td"):
+                self.open_tags.append(tag)
+
+        def handle_startendtag(self, tag: str, attrs: object) -> None:
+            pass
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open_tags.pop() == tag
+
+    save_gallery(tmp_path)
+    parser = Nesting()
+    parser.open_tags = []
+    parser.feed(page(whole_run()))
+    assert parser.open_tags == []
+
+
+def test_values_shown_are_those_of_the_log(page: Callable[..., str]) -> None:
+    text = page(whole_run())
+    tiles = re.findall(r"<div>([^<]*)<b>([^<]*)</b><small>([^<]*)</small>", text)
+    assert tiles == [
+        ("mAP", "0.734", "best 0.741 at step 800"),
+        ("FPR95", "0.01", "0.0125 at best mAP"),
+        ("steps", "1,000", ""),
+        ("patches/s", "1,234", "median"),
+        ("training time", "20 min", ""),
+    ]
+    for shown in ("0.7413 after 16 min, step 800", "RootSIFT 0.655", "SIFT 0.12", "<th>momentum<td>0.875", "2.5.1"):
+        assert shown in text
+
+
+def test_text_of_the_recipe_is_escaped(page: Callable[..., str]) -> None:
+    text = page(whole_run())
+    assert NAME not in text
+    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in text
+
+
+def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
+    assert "<caption>data.augment</caption><tr><th>flip<td>true" in page(whole_run())
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "Nothing trained yet"),
+        ([start()], "Nothing trained yet"),
+        ([start(), train(50)], "No validation yet after 60 s of training"),
+        ([start(), train(50, loss=float("nan"))], "No validation yet after 60 s of training"),
+        ([start(peers={}), validation(50, 0.5)], "mAP 0.500 on held-out places after 60 s"),
+        ([start(), validation(50, float("nan"))], "No validation yet after 60 s of training"),
+        ([start(), validation(50, 0.7, fpr95=0.0)], "above RootSIFT (0.655) since second 60"),
+    ],
+)
+def test_a_page_can_be_made_at_any_time(page: Callable[..., str], lines: list[Record], said: str) -> None:
+    text = page(lines)
+    assert f"{said}</h1>" in text
+    assert not re.search(r"\bnan\b|\binf\b", text)
+
+
+def test_headline_says_above_and_since_when() -> None:
+    assert headline(whole_run()) == (
+        "mAP 0.734 on held-out places after 20 min: above RootSIFT (0.655) since minute 12"
+    )
+
+
+def test_headline_says_below_when_below() -> None:
+    lines = [*whole_run()[:-1], validation(1100, 0.6)]
+    assert headline(lines) == "mAP 0.600 on held-out places after 22 min: below RootSIFT (0.655)"
+
+
+def test_since_is_counted_anew_after_a_fall_below() -> None:
+    lines = [*whole_run()[:-1], validation(1100, 0.6), validation(1200, 0.7)]
+    assert headline(lines).endswith("above RootSIFT (0.655) since minute 24")
+
+
+@pytest.mark.parametrize(
+    ("rises", "verdict"),
+    [
+        ([0.0, 0.01, 0.02, 0.03, 0.04], "Still rising"),
+        ([0.0, 0.0001, 0.0, -0.0001, 0.0], "Flat: more of the same will not pay"),
+        ([0.04, 0.03, 0.02, 0.01, 0.0], "Falling: more of the same harms"),
+        ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to say whether more training pays"),
+    ],
+)
+def test_outlook_goes_by_the_last_third(rises: list[float], verdict: str) -> None:
+    before = [validation(step, 0.9 - step / 1000) for step in range(100, 700, 100)]
+    last = [validation(800 + 100 * place, 0.5 + rise) for place, rise in enumerate(rises)]
+    assert outlook([*before, *last])[0] == verdict
+
+
+def test_slope_is_in_points_per_ten_minutes() -> None:
+    # 100 steps are 2 minutes, so that 1 point for each is 5 in 10 minutes.
+    lines = [validation(100 * place, place / 100) for place in range(1, 13)]
+    assert "+5.00 ± 0.00 points per 10 minutes" in outlook(lines)[1]
+
+
+def test_outlook_waits_for_three_validations() -> None:
+    assert outlook([validation(100, 0.1), validation(200, 0.2)])[0].startswith("Too early")
+
+
+def test_a_falling_learning_rate_is_told_with_the_outlook() -> None:
+    lines = [validation(step, step / 2000) for step in range(100, 1001, 100)]
+    assert "25% of its peak" in outlook([train(50), *lines, train(1000, learning_rate=0.025)])[1]
+
+
+def test_a_resumed_run_is_one_curve_and_says_so(page: Callable[..., str]) -> None:
+    before, after = [line for line in whole_run() if line["step"] <= 400], whole_run()
+    text = page([*before, start(step=400), *(line for line in after if line["step"] > 400)])
+    assert "Ended at step 1000. Resumed at step 400." in text
+    assert "since minute 12" in text
+
+
+def test_a_loss_that_was_not_finite_is_told(page: Callable[..., str]) -> None:
+    lines = [start(), train(50), train(100, loss=float("inf")), train(150)]
+    assert "<small>not finite in 1</small>" in page(lines)
+
+
+def test_fpr95_that_spans_decades_is_on_a_log_scale(page: Callable[..., str], tmp_path: Path) -> None:
+    assert "log scale" in page(whole_run())
+    (tmp_path / "log.jsonl").unlink()
+    assert "log scale" not in page([start(), validation(50, 0.5)])
+
+
+def test_the_gallery_shows_the_pixels_and_the_distances(page: Callable[..., str], tmp_path: Path) -> None:
+    patches = save_gallery(tmp_path)
+    text = page(whole_run())
+    shown = re.findall(r"base64,([^']*)'", text)
+    pictures = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in shown]
+    assert np.array_equal(np.array(pictures).reshape(patches.shape), patches)
+    assert re.findall(r"match ([\d.]+)|wrong ([\d.]+)", text) == [
+        ("0.75", ""),
+        ("", "0.5"),
+        ("0.625", ""),
+        ("", "0.375"),
+    ]
+
+
+def test_a_damaged_gallery_is_an_error_that_names_it(page: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "gallery.npz").write_bytes(b"PK half a file")
+    with pytest.raises(DataError, match=r"gallery\.npz: expected arrays patches and distances"):
+        page(whole_run())
+    np.savez(tmp_path / "gallery.npz", patches=np.zeros((2, 3, 4, 4), np.uint8), distances=np.zeros((1, 2)))
+    with pytest.raises(ShapeError, match=r"gallery\.npz: distances: expected \(2, 2\)"):
+        write_page(tmp_path)
+
+
+def test_the_page_is_written_whole_or_not_at_all(
+    page: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = page(whole_run())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "report.html"]
+    with Log(tmp_path / "log.jsonl") as log:
+        log.write("train", step=1050, seconds=1300.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_page(tmp_path)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
+
+
+def test_the_page_goes_where_it_is_told_and_the_log_stays(page: Callable[..., str], tmp_path: Path) -> None:
+    page(whole_run())
+    lines = read_log(tmp_path / "log.jsonl")
+    assert write_page(tmp_path, tmp_path / "other.html") == tmp_path / "other.html"
+    assert (tmp_path / "other.html").read_bytes() == (tmp_path / "report.html").read_bytes()
+    assert read_log(tmp_path / "log.jsonl") == lines

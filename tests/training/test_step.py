@@ -1,0 +1,107 @@
+"""Lists in pieces, and ranks, give the gradient of the whole."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from doap.descriptor import Descriptor
+from doap.losses import ListwiseAP
+from doap.training.step import piecewise_step, seed_step, whole_step
+from doap.types import Relation
+
+FLOAT = torch.float32
+
+
+def problem(mode):
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=16, dropout=0.3)
+    descriptor.train(mode)
+    return descriptor, torch.rand(24, 1, 32, 32), Relation(torch.arange(24) // 3)
+
+
+def gradients(descriptor):
+    return torch.cat([parameter.grad.flatten() for parameter in descriptor.parameters()])
+
+
+def test_pieces_give_the_gradient_of_the_whole_list():
+    # Evaluation mode: batch normalisation would see other patches in a piece, as the docstring says.
+    descriptor, patches, relation = problem(mode=False)
+    value = whole_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
+    whole = gradients(descriptor)
+    descriptor.zero_grad()
+    same = piecewise_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=7, seed=0)
+    torch.testing.assert_close(same, value)
+    torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_one_piece_in_training_mode_is_the_whole_step():
+    descriptor, patches, relation = problem(mode=True)
+    seed = seed_step(0, 5)
+    whole_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
+    whole, statistics = gradients(descriptor), [buffer.clone() for buffer in descriptor.buffers()]
+    descriptor, patches, relation = problem(mode=True)
+    seed_step(0, 5)
+    piecewise_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=24, seed=seed)
+    torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
+    moving = [one for one in statistics if one.is_floating_point()]
+    again = [one for one in descriptor.buffers() if one.is_floating_point()]
+    for one, other in zip(moving, again, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_dropout_of_a_step_depends_on_the_seed_and_the_step():
+    drawn = []
+    for seed, step in ((0, 1), (0, 1), (0, 2), (1, 1)):
+        seed_step(seed, step)
+        drawn.append(torch.rand(3).tolist())
+    assert drawn[0] == drawn[1]
+    assert drawn[1] != drawn[2]
+    assert drawn[1] != drawn[3]
+
+
+RANK = """
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from doap.descriptor import Descriptor
+from doap.losses import ListwiseAP
+from doap.training.step import piecewise_step, whole_step
+from doap.types import Relation
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+descriptor = Descriptor.build(dim=16).eval()
+patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
+own = slice(0, 15) if rank == 0 else slice(15, 24)
+for name, piece in (("whole", None), ("pieces", 4)):
+    descriptor.zero_grad()
+    network = DistributedDataParallel(descriptor)
+    arguments = (network, ListwiseAP(across_ranks=True), patches[own], Relation(groups[own]), torch.float32)
+    whole_step(*arguments) if piece is None else piecewise_step(*arguments, piece, 0)
+    torch.save(torch.cat([p.grad.flatten() for p in descriptor.parameters()]), f"{sys.argv[1]}/{name}{rank}.pt")
+dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_give_the_gradient_of_one(tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    ran = subprocess.run(
+        [*command, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=16).eval()
+    patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
+    whole_step(descriptor, ListwiseAP(), patches, Relation(groups), FLOAT)
+    for name in ("whole0", "whole1", "pieces0", "pieces1"):
+        got = torch.load(Path(tmp_path) / f"{name}.pt", weights_only=True)
+        torch.testing.assert_close(got, gradients(descriptor), rtol=0, atol=1e-5)
