@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError, check_shape
-from doap.training.log import Point, Record, peer_scores, points, read_log, seconds_of
+from doap.training.charts import Curve, chart, clock, unit
+from doap.training.log import Record, peer_scores, points, read_log, seconds_of
 
 PEER_NAMES = {"sift": "SIFT", "rootsift": "RootSIFT"}
 # A rise of the validation mAP over the last third that is worth training on for, in points (0.01 of mAP).
 PAYS = 0.5
-Curve = tuple[str, str, Sequence[Point]]  # the label at its end, its CSS class, its points
-WIDTH, LEFT, RIGHT, TOP = 480, 50, 374, 12
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --peer: #848b93;
   --ours: #0b66d8; --tile: #f5f7f9 }
@@ -94,9 +93,9 @@ def headline(log: Sequence[Record]) -> str:
     """The latest mAP, and whether it is above the best peer; `since` is when it last came from below."""
     scores, trained = points(log, "validation", "map"), seconds_of(log)
     if not scores:
-        return f"No validation yet after {_clock(trained)} of training" if trained else "Nothing trained yet"
+        return f"No validation yet after {clock(trained)} of training" if trained else "Nothing trained yet"
     time, _, score = scores[-1]
-    said = f"mAP {score:.3f} on held-out places after {_clock(time)}"
+    said = f"mAP {score:.3f} on held-out places after {clock(time)}"
     peers = peer_scores(log, "map")
     if not peers:
         return said
@@ -105,7 +104,7 @@ def headline(log: Sequence[Record]) -> str:
     if score <= peers[name]:
         return f"{said}: {'below' if score < peers[name] else 'level with'} {bar}"
     *_, (since, _, _) = takewhile(lambda point: point[2] > peers[name], reversed(scores))
-    word, _, size = _unit(since)
+    word, _, size = unit(since)
     return f"{said}: above {bar} since {word} {since / size:.3g}"
 
 
@@ -154,18 +153,6 @@ def _status(log: Sequence[Record]) -> str:
     return said + (f" Resumed at step {', '.join(resumed)}." if resumed else "")
 
 
-def _unit(seconds: float) -> tuple[str, str, int]:
-    """The unit that keeps a time readable: its word, its sign and its seconds."""
-    if seconds < 180:
-        return "second", "s", 1
-    return ("minute", "min", 60) if seconds < 3 * 3600 else ("hour", "h", 3600)
-
-
-def _clock(seconds: float) -> str:
-    _, sign, size = _unit(seconds)
-    return f"{seconds / size:.3g} {sign}"
-
-
 def _tiles(log: Sequence[Record]) -> str:
     scores, errors = points(log, "validation", "map"), points(log, "validation", "fpr95")
     speeds = [speed for _, _, speed in points(log, "train", "patches_per_second")]
@@ -176,7 +163,7 @@ def _tiles(log: Sequence[Record]) -> str:
         ("FPR95", f"{errors[-1][2]:.3g}" if errors else "–", "" if at_best is None else f"{at_best:.3g} at best mAP"),
         ("steps", f"{log[-1]['step'] if log else 0:,}", ""),
         ("patches/s", f"{np.median(speeds):,.0f}" if speeds else "–", "median" if speeds else ""),
-        ("training time", _clock(seconds_of(log)), ""),
+        ("training time", clock(seconds_of(log)), ""),
     ]
     return f"<div class=tiles>{''.join(f'<div>{n}<b>{v}</b><small>{more}</small></div>' for n, v, more in tiles)}</div>"
 
@@ -189,7 +176,7 @@ def _validation_charts(log: Sequence[Record]) -> list[str]:
             curves.append((PEER_NAMES.get(peer, peer), "peer", [(0.0, 0, value), (end, 0, value)]))
         values = [value for _, _, drawn in curves for _, _, value in drawn]
         decades = name == "fpr95" and bool(values) and 0 < 10 * min(values) <= max(values)
-        charts.append(_chart(title, note + (", log scale" if decades else ""), curves, end, log=decades))
+        charts.append(chart(title, note + (", log scale" if decades else ""), curves, end, log=decades))
     return charts
 
 
@@ -204,66 +191,10 @@ def _training_charts(log: Sequence[Record]) -> list[str]:
     notes = [f"mean of {2 * reach + 1} lines, each one faint"] * (reach > 0) + [f"not finite in {lost}"] * (lost > 0)
     rates, speeds = points(log, "train", "learning_rate"), points(log, "train", "patches_per_second")
     return [
-        _chart("Loss", "; ".join(notes), [("", "raw", losses), ("loss", "ours", smooth)], end),
-        _chart("Learning rate", "", [("rate", "ours", rates)], end, small=True),
-        _chart("Speed", "patches/s", [("", "ours", speeds)], end, small=True),
+        chart("Loss", "; ".join(notes), [("", "raw", losses), ("loss", "ours", smooth)], end),
+        chart("Learning rate", "", [("rate", "ours", rates)], end, small=True),
+        chart("Speed", "patches/s", [("", "ours", speeds)], end, small=True),
     ]
-
-
-def _chart(title: str, note: str, curves: list[Curve], end: float, log: bool = False, small: bool = False) -> str:
-    """Inline SVG of curves over time, from 0 to `end` in all charts alike; the values of a small one begin at 0."""
-    caption = f"<figcaption>{title} <small>{note}</small></figcaption>"
-    if not any(drawn for _, style, drawn in curves if style == "ours"):
-        return f"<figure>{caption}<p class=soft>No values yet.</p></figure>"
-    values = [value for _, _, drawn in curves for _, _, value in drawn]
-    scale = math.log10 if log else float
-    low, high = scale(0.0 if small else min(values)), scale(max(values))
-    margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    low, high = low if small else low - margin, high + margin
-    bottom, (_, sign, size) = 80 if small else 214, _unit(end)
-
-    def x(time: float) -> float:
-        return LEFT + (RIGHT - LEFT) * time / (end or 1)
-
-    def y(value: float) -> float:
-        return bottom - (bottom - TOP) * (scale(value) - low) / (high - low)
-
-    svg, labels = [], []
-    for tick in _log_ticks(low, high) if log else _ticks(low, high, 3 if small else 6):
-        svg.append(f"<path d='M{LEFT} {y(tick):.1f}H{RIGHT}'/>")
-        svg.append(f"<text x={LEFT - 6} y={y(tick) + 4:.1f} text-anchor=end>{tick:g}</text>")
-    for tick in _ticks(0, end / size, 6):
-        text = f"{tick:g}" if tick else f"0 {sign}"
-        svg.append(f"<text x={x(tick * size):.1f} y={bottom + 18} text-anchor=middle>{text}</text>")
-    for label, style, drawn in curves:
-        line = "L".join(f"{x(time):.1f} {y(value):.1f}" for time, _, value in drawn)
-        svg.append(f"<path class={style} d='M{line}'/>")
-        if style != "raw":
-            labels.append((y(drawn[-1][2]), style, f"{label} {drawn[-1][2]:.3g}"))
-        for time, step, value in drawn[:: len(drawn) // 200 + 1] if style == "ours" else ():
-            place = f"cx={x(time):.1f} cy={y(value):.1f} r=3" + (" class=quiet" if len(drawn) > 30 else "")
-            svg.append(f"<circle {place}><title>{value:.4g} after {_clock(time)}, step {step}</title></circle>")
-    # From the top down, each label at least one line below the one before.
-    baseline = -math.inf
-    for wanted, style, label in sorted(labels):
-        baseline = max(wanted + 4, baseline + 15)
-        svg.append(f"<text class={style} x={RIGHT + 8} y={baseline:.1f}>{escape(label)}</text>")
-    box = f"viewBox='0 0 {WIDTH} {bottom + 26}' role=img aria-label='{title}'"
-    return f"<figure>{caption}<svg {box}>{''.join(svg)}</svg></figure>"
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers from low to high, at most so many."""
-    tenth = 10.0 ** math.floor(math.log10((high - low) or 1) - 1)
-    step = next(tenth * times for times in (1, 2, 5, 10, 20, 50) if high - low < most * tenth * times)
-    return [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each decade from 10^low to 10^high, or the decades alone where these would be many."""
-    digits = (1, 2, 5) if high - low < 2 else (1,)
-    marks = [digit * 10.0**power for power in range(math.floor(low), math.ceil(high)) for digit in digits]
-    return [mark for mark in marks if low <= math.log10(mark) <= high]
 
 
 def _gallery(path: Path) -> str:
