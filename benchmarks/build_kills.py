@@ -1,0 +1,63 @@
+"""Kill a build at random moments, resume it each time, and compare the set with an undisturbed one, byte for byte.
+
+    python benchmarks/build_kills.py PHOTOS val.patches --split val --out results/build-kills.json
+
+PHOTOS holds LEDGER.csv and the photos; val.patches is the undisturbed set, made by the same command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import record
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("undisturbed", type=Path)
+    parser.add_argument("--split", default="val")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--longest", type=float, default=60.0, help="seconds a run lives, at most")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set"
+        command = ["doap", "data", "from-images", str(options.photos), "--ledger", str(options.photos / "LEDGER.csv")]
+        command += ["--split", options.split, "--out", str(out), "--workers", "2", "--json"]
+        killed = []
+        while len(killed) < options.kills:
+            life = chance.uniform(3, options.longest)
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(life)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            else:
+                raise SystemExit("the build was done before it could be killed: lower --longest")
+            done = len(list((Path(folder) / "set.unfinished" / "units").glob("*.arrow")))
+            killed.append({"after_seconds": round(life, 1), "units_done": done})
+            print(killed[-1], flush=True)
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = round(time.perf_counter() - start, 1)
+        names = ("patches.npy", "groups.parquet", "meta.json")
+        same = {name: digest(out / name) == digest(options.undisturbed / name) for name in names}
+    print({"last run, seconds": seconds, "identical": same})
+    record.write(options.out, options.seed, {"killed": killed, "last_run_seconds": seconds, "identical": same})
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    main()
