@@ -7,7 +7,6 @@ PHOTOS holds LEDGER.csv and the photos; val.patches is the undisturbed set, made
 
 from __future__ import annotations
 
-import hashlib
 import random
 import signal
 import subprocess
@@ -16,6 +15,8 @@ import time
 from pathlib import Path
 
 import record
+
+from doap.data.writer import sha256
 
 
 def main() -> None:
@@ -49,14 +50,9 @@ def main() -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seconds = round(time.perf_counter() - start, 1)
         names = ("patches.npy", "groups.parquet", "meta.json")
-        same = {name: digest(out / name) == digest(options.undisturbed / name) for name in names}
+        same = {name: sha256(out / name) == sha256(options.undisturbed / name) for name in names}
     print({"last run, seconds": seconds, "identical": same})
     record.write(options.out, options.seed, {"killed": killed, "last_run_seconds": seconds, "identical": same})
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 if __name__ == "__main__":
