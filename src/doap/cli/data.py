@@ -13,6 +13,7 @@ import typer
 
 app = typer.Typer(help="Patch-group sets: make them from photos, check them, look at them.", no_args_is_help=True)
 
+PLACES_SHOWN = 30
 Out = Annotated[Path, typer.Option("--out", help="The set to make: a folder that does not exist yet.")]
 Size = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -165,8 +166,11 @@ def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
         return
     typer.echo(f"{out}: {summary.patches:,} patches in {summary.groups:,} groups")
     typer.echo(f"  from tracks {summary.from_tracks:,} groups, from made-up views {summary.from_photos:,}")
-    for name, number in summary.groups_per_sequence.items():
+    largest = sorted(summary.groups_per_sequence.items(), key=lambda place: -place[1])
+    for name, number in largest[:PLACES_SHOWN]:
         typer.echo(f"  {name:28} {number:>9,} groups")
+    if len(largest) > PLACES_SHOWN:
+        typer.echo(f"  and {len(largest) - PLACES_SHOWN} smaller places; --json has them all")
     if drawn:
         typer.echo(f"  look at {drawn}")
 

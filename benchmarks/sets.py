@@ -1,0 +1,53 @@
+"""What each place gave to the project's own sets.
+
+    python benchmarks/sets.py SETS --seconds train=3280 --out results/sets.json
+
+SETS is the folder that recipes/photos-sets.sh filled; `--seconds` records what `time` said of each build.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import record
+
+from doap.data.store import open_set
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("--seconds", nargs="*", default=[], metavar="SPLIT=SECONDS")
+    options = parser.parse_args()
+    seconds = dict(pair.split("=") for pair in options.seconds)
+    figures = {}
+    for path in sorted(options.sets.glob("*.patches")):
+        told = statistics(path)
+        if path.stem in seconds:
+            told["build_seconds"] = float(seconds[path.stem])
+        print(path.stem, {name: value for name, value in told.items() if name != "places"})
+        figures[path.stem] = told
+    record.write(options.out, options.seed, {"sets": figures})
+
+
+def statistics(path: Path) -> dict[str, object]:
+    """Patches and groups, from tracks and from made-up views, in all and place by place."""
+    patch_set = open_set(path)
+    tracks = np.array(patch_set.source_names)[patch_set.source_ids] == "tracks"
+    # Photos that are places of their own are told together, by their folder.
+    names = np.array([name.split("/")[0] for name in patch_set.sequence_names])[patch_set.sequence_ids]
+
+    def count(chosen: np.ndarray) -> dict[str, int]:
+        return {"patches": int(patch_set.count[chosen].sum()), "groups": int(chosen.sum())}
+
+    places = {
+        str(name): {"tracks": count((names == name) & tracks), "views": count((names == name) & ~tracks)}
+        for name in np.unique(names)
+    }
+    everything = np.ones(len(patch_set), dtype=bool)
+    return {**count(everything), "tracks": count(tracks), "views": count(~tracks), "places": places}
+
+
+if __name__ == "__main__":
+    main()
