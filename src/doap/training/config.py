@@ -71,7 +71,7 @@ class Loss(_Section):
 class Optimiser(_Section):
     """Stochastic gradient descent (paper, appendix D)."""
 
-    # The paper's 0.1 belongs to a gradient of another scale: its released layer does not take the mean over queries.
+    # The paper's 0.1 does not carry over: the gradient of its released layer lacks a factor 2 in the cross-bin terms.
     learning_rate: float = Field(1.0, gt=0, description="at M = 1024; scaled in proportion to the list")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
