@@ -54,9 +54,9 @@ def undisturbed(photos, tmp_path_factory):
     return build_from_images(photos, out, views=VIEWS, without_tracks=["a", "b"])
 
 
-def test_folders_are_places_and_photos_are_sources(photos, undisturbed):
+def test_photos_are_sources_and_those_that_do_not_overlap_are_places(photos, undisturbed):
     patch_set = open_set(undisturbed)
-    assert sorted(patch_set.sequence_names) == sorted(["a", "b", photos.name])
+    assert sorted(patch_set.sequence_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
     assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
     assert check_set(undisturbed).from_tracks == 0
 
@@ -106,7 +106,8 @@ def test_ledger_chooses_photos_and_goes_into_the_set(photos, tmp_path):
     ledger = {"ledger": tmp_path / "ledger.csv", "views": VIEWS}
     out = build_from_images(photos, tmp_path / "val", split="val", without_tracks=["lake"], **ledger)
     patch_set = open_set(out)
-    assert patch_set.sequence_names == ["lake"]
+    # Photos that do not overlap are places of their own.
+    assert patch_set.sequence_names == ["b/1.png", "b/2.png"]
     assert [row["licence"] for row in patch_set.meta["ledger"]] == ["CC-BY-4.0", "CC0"]
     with pytest.raises(DataError, match="expected photos of split 'test', got none"):
         build_from_images(photos, tmp_path / "test", split="test", **ledger)
