@@ -162,7 +162,8 @@ def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]
         try:
             for task in waiting:
                 ahead.append(pool.submit(task))
-                if len(ahead) >= 16 * workers:
+                # A photo weighs a megabyte or two; a place that takes minutes must not keep the others waiting.
+                if len(ahead) >= 64 * workers:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
