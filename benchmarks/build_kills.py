@@ -23,6 +23,7 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("photos", type=Path)
     parser.add_argument("undisturbed", type=Path)
+    parser.add_argument("--ledger", type=Path, help="PHOTOS/LEDGER.csv if not given")
     parser.add_argument("--split", default="val")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--longest", type=float, default=60.0, help="seconds a run lives, at most")
@@ -30,7 +31,8 @@ def main() -> None:
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "set"
-        command = ["doap", "data", "from-images", str(options.photos), "--ledger", str(options.photos / "LEDGER.csv")]
+        ledger = options.ledger or options.photos / "LEDGER.csv"
+        command = ["doap", "data", "from-images", str(options.photos), "--ledger", str(ledger)]
         command += ["--split", options.split, "--out", str(out), "--workers", "2", "--json"]
         killed = []
         while len(killed) < options.kills:

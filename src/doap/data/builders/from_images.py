@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import multiprocessing
 import os
+import shutil
 import tempfile
 import threading
 from collections import deque
@@ -64,8 +65,9 @@ def build_from_images(
         places.setdefault(row["place"], []).append(row["file"])
     if unknown := set(without_tracks) - set(places):
         raise ArgumentError(f"without_tracks: expected places of {folder}, got {', '.join(sorted(unknown))}")
+    work = out.with_name(out.name + ".unfinished") / "work"
     tasks: list[_Place | _Photo] = [
-        _Place(folder, place, tuple(names), size)
+        _Place(folder, place, tuple(names), size, work)
         for place, names in places.items()
         if len(names) > 1 and place not in without_tracks
     ]
@@ -84,6 +86,9 @@ def build_from_images(
         "size": size,
     }
     writer = SetWriter(out, size, builder, rows if ledger else [])
+    # Here, so that what a killed worker leaves behind goes with the unfinished set.
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
     left = [by_name[name] for name in writer.remaining(list(by_name))]
     for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
         writer.add(task.unit, patches, groups)
@@ -99,13 +104,14 @@ class _Place:
     place: str
     names: tuple[str, ...]
     size: int
+    work: Path
 
     @property
     def unit(self) -> str:
         return f"tracks of {self.place}"
 
     def __call__(self) -> Cut:
-        with tempfile.TemporaryDirectory() as work:
+        with tempfile.TemporaryDirectory(dir=self.work) as work:
             database, models = reconstruct(self.folder, self.names, Path(work))
             parts = [cut_tracks(read_tracks(model, database), self.folder, self.place, self.size) for model in models]
         return _joined(parts, self.place, self.size)
