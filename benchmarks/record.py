@@ -34,7 +34,7 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     report = {
-        "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_name, sys.argv[1:])]),
         "date": datetime.date.today().isoformat(),
         "seed": seed,
         "versions": {"python": platform.python_version(), **installed},
@@ -43,6 +43,11 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+def _name(argument: str) -> str:
+    """Where a folder lay on the machine that measured is nobody's concern; its name is."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _processor() -> str:
