@@ -8,51 +8,30 @@ the processor, all threads together, so a pool of threads cannot flatter it. All
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import shlex
-import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 import cv2
 import numpy as np
+import record
 
-import doap
 from doap.images import Pyramid, extract_patches, frames_from_keypoints, read_grey
 
 WIDTH, HEIGHT, SIZE, KEYPOINTS, TURNS = 800, 600, 32, 4000, 25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = record.arguments(__doc__)
     parser.add_argument("--image", type=Path, action="append", help="a photo; may be repeated; skimage's by default")
-    parser.add_argument("--out", type=Path, help="a JSON file for the result")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     cv2.setNumThreads(1)
-    photos = {path.name: read_grey(path) for path in arguments.image or []} or bundled()
+    photos = {path.name: read_grey(path) for path in options.image or []} or bundled()
     rows = [measure(name, image) for name, image in photos.items()]
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
-    if arguments.out:
-        report = {
-            "command": shlex.join(["python", *sys.argv]),
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "seed": None,  # nothing here is random
-            "versions": {
-                "doap": doap.__version__,
-                "numpy": np.__version__,
-                "opencv": cv2.__version__,
-                "python": platform.python_version(),
-            },
-            "photos": rows,
-        }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    record.write(options.out, options.seed, {"patches_per_second_of_a_core": rows})
 
 
 def bundled() -> dict[str, np.ndarray]:

@@ -12,7 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "faiss-cpu", "pycolmap", "pytorch-metric-learning")
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "opencv-contrib-python-headless",
+    "faiss-cpu",
+    "pycolmap",
+    "pyarrow",
+    "pytorch-metric-learning",
+)
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
