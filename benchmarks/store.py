@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-import pyarrow
 import record
 from numpy.typing import NDArray
 
@@ -39,7 +38,7 @@ def main() -> None:
         figures["open_seconds_of_the_large_set"] = median(timed(lambda: open_set(many)) for _ in range(9))
     for name, value in figures.items():
         print(f"{name:>32} {value:,.0f}" if value > 1 else f"{name:>32} {value:.6f}")
-    record.write(options.out, options.seed, {**figures, "pyarrow": pyarrow.__version__})
+    record.write(options.out, options.seed, figures)
 
 
 def measure_patches(out: Path, batches: int, rng: np.random.Generator) -> dict[str, float]:

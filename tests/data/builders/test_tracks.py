@@ -1,5 +1,6 @@
 """Tracks of a world that is known exactly."""
 
+import cv2
 import numpy as np
 import pytest
 
@@ -126,6 +127,10 @@ def test_faults_are_named(tmp_path, points):
         read_tracks(images)
     with pytest.raises(DataError, match="expected COLMAP's database, got nothing there"):
         read_tracks(sparse, tmp_path / "absent.db")
+    whole = cv2.imread(str(images / "2.png"))
+    cv2.imwrite(str(images / "2.png"), whole[:200])
+    with pytest.raises(DataError, match=r"2.png: expected \(240, 320\) pixels as the model has it, got \(200, 320\)"):
+        build_from_colmap(sparse, images, tmp_path / "s")
     (images / "3.png").unlink()
     with pytest.raises(DataError, match=r"expected the model's 4 images, got no 3.png"):
         build_from_colmap(sparse, images, tmp_path / "s")

@@ -40,6 +40,11 @@ def cut_tracks(tracks: Tracks, folder: Path, sequence: str, size: int, points: s
     for number in np.unique(image):
         # The model's coordinates are those of the stored pixels, whatever the camera noted about its top.
         pixels = read_grey(folder / tracks.images[number], upright=False)
+        if pixels.shape != tracks.sizes[number]:
+            raise DataError(
+                f"{folder / tracks.images[number]}: expected {tracks.sizes[number]} pixels as the model has it, got "
+                f"{pixels.shape}; give the images the model was made from"
+            )
         patches[image == number] = extract_patches(pixels, frames[image == number], size)
     ignore = tracks.ignore[((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)] - begin
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)

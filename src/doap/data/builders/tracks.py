@@ -26,6 +26,7 @@ class Tracks:
 
     Attributes:
         images: names of the model's images, as COLMAP stores them.
+        sizes: (height, width) of each, as the model has it.
         xyz: (T, 3) the points that kept two observations or more.
         point: (O,) index into `xyz`, increasing.
         image: (O,) index into `images`; a point is seen once in an image.
@@ -35,6 +36,7 @@ class Tracks:
     """
 
     images: list[str]
+    sizes: list[tuple[int, int]]
     xyz: Floats
     point: NDArray[np.int64]
     image: NDArray[np.int64]
@@ -90,8 +92,8 @@ def read_tracks(model: Path, database: Path | None = None, *, most: int = 16) ->
     spots = [place[point[image == number][pairs]] for number, pairs in enumerate(near)]
     ignore = np.unique(np.sort(np.concatenate([np.empty((0, 2), np.int64), *spots]), axis=1), axis=0)
     ignore = ignore[(ignore[:, 0] >= 0) & (ignore[:, 0] != ignore[:, 1])]
-    names = [one.name for one in images]
-    return Tracks(names, xyz[kept], renumbered, image[keep], frames[keep], ignore, dropped)
+    names, sizes = [one.name for one in images], [(view.height, view.width) for view in views]
+    return Tracks(names, sizes, xyz[kept], renumbered, image[keep], frames[keep], ignore, dropped)
 
 
 class _View:
