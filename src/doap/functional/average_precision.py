@@ -110,25 +110,24 @@ def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: Form = 
     return (positives * numerator / denominator).sum(1) / positives.sum(1).clamp(min=1)
 
 
-def relaxed_average_precision_gradient(
+def relaxed_average_precision_and_slopes(
     positives: Tensor, total: Tensor, *, form: Form = "simplified"
-) -> tuple[Tensor, Tensor]:
-    """The closed-form slopes of `relaxed_average_precision`, with N⁺ held fixed as soft counts conserve it.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`relaxed_average_precision` and its closed-form slopes, with N⁺ held fixed as soft counts conserve it.
 
     With n/t the precision of a bin, both sums of counts over the bins so far, moving one item into bin j changes n
     (for a positive) and t (for any item) in bin j and in all bins behind it.
 
     Returns:
-        (∂AP/∂c⁺, ∂AP/∂c), each (Q, K); a positive moves both counts, so its slope is their sum.
+        (Q,) AP, (Q, K) ∂AP/∂c⁺ and (Q, K) ∂AP/∂c; a positive moves both counts, so its slope is their sum.
     """
     numerator, denominator = _bin_precision(positives, total, form)
-    per_positive = 1 / positives.sum(1, keepdim=True).clamp(min=1)
-    by_numerator = positives / denominator * per_positive
-    by_denominator = by_numerator * numerator / denominator
-    return (
-        numerator / denominator * per_positive + _behind(by_numerator, form),
-        -_behind(by_denominator, form),
-    )
+    precision = numerator / denominator
+    number = positives.sum(1, keepdim=True).clamp(min=1)
+    share = positives / number
+    by_numerator = share / denominator
+    by_positive = precision / number + _behind(by_numerator, form)
+    return (share * precision).sum(1), by_positive, -_behind(by_numerator * precision, form)
 
 
 def _bin_precision(positives: Tensor, total: Tensor, form: Form) -> tuple[Tensor, Tensor]:

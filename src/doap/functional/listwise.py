@@ -25,7 +25,7 @@ from doap.errors import ArgumentError, check_choice, check_shape
 from doap.functional.average_precision import (
     Form,
     relaxed_average_precision,
-    relaxed_average_precision_gradient,
+    relaxed_average_precision_and_slopes,
 )
 from doap.functional.distance import Distance
 from doap.functional.pairs import QueryPairs, rows_at_a_time
@@ -207,12 +207,12 @@ def _chunk_pass(
     inside = binning.bins + 1
     positive_counts = positive_counts[:, :inside]
     total = counts[:, :inside] + positive_counts
-    average = relaxed_average_precision(positive_counts, total, form=form)
     if not wanted:
+        average = relaxed_average_precision(positive_counts, total, form=form)
         return average, average
 
     # A move to the right takes from the left bin and gives to the next; pairs outside have nothing to move.
-    by_positive, by_total = relaxed_average_precision_gradient(positive_counts, total, form=form)
+    average, by_positive, by_total = relaxed_average_precision_and_slopes(positive_counts, total, form=form)
     distractor_slope = pad(binning.chain(by_total.diff(dim=1)), (0, 2))
     positive_slope = binning.chain((by_positive + by_total).diff(dim=1))
     by_dot = torch.gather(distractor_slope, 1, left, out=buffers.work)
