@@ -34,7 +34,7 @@ def main() -> None:
 def statistics(path: Path) -> dict[str, object]:
     """Patches and groups, from tracks and from made-up views, in all and place by place."""
     patch_set = open_set(path)
-    tracks = np.array(patch_set.source_names)[patch_set.source_ids] == "tracks"
+    tracks = np.char.startswith(np.array(patch_set.source_names), "tracks")[patch_set.source_ids]
     # Photos that are places of their own are told together, by their folder.
     names = np.array([name.split("/")[0] for name in patch_set.sequence_names])[patch_set.sequence_ids]
 

@@ -164,7 +164,7 @@ def check_set(path: str | Path) -> SetSummary:
     _check_ignored(patch_set)
     sizes, groups = np.unique(patch_set.count, return_counts=True)
     per_sequence = np.bincount(patch_set.sequence_ids, minlength=len(patch_set.sequence_names))
-    tracks = [index for index, name in enumerate(patch_set.source_names) if name == "tracks"]
+    tracks = [index for index, name in enumerate(patch_set.source_names) if name.split(" ")[0] == "tracks"]
     from_tracks = int(np.isin(patch_set.source_ids, tracks).sum())
     return SetSummary(
         patches=len(patch_set.patches),

@@ -54,20 +54,25 @@ class UnitGroups:
         count: (G,) patches of each group, at least 1; a group of one is a distractor to all.
         sequence: the place they are from; splits go by it.
         position: (G, 3) float32, a point of a model, or (x, y, 0) in a photo.
-        source: what made them: `tracks`, or the photo's name.
+        source: what made them: `tracks` (more of them: `tracks 2`, …) for a model, or the photo's name; one for all, or
+            one for each.
         ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each pair once.
     """
 
     count: NDArray[np.integer[Any]]
     sequence: str
     position: NDArray[np.float32]
-    source: str
+    source: str | Sequence[str]
     ignore: NDArray[np.integer[Any]]
 
     def __post_init__(self) -> None:
         groups = check_shape(self.count, "G", name="count")["G"]
         check_shape(self.position, f"{groups} 3", name="position")
         check_shape(self.ignore, "P 2", name="ignore")
+        if len(self.sources) != groups:
+            raise ArgumentError(
+                f"source: expected one for all or one for each of {groups} groups, got {len(self.sources)}"
+            )
         if groups and self.count.min() < 1:
             raise ArgumentError(f"count: expected at least 1 patch in a group, got {self.count.min()}")
         if self.ignore.size and (self.ignore.min() < 0 or self.ignore.max() >= groups):
@@ -78,7 +83,12 @@ class UnitGroups:
     def rows(self) -> pa.Table:
         """The groups as `unit_rows`."""
         size, both = len(self.count), np.unique(np.concatenate([self.ignore, self.ignore[:, ::-1]]), axis=0)
-        return unit_rows(self.count, [self.sequence] * size, self.position, [self.source] * size, both)
+        return unit_rows(self.count, [self.sequence] * size, self.position, self.sources, both)
+
+    @property
+    def sources(self) -> list[str]:
+        """What made each group."""
+        return [self.source] * len(self.count) if isinstance(self.source, str) else list(self.source)
 
 
 def unit_rows(

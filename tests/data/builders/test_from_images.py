@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from doap.data.builders import build_from_images
+from doap.data.builders.from_images import _joined
 from doap.data.builders.synthetic import Views
 from doap.data.store import check_set, open_set
+from doap.data.writer import UnitGroups
 from doap.errors import ArgumentError, DataError
 from oracles.photos import write_photo
 
@@ -20,6 +23,7 @@ KILLED_AFTER = """
 import os, signal, sys
 from pathlib import Path
 from doap.data.builders import build_from_images
+from doap.data.builders.from_images import _joined
 from doap.data.builders.synthetic import Views
 
 if __name__ == "__main__":
@@ -116,6 +120,19 @@ def test_ledger_chooses_photos_and_goes_into_the_set(photos, tmp_path):
     (tmp_path / "ledger.csv").write_text("file,place\n")
     with pytest.raises(DataError, match="expected the columns file, place and split, got no split"):
         build_from_images(photos, tmp_path / "train", **ledger)
+
+
+def test_models_of_one_place_are_sources_of_their_own():
+    def model(groups, ignore):
+        count = np.full(groups, 2)
+        patches = np.zeros((2 * groups, 8, 8), np.uint8)
+        return patches, UnitGroups(count, "hill", np.zeros((groups, 3), np.float32), "tracks", np.array(ignore))
+
+    patches, groups = _joined([model(2, [[0, 1]]), model(3, [[0, 2]])], "hill", 8)
+    assert len(patches) == 10
+    assert groups.sources == ["tracks"] * 2 + ["tracks 2"] * 3
+    assert groups.ignore.tolist() == [[0, 1], [2, 4]]
+    assert _joined([], "hill", 8)[1].sources == []
 
 
 @pytest.mark.data

@@ -139,19 +139,24 @@ class _Photo:
 
 
 def _joined(parts: list[Cut], place: str, size: int) -> Cut:
-    """The models of one place as one unit."""
-    before = np.cumsum([0, *(len(groups.count) for _, groups in parts)])
+    """The models of one place as one unit.
+
+    Models may share photos, and so see one spot twice: each is a source of its own, and sources of one place ignore
+    each other.
+    """
     none = (
         np.empty((0, size, size), np.uint8),
         UnitGroups(np.empty(0, np.int64), place, np.empty((0, 3), np.float32), "tracks", np.empty((0, 2), np.int64)),
     )
     every = [none, *parts]
+    before = np.cumsum([0, *(len(groups.count) for _, groups in every)])
+    names = ["tracks", *("tracks" if model == 1 else f"tracks {model}" for model in range(1, len(parts) + 1))]
     groups = UnitGroups(
         np.concatenate([one.count for _, one in every]),
         place,
         np.concatenate([one.position for _, one in every]),
-        "tracks",
-        np.concatenate([one.ignore + first for (_, one), first in zip(every, [0, *before[:-1]], strict=True)]),
+        [name for (_, one), name in zip(every, names, strict=True) for _ in one.count],
+        np.concatenate([one.ignore + first for (_, one), first in zip(every, before[:-1], strict=True)]),
     )
     return np.concatenate([patches for patches, _ in every]), groups
 
