@@ -96,6 +96,18 @@ def test_long_tracks_are_thinned_evenly(tmp_path, points):
     assert len(set(tracks.image.tolist())) > 1
 
 
+def test_points_seen_in_another_model_are_left_out(tmp_path, points):
+    points[7] = points[8] + [0.02, 0, 0]
+    write_scene(tmp_path, points)
+    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+    assert len(tracks.without(set()).xyz) == 40
+    left = tracks.without({("2.png", 3), ("4.png", 5), ("9.png", 6)})
+    assert np.array_equal(left.xyz, np.delete(tracks.xyz, [3, 5], axis=0))
+    assert [5, 6] in left.ignore.tolist()  # points 7 and 8, renumbered
+    assert np.array_equal(np.bincount(left.point), np.delete(np.bincount(tracks.point), [3, 5]))
+    assert not tracks.without(set(tracks.observations())).xyz.size
+
+
 def test_near_pairs_equal_all_pairs_tried(points):
     spread = points[:, :2] * 40
     slow = [[i, j] for i in range(40) for j in range(i + 1, 40) if np.linalg.norm(spread[i] - spread[j]) <= 5]

@@ -113,7 +113,12 @@ class _Place:
     def __call__(self) -> Cut:
         with tempfile.TemporaryDirectory(dir=self.work) as work:
             database, models = reconstruct(self.folder, self.names, Path(work))
-            parts = [cut_tracks(read_tracks(model, database), self.folder, self.place, self.size) for model in models]
+            parts, seen = [], set[tuple[str, int]]()
+            for model in models:
+                # A smaller model may be a second copy of a part of a larger one, point by point.
+                tracks = read_tracks(model, database).without(seen)
+                seen.update(tracks.observations())
+                parts.append(cut_tracks(tracks, self.folder, self.place, self.size))
         return _joined(parts, self.place, self.size)
 
 
@@ -141,8 +146,8 @@ class _Photo:
 def _joined(parts: list[Cut], place: str, size: int) -> Cut:
     """The models of one place as one unit.
 
-    Models may share photos, and so see one spot twice: each is a source of its own, and sources of one place ignore
-    each other.
+    Models may share photos, and so see one spot twice by different keypoints: each is a source of its own, and
+    sources of one place ignore each other.
     """
     none = (
         np.empty((0, size, size), np.uint8),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Tracks:
         xyz: (T, 3) the points that kept two observations or more.
         point: (O,) index into `xyz`, increasing.
         image: (O,) index into `images`; a point is seen once in an image.
+        keypoint: (O,) which keypoint of the image.
         frames: (O, 2, 3), pixel centres at integers.
         ignore: (P, 2) points that may be one physical spot; each pair once.
         dropped: how many observations each filter took.
@@ -40,9 +41,30 @@ class Tracks:
     xyz: Floats
     point: NDArray[np.int64]
     image: NDArray[np.int64]
+    keypoint: NDArray[np.int64]
     frames: NDArray[np.float32]
     ignore: NDArray[np.int64]
     dropped: dict[str, int]
+
+    def observations(self) -> list[tuple[str, int]]:
+        """(O,) image and keypoint: what models of the same photos may share."""
+        return [(self.images[image], int(keypoint)) for image, keypoint in zip(self.image, self.keypoint, strict=True)]
+
+    def without(self, seen: set[tuple[str, int]]) -> Tracks:
+        """Those points none of whose observations is among the seen ones."""
+        again = np.fromiter((one in seen for one in self.observations()), np.bool_, len(self.point))
+        keep = np.bincount(self.point, again, len(self.xyz)) == 0
+        place = np.cumsum(keep) - 1
+        own = keep[self.point]
+        return replace(
+            self,
+            xyz=self.xyz[keep],
+            point=place[self.point[own]],
+            image=self.image[own],
+            keypoint=self.keypoint[own],
+            frames=self.frames[own],
+            ignore=place[self.ignore[keep[self.ignore].all(axis=1)]],
+        )
 
 
 def read_tracks(model: Path, database: Path | None = None, *, most: int = 16) -> Tracks:
@@ -93,7 +115,7 @@ def read_tracks(model: Path, database: Path | None = None, *, most: int = 16) ->
     ignore = np.unique(np.sort(np.concatenate([np.empty((0, 2), np.int64), *spots]), axis=1), axis=0)
     ignore = ignore[(ignore[:, 0] >= 0) & (ignore[:, 0] != ignore[:, 1])]
     names, sizes = [one.name for one in images], [(view.height, view.width) for view in views]
-    return Tracks(names, sizes, xyz[kept], renumbered, image[keep], frames[keep], ignore, dropped)
+    return Tracks(names, sizes, xyz[kept], renumbered, image[keep], keypoint[keep], frames[keep], ignore, dropped)
 
 
 class _View:
