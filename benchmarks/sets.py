@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import record
 
-from doap.data.store import open_set
+from doap.data.store import PatchSet, open_set
 
 
 def main() -> None:
@@ -46,7 +46,21 @@ def statistics(path: Path) -> dict[str, object]:
         for name in np.unique(names)
     }
     everything = np.ones(len(patch_set), dtype=bool)
-    return {**count(everything), "tracks": count(tracks), "views": count(~tracks), "places": places}
+    copies = second_copies(patch_set, np.flatnonzero(tracks))
+    told = {"tracks": count(tracks), "views": count(~tracks), "second copies among tracks": count(copies)}
+    return {**count(everything), **told, "places": places}
+
+
+def second_copies(patch_set: PatchSet, groups: np.ndarray) -> np.ndarray:
+    """(G,) bool: which of some groups hold a patch that an earlier one of the same place holds too."""
+    copies, seen = np.zeros(len(patch_set), dtype=bool), set()
+    for group in groups:
+        members = patch_set.gather(patch_set.members(np.array([group])))
+        found = {(int(patch_set.sequence_ids[group]), patch.tobytes()) for patch in members}
+        copies[group] = not found.isdisjoint(seen)
+        if not copies[group]:
+            seen |= found
+    return copies
 
 
 if __name__ == "__main__":
