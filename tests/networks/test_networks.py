@@ -28,8 +28,10 @@ def test_binary_activations_take_both_signs(make):
 
 @EACH
 def test_all_parameters_learn(make):
+    torch.manual_seed(0)
     network = make(dim=32)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.01)
+    # Slowly: noise has steep gradients, and a transformation thrown out of the patch sees nothing but its border.
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-5)
     # Two steps: the transformer starts as the identity with zero weights, which let no gradient through at first.
     for _ in range(2):
         optimiser.zero_grad()
