@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from doap.cli.progress import progress_bar
 
 app = typer.Typer(help="Patch-group sets: make them from photos, check them, look at them.", no_args_is_help=True)
 
@@ -177,25 +179,8 @@ def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
 
 @contextmanager
 def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, so that what is printed can be piped."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns: list[Any] = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    """A bar that a builder reports its units to."""
+    with progress_bar(quiet=quiet) as bar:
         task = bar.add_task(what, total=None)
 
         def report(done: int, total: int, name: str) -> None:

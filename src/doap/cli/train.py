@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from doap.cli.allocator import tune_allocator
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from doap.cli.progress import progress_bar
 
 
 def train(
@@ -52,7 +50,7 @@ def train(
     }
     config = read_recipe(recipe, **changes)
     last: dict[str, Any] = {}
-    with _bar(quiet=as_json) as bar:
+    with progress_bar(quiet=as_json) as bar:
         task = bar.add_task("starting", total=None)
 
         def report(event: dict[str, Any]) -> None:
@@ -88,18 +86,3 @@ def _line(last: dict[str, Any]) -> str:
     peers = last.get("start", {}).get("peers", {})
     parts += [f"{name} {one['map']:.4f}" for name, one in peers.items()]
     return "  ".join(parts)
-
-
-def _bar(*, quiet: bool) -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True), disable=quiet)

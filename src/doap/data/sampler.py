@@ -95,6 +95,10 @@ class Sampler(ABC):
             raise ArgumentError(
                 f"list_size: expected room for three groups, 3 × {self._largest}, got {list_size}; lower per_group"
             )
+        self._prepare()
+
+    def _prepare(self) -> None:  # noqa: B027 - a sampler may have nothing to prepare
+        """What a kind of sampler works out once, when the groups are known."""
 
     @abstractmethod
     def choose(self, step: int) -> Integers:
@@ -126,22 +130,12 @@ class GroupSampler(Sampler):
     epochs, whatever the order of ragged groups, and no epoch ends with a stump of a list.
     """
 
-    def __init__(
-        self,
-        source: GroupSource,
-        list_size: int,
-        seed: int,
-        *,
-        per_group: int = 16,
-        min_count: int = 2,
-        among: NDArray[np.bool_] | None = None,
-    ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
+    def _prepare(self) -> None:
         sizes = self.taken[self.groups]
         unit = int(np.gcd.reduce(sizes))
         # A list takes the groups that begin between two cuts; the last of them may reach beyond the second. As a list
         # has room for three groups, cuts are further apart than any group is long, and no list is empty.
-        spacing = list_size // unit * unit - self._largest + unit
+        spacing = self.list_size // unit * unit - self._largest + unit
         self.steps_per_epoch = -(-int(sizes.sum()) // spacing)
         self._epoch, self._lists = -1, [self.groups]
 
@@ -216,17 +210,7 @@ class RomeSampler(Sampler):
     It is how the paper trains on small sets such as RomePatches (appendix D): an epoch sees each group many times.
     """
 
-    def __init__(
-        self,
-        source: GroupSource,
-        list_size: int,
-        seed: int,
-        *,
-        per_group: int = 16,
-        min_count: int = 2,
-        among: NDArray[np.bool_] | None = None,
-    ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
+    def _prepare(self) -> None:
         self.steps_per_epoch = len(self.groups)
 
     def choose(self, step: int) -> Integers:
