@@ -41,7 +41,7 @@ def chart(title: str, note: str, curves: list[Curve], end: float, log: bool = Fa
         line = "L".join(f"{x(time):.1f} {y(value):.1f}" for time, _, value in drawn)
         svg.append(f"<path class={style} d='M{line}'/>")
         if style != "raw":
-            labels.append((y(drawn[-1][2]), style, f"{label} {drawn[-1][2]:.3g}"))
+            labels.append((y(drawn[-1][2]), style, f"{label} {_short(drawn[-1][2])}"))
         for time, step, value in drawn[:: len(drawn) // 200 + 1] if style == "ours" else ():
             place = f"cx={x(time):.1f} cy={y(value):.1f} r=3" + (" class=quiet" if len(drawn) > 30 else "")
             svg.append(f"<circle {place}><title>{value:.4g} after {clock(time)}, step {step}</title></circle>")
@@ -52,6 +52,10 @@ def chart(title: str, note: str, curves: list[Curve], end: float, log: bool = Fa
         svg.append(f"<text class={style} x={RIGHT + 8} y={baseline:.1f}>{escape(label)}</text>")
     box = f"viewBox='0 0 {WIDTH} {bottom + 26}' role=img aria-label='{title}'"
     return f"<figure>{caption}<svg {box}>{''.join(svg)}</svg></figure>"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:
