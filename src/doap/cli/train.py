@@ -42,12 +42,11 @@ def train(
         "network": {"start": start},
         "run": {"seed": seed},
     }
-    if budget is not None:
-        given["schedule"] = {"minutes": _minutes(budget), "epochs": None, "steps": None}
     changes = {
-        section: {key: value for key, value in fields.items() if value is not None or section == "schedule"}
-        for section, fields in given.items()
+        section: {key: value for key, value in fields.items() if value is not None} for section, fields in given.items()
     }
+    if budget is not None:
+        changes["schedule"] = {"minutes": _minutes(budget), "epochs": None, "steps": None}
     config = read_recipe(recipe, **changes)
     last: dict[str, Any] = {}
     with progress_bar(quiet=as_json) as bar:

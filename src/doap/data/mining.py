@@ -20,6 +20,7 @@ from doap.data.hog import hog
 from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers
 from doap.errors import ArgumentError, MissingExtra, check_choice, check_shape
+from doap.images import resize_patches
 
 Use = Literal["first", "all"]
 HOG_FEATURES = 8 * 8 * 31
@@ -99,15 +100,9 @@ def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
     for first in range(0, len(patches), 1024):
         rows = slice(first, first + 1024)
         bright = patches[rows] / np.float32(255)
-        features[rows, :HOG_FEATURES] = hog(torch.from_numpy(_resized(bright, 64))).flatten(1)
-        features[rows, HOG_FEATURES:] = _resized(bright, 16).reshape(len(bright), -1)
+        features[rows, :HOG_FEATURES] = hog(torch.from_numpy(resize_patches(bright, 64))).flatten(1)
+        features[rows, HOG_FEATURES:] = resize_patches(bright, 16).reshape(len(bright), -1)
     return features
-
-
-def _resized(patches: NDArray[np.float32], side: int) -> NDArray[np.float32]:
-    import cv2
-
-    return np.stack([cv2.resize(patch, (side, side), interpolation=cv2.INTER_AREA) for patch in patches])
 
 
 def _group_features(source: GroupSource, groups: Integers, use: Use) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from doap.images.frames import (
     scales,
     transform_frames,
 )
-from doap.images.patches import Pyramid, extract_patches, inside
+from doap.images.patches import Pyramid, extract_patches, inside, resize_patches
 from doap.images.read import list_images, read_grey
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "inside",
     "list_images",
     "read_grey",
+    "resize_patches",
     "scales",
     "transform_frames",
 ]

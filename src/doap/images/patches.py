@@ -84,6 +84,16 @@ def extract_patches(image: Image | Pyramid, frames: NDArray[np.floating], size: 
     return patches
 
 
+def resize_patches(patches: NDArray[Any], size: int) -> NDArray[Any]:
+    """(N, S, S) → (N, size, size) of the same type, each new pixel the mean of the area it covers."""
+    import cv2
+
+    resized = np.empty((len(patches), size, size), patches.dtype)
+    for patch, out in zip(patches, resized, strict=True):
+        out[:] = cv2.resize(patch, (size, size), interpolation=cv2.INTER_AREA)
+    return resized
+
+
 def inside(frames: NDArray[np.floating], height: int, width: int, margin: float = 0.0) -> NDArray[np.bool_]:
     """Whether all four corners of each frame lie in the image.
 

@@ -16,7 +16,6 @@ from doap.data.sampler import GroupSampler, RomeSampler, Sampler, SequenceSample
 from doap.errors import DataError
 from doap.functional.average_precision import Form
 from doap.functional.distance import Distance
-from doap.losses import LOSSES
 from doap.networks import Kind
 
 if sys.version_info >= (3, 11):
@@ -146,6 +145,3 @@ def _explain(location: list[str], error: Any) -> str:
     near = difflib.get_close_matches(location[-1], section.model_fields, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(section.model_fields)}"
     return f"unknown key {where!r}{hint}"
-
-
-__all__ = ["LOSSES", "SAMPLERS", "Config", "read_recipe"]

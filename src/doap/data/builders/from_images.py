@@ -65,17 +65,7 @@ def build_from_images(
         places.setdefault(row["place"], []).append(row["file"])
     if unknown := set(without_tracks) - set(places):
         raise ArgumentError(f"without_tracks: expected places of {folder}, got {', '.join(sorted(unknown))}")
-    work = out.with_name(out.name + ".unfinished") / "work"
-    tasks: list[_Place | _Photo] = [
-        _Place(folder, place, tuple(names), size, work)
-        for place, names in places.items()
-        if len(names) > 1 and place not in without_tracks
-    ]
     photos = [(place, name) for place, names in places.items() for name in names]
-    for number, (place, name) in enumerate(photos):
-        sequence = name if place in without_tracks else place
-        tasks.append(_Photo(folder, sequence, name, size, seed, number, views))
-    by_name = {task.unit: task for task in tasks}
     builder = {
         "command": "from-images",
         "photos": [name for _, name in photos],
@@ -87,8 +77,18 @@ def build_from_images(
     }
     writer = SetWriter(out, size, builder, rows if ledger else [])
     # Here, so that what a killed worker leaves behind goes with the unfinished set.
+    work = writer.folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
+    tasks: list[_Place | _Photo] = [
+        _Place(folder, place, tuple(names), size, work)
+        for place, names in places.items()
+        if len(names) > 1 and place not in without_tracks
+    ]
+    for number, (place, name) in enumerate(photos):
+        sequence = name if place in without_tracks else place
+        tasks.append(_Photo(folder, sequence, name, size, seed, number, views))
+    by_name = {task.unit: task for task in tasks}
     left = [by_name[name] for name in writer.remaining(list(by_name))]
     for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
         writer.add(task.unit, patches, groups)
@@ -174,9 +174,8 @@ def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_begin_worker) as pool:
         ahead: deque[Future[Cut]] = deque()
-        waiting = iter(tasks)
         try:
-            for task in waiting:
+            for task in tasks:
                 ahead.append(pool.submit(task))
                 # A photo weighs a megabyte or two; a place that takes minutes must not keep the others waiting.
                 if len(ahead) >= 64 * workers:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from doap.data.builders.cut import Report, silent
 from doap.data.readers import (
@@ -20,6 +19,7 @@ from doap.data.readers import (
 )
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import DataError
+from doap.images import resize_patches
 
 READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
     "phototour": read_phototour,
@@ -49,12 +49,6 @@ def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report =
     for unit in reader.units(skip=writer.done):
         none = np.empty((0, 2), np.int64)
         groups = UnitGroups(unit.counts, unit.sequence, unit.position, found.kind, none)
-        writer.add(unit.name, _resized(unit.patches, size), groups)
+        writer.add(unit.name, resize_patches(unit.patches, size), groups)
         report(writer.done, 0, unit.name)
     return writer.finish()
-
-
-def _resized(patches: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    import cv2
-
-    return np.stack([cv2.resize(patch, (size, size), interpolation=cv2.INTER_AREA) for patch in patches])
