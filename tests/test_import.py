@@ -40,11 +40,16 @@ def test_public_names_are_these():
     assert sorted(doap.__all__) == [
         "Descriptor",
         "DoapError",
+        "Features",
+        "Geometry",
         "HardestTriplet",
         "ListwiseAP",
         "Relation",
         "__version__",
+        "extract",
         "load",
+        "match",
+        "verify",
     ]
     assert all(getattr(doap, name) is not None for name in doap.__all__)
     assert not hasattr(doap, "utils")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from doap.descriptor import Descriptor
-from doap.detectors import detect_sift
+from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, ShapeError
 from doap.images import extract_patches, frames_from_keypoints, inside, read_grey
 from doap.peers import PEERS, Describer, rootsift, sift, teblid
@@ -24,7 +24,7 @@ def photo(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def keypoints(photo):
-    found = detect_sift(photo)
+    found = sift_detector().keypoints(photo)
     whole = inside(frames_from_keypoints(found), *photo.shape)
     return [point for point, is_whole in zip(found, whole, strict=True) if is_whole][:150]
 

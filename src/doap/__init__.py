@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from doap.descriptor import Descriptor, load
     from doap.errors import DoapError
     from doap.losses import HardestTriplet, ListwiseAP
-    from doap.types import Relation
+    from doap.pipeline import extract, match, verify
+    from doap.types import Features, Geometry, Relation
 
 __version__ = "0.1.0"
 
@@ -17,13 +18,31 @@ __version__ = "0.1.0"
 _HOMES = {
     "Descriptor": "doap.descriptor",
     "DoapError": "doap.errors",
+    "Features": "doap.types",
+    "Geometry": "doap.types",
     "HardestTriplet": "doap.losses",
     "ListwiseAP": "doap.losses",
     "Relation": "doap.types",
+    "extract": "doap.pipeline",
     "load": "doap.descriptor",
+    "match": "doap.pipeline",
+    "verify": "doap.pipeline",
 }
 
-__all__ = ["Descriptor", "DoapError", "HardestTriplet", "ListwiseAP", "Relation", "__version__", "load"]
+__all__ = [
+    "Descriptor",
+    "DoapError",
+    "Features",
+    "Geometry",
+    "HardestTriplet",
+    "ListwiseAP",
+    "Relation",
+    "__version__",
+    "extract",
+    "load",
+    "match",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,10 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.errors import ArgumentError, check_shape
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of one image: where its keypoints are, and how they look.
+
+    Attributes:
+        frames: (N, 2, 3) float32, where each patch lies in the image, pixel centres at integers.
+        responses: (N,) float32, how strongly the detector answered; larger is stronger.
+        descriptors: (N, D) float32 or, for bits, (N, D/8) uint8.
+        image_size: (height, width) of the image.
+    """
+
+    frames: NDArray[np.float32]
+    responses: NDArray[np.float32]
+    descriptors: Tensor
+    image_size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        count = check_shape(self.frames, "N 2 3", name="frames")["N"]
+        check_shape(self.responses, str(count), name="responses")
+        check_shape(self.descriptors, f"{count} D", name="descriptors")
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @property
+    def keypoints(self) -> NDArray[np.float32]:
+        """(N, 2) the centres of the frames, as (x, y)."""
+        return self.frames[:, :, 2]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What two images of one scene have in common, and which matches agree with it.
+
+    Attributes:
+        matrix: (3, 3) homography, fundamental or essential matrix from image 0 to image 1; None if none was found.
+        inliers: (M,) bool.
+    """
+
+    matrix: NDArray[np.float64] | None
+    inliers: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

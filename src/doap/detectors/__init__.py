@@ -1,5 +1,10 @@
 """Thin adapters over other libraries' detectors of keypoints."""
 
-from doap.detectors.sift import detect_sift
+from collections.abc import Callable
 
-__all__ = ["detect_sift"]
+from doap.detectors.detector import Detector, OpenCVDetector
+from doap.detectors.sift import sift
+
+__all__ = ["DETECTORS", "Detector", "OpenCVDetector", "sift"]
+
+DETECTORS: dict[str, Callable[[], Detector]] = {"sift": sift}

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import cv2
+from doap.detectors.detector import OpenCVDetector
 
 
-def detect_sift(image: NDArray[np.uint8], contrast: float = 0.04) -> list[cv2.KeyPoint]:
-    """Oriented keypoints of a grey image (H, W), strongest first; `size` is a diameter, `angle` is in degrees.
+def sift(contrast: float = 0.04, magnification: float = 6.0) -> OpenCVDetector:
+    """Oriented blobs; a spot with two strong directions gives two keypoints.
 
-    A spot with two strong directions gives two keypoints. Lower `contrast` finds more and weaker ones.
+    Args:
+        contrast: a lower one finds more and weaker blobs.
+        magnification: side of a patch over `KeyPoint.size`, which is 2σ; six of them are what SIFT itself looks at.
     """
+    return OpenCVDetector("sift", partial(_create, contrast), magnification)
+
+
+def _create(contrast: float) -> object:
     import cv2
 
-    found = cv2.SIFT.create(contrastThreshold=contrast).detect(image, None)
-    # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
-    return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))
+    return cv2.SIFT.create(contrastThreshold=contrast)

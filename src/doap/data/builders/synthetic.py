@@ -16,13 +16,12 @@ from doap.data.builders.cut import Cut
 from doap.data.builders.nearby import near_pairs
 from doap.data.random_streams import stream
 from doap.data.writer import UnitGroups
-from doap.detectors import detect_sift
+from doap.detectors import sift
 from doap.images import (
     Pyramid,
     angles,
     centres,
     extract_patches,
-    frames_from_keypoints,
     inside,
     read_grey,
     scales,
@@ -78,7 +77,7 @@ def synthetic_groups(photo: Path, sequence: str, source: str, size: int, seed: i
         view = _light(_warp(image, homography), random)
         expected = transform_frames(frames, homography)
         # The corners must come from inside the photo too: beyond its border the view is made of repeated pixels.
-        found = frames_from_keypoints(detect_sift(view))
+        found, _ = sift().detect(view)
         found = found[inside(found, *view.shape)]
         found = found[inside(transform_frames(found, np.linalg.inv(homography)), *image.shape)]
         point, keypoint = _same(expected, found, views)
@@ -98,7 +97,7 @@ def synthetic_groups(photo: Path, sequence: str, source: str, size: int, seed: i
 
 def _chosen(image: Image, points: int, random: np.random.Generator) -> NDArray[np.float32]:
     """Frames (N, 2, 3) of keypoints whose patch lies in the photo, drawn at random among the stronger half."""
-    frames = frames_from_keypoints(detect_sift(image, contrast=0.02))
+    frames, _ = sift(contrast=0.02).detect(image)
     frames = frames[inside(frames, *image.shape)]
     strong = frames[: max(2 * points, len(frames) // 2)]
     return strong[np.sort(random.permutation(len(strong))[:points])]

@@ -1,0 +1,59 @@
+"""What a detector is: an image in, frames of its keypoints out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doap.images import frames_from_keypoints
+
+if TYPE_CHECKING:
+    import cv2
+
+Image = NDArray[np.uint8]
+Detected = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+class Detector(Protocol):
+    """Anything that finds frames; `magnification` is the side of a patch over what the detector calls its size."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def magnification(self) -> float: ...
+
+    def detect(self, image: Image, most: int | None = None) -> Detected:
+        """Frames (N, 2, 3) and responses (N,) of a grey image (H, W), strongest first; all, or the `most` strongest."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpenCVDetector:
+    """A detector of OpenCV.
+
+    Attributes:
+        name: its name in `DETECTORS`.
+        create: makes the `cv2.Feature2D`; called for each image, since engines cannot be sent to other processes.
+        magnification: side of a patch over `KeyPoint.size`.
+    """
+
+    name: str
+    create: Callable[[], Any]
+    magnification: float
+
+    def keypoints(self, image: Image, most: int | None = None) -> Sequence[cv2.KeyPoint]:
+        """OpenCV's own keypoints, strongest first."""
+        found = self.create().detect(image, None)
+        # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
+        return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:most]
+
+    def detect(self, image: Image, most: int | None = None) -> Detected:
+        """As `Detector.detect`."""
+        found = self.keypoints(image, most)
+        responses = np.array([point.response for point in found], np.float32)
+        return frames_from_keypoints(found, self.magnification), responses

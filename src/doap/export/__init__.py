@@ -1,0 +1,1 @@
+"""doap inside other people's tools."""

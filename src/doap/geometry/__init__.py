@@ -1,0 +1,5 @@
+"""Which matches agree on one geometry of two images."""
+
+from doap.geometry.estimate import Model, estimate
+
+__all__ = ["Model", "estimate"]
