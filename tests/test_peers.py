@@ -11,7 +11,7 @@ from doap.descriptor import Descriptor
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, ShapeError
 from doap.images import extract_patches, frames_from_keypoints, inside, read_grey
-from doap.peers import PEERS, Describer, rootsift, sift, teblid
+from doap.peers import PEERS, Describer, from_function, rootsift, sift, teblid
 from oracles.photos import write_photo
 
 REAL = ["sift", "rootsift"]
@@ -60,11 +60,12 @@ def test_sift_of_a_patch_is_that_of_the_photo(photo, keypoints, size):
     assert cosine.min() > 0.88
 
 
-def test_teblid_of_a_patch_is_that_of_the_photo(photo, keypoints):
-    # The patch is six times the keypoint's size, and so is what TEBLID looks at with this scale factor.
-    engine = cv2.xfeatures2d.TEBLID_create(6.0, cv2.xfeatures2d.TEBLID_SIZE_256_BITS)
+@pytest.mark.parametrize("name", ["TEBLID", "BEBLID"])
+def test_bits_of_a_patch_are_those_of_the_photo(photo, keypoints, name):
+    # The patch is six times the keypoint's size, and so is what the engine looks at with this scale factor.
+    engine = getattr(cv2.xfeatures2d, f"{name}_create")(6.0, getattr(cv2.xfeatures2d, f"{name}_SIZE_256_BITS"))
     of_photo = bits(engine.compute(photo, keypoints)[1])
-    of_patch = bits(teblid().describe(cut(photo, keypoints)))
+    of_patch = bits(PEERS[name.lower()]().describe(cut(photo, keypoints)))
     assert (of_patch != of_photo).mean() < 0.1
     assert (of_patch != np.roll(of_photo, 7, axis=0)).mean() > 0.4
 
@@ -117,7 +118,7 @@ def test_half_a_turn_changes_the_code(photo, keypoints):
     assert (bits(teblid().describe(patches)) != bits(teblid().describe(patches.flip(2, 3)))).mean() > 0.3
 
 
-@pytest.mark.parametrize(("name", "width"), [("sift", 128), ("rootsift", 128), ("teblid", 32)])
+@pytest.mark.parametrize(("name", "width"), [("sift", 128), ("rootsift", 128), ("teblid", 32), ("beblid", 32)])
 def test_no_patches_give_no_rows(name, width):
     assert PEERS[name]().describe(torch.zeros(0, 1, 32, 32)).shape == (0, width)
 
@@ -142,3 +143,16 @@ def test_an_opencv_without_contrib_is_told(monkeypatch):
     monkeypatch.delattr(cv2.xfeatures2d, "TEBLID_create")
     with pytest.raises(ArgumentError, match="opencv-contrib-python-headless"):
         teblid()
+
+
+def test_a_function_of_patches_is_a_describer_too():
+    signs = from_function(lambda patches: np.packbits(patches[:, 0, :8, 0].numpy() > 0.5, axis=1), name="signs")
+    assert isinstance(signs, Describer)
+    assert (signs.dim, signs.kind, signs.patch_size) == (8, "binary", 32)
+    assert signs.describe(torch.ones(2, 1, 32, 32)).tolist() == [[255], [255]]
+    assert signs.describe(torch.zeros(0, 1, 32, 32)).shape == (0, 1)
+
+
+def test_a_function_that_loses_patches_is_told():
+    with pytest.raises(ShapeError, match=r"function of the patches: expected \(3, 1024\), got \(1, 1024\)"):
+        from_function(lambda patches: patches[:1].flatten(1)).describe(torch.zeros(3, 1, 32, 32))

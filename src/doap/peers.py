@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -107,18 +108,64 @@ def rootsift(patch_size: int = 32) -> Peer:
 
 def teblid(patch_size: int = 32) -> Peer:
     """TEBLID, 256 bits (Suárez and others, 2021). A flat patch has a code too: bits compare with learned thresholds."""
+    return _learned_bits("TEBLID", patch_size)
+
+
+def beblid(patch_size: int = 32) -> Peer:
+    """BEBLID, 256 bits (Suárez and others, 2020): TEBLID's forerunner, learned with another loss."""
+    return _learned_bits("BEBLID", patch_size)
+
+
+def from_function(
+    function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int = 32, name: str = "function"
+) -> FunctionDescriber:
+    """Anybody's own function of patches, with the face of a descriptor.
+
+    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
+    >>> means.dim, means.kind, means.describe(torch.ones(2, 1, 32, 32)).tolist()
+    (1, 'real', [[1.0], [1.0]])
+
+    Args:
+        function: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for bits, tensor or array; N may be 0.
+        patch_size: S.
+        name: for tables.
+    """
+    return FunctionDescriber(function, patch_size, name)
+
+
+class FunctionDescriber:
+    """See `from_function`; what the function makes of an empty patch tells D and the kind."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int, name: str) -> None:
+        self._function, self.patch_size, self.name = function, patch_size, name
+        one = torch.as_tensor(function(torch.zeros(1, 1, patch_size, patch_size)))
+        width = check_shape(one, "1 D", name="function of one patch")["D"]
+        self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
+        self.dim = 8 * width if self.kind == "binary" else width
+
+    def describe(self, patches: Tensor) -> Tensor:
+        """As `Peer.describe`; the numbers are the function's own."""
+        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
+        described = torch.as_tensor(self._function(patches))
+        binary = self.kind == "binary"
+        check_shape(described, f"{count} {self.dim // 8 if binary else self.dim}", name="function of the patches")
+        return described if binary else described.float()
+
+
+def _learned_bits(name: str, patch_size: int) -> Peer:
+    """TEBLID or BEBLID of OpenCV's contrib, which have one face."""
     import cv2
 
     # The module is there in every build of OpenCV 4 and 5; without contrib it is empty.
-    create = getattr(getattr(cv2, "xfeatures2d", None), "TEBLID_create", None)
+    create = getattr(getattr(cv2, "xfeatures2d", None), f"{name}_create", None)
     if create is None:
         raise ArgumentError(
-            "teblid: expected an OpenCV with xfeatures2d.TEBLID_create, got one without; "
+            f"{name.lower()}: expected an OpenCV with xfeatures2d.{name}_create, got one without; "
             "run `pip install opencv-contrib-python-headless` in place of other opencv packages"
         )
     # With a scale factor of 1 the size of a keypoint is the side of what is looked at.
-    engine = create(1.0, cv2.xfeatures2d.TEBLID_SIZE_256_BITS)
-    return Peer("teblid", engine, dim=256, kind="binary", patch_size=patch_size, keypoint_size=patch_size)
+    engine = create(1.0, getattr(cv2.xfeatures2d, f"{name}_SIZE_256_BITS"))
+    return Peer(name.lower(), engine, dim=256, kind="binary", patch_size=patch_size, keypoint_size=patch_size)
 
 
 def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> Peer:
@@ -133,4 +180,4 @@ def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> Pee
     return Peer(name, engine, dim=128, kind="real", patch_size=patch_size, keypoint_size=patch_size / 6, finish=finish)
 
 
-PEERS: dict[str, Callable[[], Peer]] = {"sift": sift, "rootsift": rootsift, "teblid": teblid}
+PEERS: dict[str, Callable[[], Peer]] = {"sift": sift, "rootsift": rootsift, "teblid": teblid, "beblid": beblid}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.data.sampler import GroupSampler, ListPlan, RomeSampler, Sampler, SequenceSampler, shard
+from doap.data.sampler import GroupSampler, ListPlan, RomeSampler, Sampler, SequenceSampler, SourceSampler, shard
 from doap.errors import ArgumentError, DataError
 from oracles.memory_source import MemorySource, memory_source
 
-SAMPLERS = [GroupSampler, SequenceSampler, RomeSampler]
+two_sources = partial(SourceSampler, sources_per_list=2)
+SAMPLERS = [GroupSampler, two_sources, SequenceSampler, RomeSampler]
 
 
 @st.composite
@@ -20,7 +22,8 @@ def sources(draw: st.DrawFn) -> MemorySource:
     sequences = draw(st.integers(2, 5))
     counts = draw(st.lists(st.integers(1, 6), min_size=0, max_size=30))
     ids = [draw(st.integers(0, sequences - 1)) for _ in counts]
-    return memory_source(counts + [2] * sequences, ids + list(range(sequences)))
+    made_by = [draw(st.integers(0, 2)) for _ in range(len(counts) + sequences)]
+    return memory_source(counts + [2] * sequences, ids + list(range(sequences)), sources=made_by)
 
 
 def plans(sampler: Sampler) -> list[ListPlan]:
@@ -80,11 +83,12 @@ class TestEverySampler:
             kind(memory_source([2, 2], [0, 1]), 8, 0).batch(-1)
 
 
+@pytest.mark.parametrize("kind", [GroupSampler, two_sources])
 @given(source=sources(), seed=st.integers(0, 9), epoch=st.integers(0, 3), list_size=st.integers(18, 60))
 def test_an_epoch_has_every_group_that_can_match_once(
-    source: MemorySource, seed: int, epoch: int, list_size: int
+    kind: type[Sampler], source: MemorySource, seed: int, epoch: int, list_size: int
 ) -> None:
-    sampler = GroupSampler(source, list_size, seed)
+    sampler = kind(source, list_size, seed)
     first = epoch * sampler.steps_per_epoch
     seen = np.concatenate([sampler.batch(first + step).groups for step in range(sampler.steps_per_epoch)])
     assert sorted(seen) == np.flatnonzero(source.count >= 2).tolist()
@@ -99,6 +103,22 @@ def test_equal_groups_that_divide_the_list_fill_it() -> None:
 def test_the_lists_of_an_epoch_differ_by_less_than_two_groups(source: MemorySource, seed: int) -> None:
     sizes = [len(plan.indices) for plan in plans(GroupSampler(source, 18, seed))]
     assert max(sizes) - min(sizes) < 2 * 6
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_list_of_sources_has_few_of_them_and_as_many_blocks_as_asked(number: int) -> None:
+    source = memory_source([2] * 480, [0, 1] * 240, sources=[0, 0, 1, 1, 2, 2] * 80)
+    for plan in plans(SourceSampler(source, 40, 0, sources_per_list=number)):
+        keys = list(zip(source.sequence_ids[plan.groups], source.source_ids[plan.groups], strict=True))
+        assert len(set(keys)) <= number
+        # Groups of a source stand together, in blocks of an equal share of the list.
+        assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
+
+
+@pytest.mark.parametrize("number", [0, 11])
+def test_more_sources_than_groups_fit_in_a_list_are_refused(number: int) -> None:
+    with pytest.raises(ArgumentError, match=f"expected 1 to 10.*got {number}"):
+        SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_list=number)
 
 
 def sequences_of(source: MemorySource, plan: ListPlan) -> list[int]:
@@ -190,7 +210,6 @@ def test_a_rank_outside_the_world_is_refused(rank: int, world: int) -> None:
 def test_groups_that_are_held_out_are_never_in_a_list():
     source = memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6)
     among = source.sequence_ids != 1
-    samplers = (GroupSampler, RomeSampler, SequenceSampler)
-    for sampler in (make(source, 30, 0, among=among) for make in samplers):
+    for sampler in (make(source, 30, 0, among=among) for make in SAMPLERS):
         drawn = np.concatenate([sampler.batch(step).groups for step in range(2 * sampler.steps_per_epoch)])
         assert set(drawn.tolist()) <= set(np.flatnonzero(among).tolist())

@@ -17,6 +17,7 @@ import doap
 from doap.data.builders import build_from_images
 from doap.data.builders.synthetic import Views
 from doap.errors import DataError
+from doap.losses import ListwiseAP
 from doap.training.config import Config
 from doap.training.log import read_log
 from doap.training.loop import train
@@ -135,6 +136,18 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_weights(patches, tm
     for whole, killed in zip(weights("whole").values(), weights("killed").values(), strict=True):
         assert whole.keys() == killed.keys()
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+def test_bins_go_from_the_first_number_to_the_last(patches, tmp_path, monkeypatch):
+    seen, forward = [], ListwiseAP.forward
+
+    def watched(loss, *arguments):
+        seen.append(loss.bins)
+        return forward(loss, *arguments)
+
+    monkeypatch.setattr(ListwiseAP, "forward", watched)
+    train(config(patches, loss={"first_bins": 4, "bins": 16}), tmp_path)
+    assert seen == [4, 6, 8, 10, 12, 14]
 
 
 def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):

@@ -142,14 +142,58 @@ class GroupSampler(Sampler):
     def choose(self, step: int) -> Integers:
         epoch, place = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._lists = epoch, self._cut(stream(self.seed, "epoch", epoch).permutation(self.groups))
+            self._epoch, self._lists = epoch, self._cut(self._shuffled(stream(self.seed, "epoch", epoch)))
         return self._lists[place]
+
+    def _shuffled(self, generator: np.random.Generator) -> Integers:
+        return generator.permutation(self.groups)
 
     def _cut(self, groups: Integers) -> list[Integers]:
         sizes = self.taken[groups]
         begin = sizes.cumsum() - sizes
         place = begin * self.steps_per_epoch // sizes.sum()
         return np.split(groups, np.searchsorted(place, np.arange(1, self.steps_per_epoch)))
+
+
+class SourceSampler(GroupSampler):
+    """An epoch has every group once; lists are of a few sources (photos or models), for distractors that look alike.
+
+    The groups of each source are shuffled and cut into blocks, and the blocks of all sources are shuffled: a list is a
+    few blocks in a row. Within one source other groups are known to be other points, so all of them count.
+    """
+
+    def __init__(
+        self,
+        source: GroupSource,
+        list_size: int,
+        seed: int,
+        *,
+        sources_per_list: int = 8,
+        per_group: int = 16,
+        min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
+    ) -> None:
+        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
+        if not 1 <= sources_per_list <= list_size // self._largest:
+            raise ArgumentError(
+                f"sources_per_list: expected 1 to {list_size // self._largest}, as many as groups of {self._largest} "
+                f"patches fit in a list, got {sources_per_list}"
+            )
+        self._share = list_size // sources_per_list
+
+    def _shuffled(self, generator: np.random.Generator) -> Integers:
+        groups = super()._shuffled(generator)
+        # Sources of two places may have one name.
+        place, source = self.source.sequence_ids[groups], self.source.source_ids[groups]
+        groups = groups[np.lexsort((source, place))]
+        place, source, sizes = self.source.sequence_ids[groups], self.source.source_ids[groups], self.taken[groups]
+        first = np.flatnonzero((np.diff(place, prepend=-1) != 0) | (np.diff(source, prepend=-1) != 0))
+        number = np.repeat(np.arange(len(first)), np.diff(first, append=len(groups)))
+        # Patches of the source before each group; a block begins where they pass a multiple of its size.
+        before = sizes.cumsum() - sizes
+        before -= before[first][number]
+        _, block = np.unique(np.stack([number, before // self._share]), axis=1, return_inverse=True)
+        return groups[np.argsort(generator.permutation(block.max() + 1)[block], kind="stable")]
 
 
 class SequenceSampler(Sampler):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from doap.data.sampler import GroupSampler, RomeSampler, Sampler, SequenceSampler
+from doap.data.sampler import GroupSampler, RomeSampler, Sampler, SequenceSampler, SourceSampler
 from doap.errors import DataError
 from doap.functional.average_precision import Form
 from doap.functional.distance import Distance
@@ -23,7 +23,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SAMPLERS: dict[str, type[Sampler]] = {"groups": GroupSampler, "sequences": SequenceSampler, "rome": RomeSampler}
+SAMPLERS: dict[str, type[Sampler]] = {
+    "groups": GroupSampler,
+    "sources": SourceSampler,
+    "sequences": SequenceSampler,
+    "rome": RomeSampler,
+}
 
 
 class _Section(BaseModel):
@@ -38,7 +43,8 @@ class Data(_Section):
     held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups in places held out, if no other set")
     list_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
     per_group: int = Field(2, ge=2, description="patches of one group in a list, at most")
-    sampler: Literal["groups", "sequences", "rome"] = "groups"
+    sampler: Literal["groups", "sources", "sequences", "rome"] = "groups"
+    sources_per_list: int = Field(8, ge=1, description="for the sampler `sources`: photos or models in a list")
     sequences_per_list: int = Field(2, ge=1, description="for the sampler `sequences`")
     mining: bool = Field(False, description="label mining: in-sequence look-alikes are ignored")
     augment: bool = Field(True, description="flips and quarter turns, shared by a group")
@@ -63,6 +69,7 @@ class Loss(_Section):
     name: Literal["listwise-ap", "hardest-triplet"] = "listwise-ap"
     distance: Distance | None = None
     bins: int | None = Field(None, ge=1)
+    first_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
     form: Form = "simplified"
     margin: float = Field(1.0, gt=0, description="of the triplet loss")
 

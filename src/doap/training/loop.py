@@ -121,6 +121,7 @@ class _Run:
             rate = self.plan.rate(progress.step, progress.seconds)
             for group, full in zip(self.optimiser.param_groups, self.full_rates, strict=True):
                 group["lr"] = full * rate
+            self._set_bins()
             seed = seed_step(every.seed, progress.step * self.ranks.world + self.ranks.rank)
             bright = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
 
@@ -157,6 +158,13 @@ class _Run:
 
     def _finished(self) -> bool:
         return self.plan.progress(self.progress.step, self.progress.seconds) >= 1
+
+    def _set_bins(self) -> None:
+        """From the recipe's first number of bins to its last, in proportion to the way that is done."""
+        first, last = self.config.loss.first_bins, self.config.loss.bins
+        if first is not None and last is not None and isinstance(self.loss, ListwiseAP):
+            done = self.plan.progress(self.progress.step, self.progress.seconds)
+            self.loss.bins = round(first + done * (last - first))
 
     def _loader(self) -> DataLoader[Any]:
         steps = _Steps(self.progress.step, self.plan.steps)
@@ -234,7 +242,8 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, ValidationSet]
     else:
         apart = np.zeros(len(source), dtype=bool)
         validation = ValidationSet.draw(open_set(recipe.validation))
-    more = {"sequences_per_list": recipe.sequences_per_list} if recipe.sampler == "sequences" else {}
+    per_list = {"sequences": "sequences_per_list", "sources": "sources_per_list"}.get(recipe.sampler)
+    more = {per_list: getattr(recipe, per_list)} if per_list else {}
     sampler = SAMPLERS[recipe.sampler](
         source, recipe.list_size, config.run.seed, per_group=recipe.per_group, among=~apart, **more
     )

@@ -1,0 +1,108 @@
+"""Average Precision against the triplet: same data, network, list and time; and what gives the listwise loss its due.
+
+    python benchmarks/losses.py TRAIN VALIDATION --minutes 6 --out results/losses-sweep.json
+    python benchmarks/losses.py TRAIN VALIDATION --minutes 20 --out results/losses.json \\
+        --variants triplet "AP, 8 bins" --seeds 0 1 2
+
+Each run is `doap train` on one core, two at a time side by side, so that what disturbs one disturbs the other. Variants
+are chosen on the validation set, which is of other places than the training set. Runs that are done are not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import record
+
+Recipe = dict[str, dict[str, Any]]
+
+AP, TRIPLET = {"name": "listwise-ap"}, {"name": "hardest-triplet"}
+SWEEP: dict[str, Recipe] = {
+    "triplet": {"loss": TRIPLET},
+    "AP, 25 bins": {"loss": {**AP, "bins": 25}},
+    "AP, 8 bins": {"loss": {**AP, "bins": 8}},
+    "AP, 4 bins": {"loss": {**AP, "bins": 4}},
+    "AP, 8 bins, squared": {"loss": {**AP, "bins": 8, "distance": "squared"}},
+    "AP, 4 to 16 bins": {"loss": {**AP, "first_bins": 4, "bins": 16}},
+    "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "data": {"sampler": "sources", "sources_per_list": 8}},
+    "triplet, 8 sources": {"loss": TRIPLET, "data": {"sampler": "sources", "sources_per_list": 8}},
+    "AP, 8 bins, FastAP": {"loss": {**AP, "bins": 8, "form": "fastap"}},
+    "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"list_size": 4096}, "run": {"piece": 1024}},
+    "triplet, rate 0.3": {"loss": TRIPLET, "optimiser": {"learning_rate": 0.3}},
+    "AP, 8 bins, rate 3": {"loss": {**AP, "bins": 8}, "optimiser": {"learning_rate": 3.0}},
+}
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("train", type=Path)
+    parser.add_argument("validation", type=Path)
+    parser.add_argument("--variants", nargs="+", default=list(SWEEP), choices=list(SWEEP), metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("--runs", type=Path, help="where runs are kept; a temporary folder if not given")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        runs = options.runs or Path(folder)
+        wanted = [(variant, seed) for seed in options.seeds for variant in options.variants]
+        ends = pool.map(lambda one: run(*one, options.minutes, options.train, options.validation, runs), wanted)
+        rows = []
+        for (variant, seed), end in zip(wanted, ends, strict=True):
+            rows.append({"variant": variant, "seed": seed, **end})
+            print(f"{variant:24} seed {seed}  {end['steps']:5} steps  mAP {end['map']:.4f}  FPR95 {end['fpr95']:.4f}")
+            summary = {name: summarise(rows, name) for name in dict.fromkeys(row["variant"] for row in rows)}
+            recipes = {name: SWEEP[name] for name in summary}
+            figures = {"minutes": options.minutes, "threads": 1, "recipes": recipes, "runs": rows, "summary": summary}
+            record.write(options.out, options.seed, figures)
+
+
+def run(variant: str, seed: int, minutes: float, train: Path, validation: Path, runs: Path) -> dict[str, Any]:
+    """One training on one core: steps, and the validation mAP and FPR95 at its end, beside RootSIFT's."""
+    out = runs / f"{variant.replace(' ', '-').replace(',', '')}-{seed}-{minutes:g}m"
+    out.mkdir(parents=True, exist_ok=True)
+    recipe = out / "recipe.toml"
+    # Validation costs time that the other loss would not have: only the end is judged.
+    defaults: Recipe = {"run": {"validate_every": 1_000_000, "checkpoint_every": 50}}
+    sections = {
+        name: {**defaults.get(name, {}), **SWEEP[variant].get(name, {})} for name in {*defaults, *SWEEP[variant]}
+    }
+    recipe.write_text(
+        "\n".join(
+            f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
+            for name, fields in sections.items()
+        )
+    )
+    command = ["doap", "train", str(recipe), "--data", str(train), "--validation", str(validation), "--out", str(out)]
+    command += ["--budget", f"{minutes}m", "--seed", str(seed), "--json"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    events = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    last = next(event for event in reversed(events) if event["kind"] == "validation")
+    speeds = [event["patches_per_second"] for event in events if event["kind"] == "train"]
+    return {
+        "steps": last["step"],
+        "map": last["map"],
+        "fpr95": last["fpr95"],
+        "patches_per_second": statistics.median(speeds),
+        "rootsift": events[0]["peers"]["rootsift"],
+    }
+
+
+def summarise(rows: list[dict[str, Any]], variant: str) -> dict[str, Any]:
+    """Mean, smallest and largest over the seeds."""
+    own = [row for row in rows if row["variant"] == variant]
+    return {
+        key: {"mean": statistics.mean(values), "least": min(values), "most": max(values)}
+        for key in ("map", "fpr95", "steps")
+        for values in [[row[key] for row in own]]
+    }
+
+
+if __name__ == "__main__":
+    main()
