@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.errors import ArgumentError, DataError, ShapeError, check_choice, check_shape
+from doap.files import whole_file
 from doap.functional import pack_bits
 from doap.networks import NETWORKS, Kind
 
@@ -89,9 +90,8 @@ class Descriptor(nn.Module):
         header = {**self.metadata, **metadata}
         header |= {"patch_size": self.patch_size, "kind": self.kind, "dim": self.dim, "version": __version__}
         weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
-        unfinished = path.with_name(path.name + ".unfinished")
-        save_file(weights, unfinished, metadata={"doap": json.dumps(header, sort_keys=True)})
-        unfinished.replace(path)
+        with whole_file(path) as unfinished:
+            save_file(weights, unfinished, metadata={"doap": json.dumps(header, sort_keys=True)})
         return path
 
     def _dim_of_network(self) -> int:

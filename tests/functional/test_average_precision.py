@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score
 
 from doap.errors import ArgumentError, ShapeError
 from doap.functional import average_precision, relaxed_average_precision
-from doap.functional.average_precision import relaxed_average_precision_and_slopes
+from doap.functional.average_precision import average_precision_by_counting, relaxed_average_precision_and_slopes
 from oracles.ranking import enumerated_ap, relaxed_ap, textbook_ap
 
 FORMS = ["simplified", "fastap"]
@@ -49,6 +49,16 @@ def test_tied_ap_equals_enumeration_over_all_orders(tied):
     for policy, value in enumerated_ap(distances, positive).items():
         ours = average_precision(torch.tensor([distances]), torch.tensor([positive]), ties=policy)
         assert ours.item() == pytest.approx(value, abs=1e-12)
+
+
+@given(st.lists(tied_lists(longest=20), min_size=1, max_size=4), st.integers(0, 99))
+def test_counting_gives_what_sorting_gives(lists, seed):
+    size = min(len(distances) for distances, _ in lists)
+    distances, positive = (torch.tensor([one[part][:size] for one in lists]) for part in (0, 1))
+    positive[:, 0] |= ~positive.any(dim=1)
+    distractor = ~positive & (torch.rand(positive.shape, generator=torch.Generator().manual_seed(seed)) < 0.7)
+    counted = average_precision_by_counting(distances, positive, distractor)
+    torch.testing.assert_close(counted, average_precision(distances, positive, positive | distractor))
 
 
 @given(tied_lists(longest=20), st.randoms())

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, check_shape
+from doap.files import whole_file
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -292,12 +293,8 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _publish(path: Path, content: Any) -> None:
-    """Write a file whole or not at all."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        _sync(file)
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(content)
 
 
 def _read_notes(path: Path) -> dict[str, str] | None:

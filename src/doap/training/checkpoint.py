@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from doap.errors import DataError
+from doap.files import whole_file
 
 
 @dataclass
@@ -32,12 +32,8 @@ def save_state(
         "optimiser": optimiser.state_dict(),
         "progress": vars(progress),
     }
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        torch.save(state, unfinished)
 
 
 def load_state(path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from doap.errors import DataError, MissingExtra
+from doap.files import whole_file
 
 Record = dict[str, Any]
 Point = tuple[float, int, float]
@@ -118,10 +119,9 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 def _drop(path: Path, keep_until: int | None) -> None:
     """Rewrite a log without half a line and without later steps; killed in here, the old one is still whole."""
     kept = [record for record in read_log(path) if keep_until is None or record["step"] <= keep_until]
-    unfinished = path.with_name(path.name + ".unfinished")
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-    unfinished.write_text("".join(lines), encoding="utf-8", newline="\n")
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        unfinished.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def _finite(value: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError, check_shape
+from doap.files import whole_file
 from doap.training.charts import Curve, chart, clock, unit
 from doap.training.log import Record, peer_scores, points, read_log, seconds_of
 
@@ -83,9 +84,8 @@ def write_page(run: Path, out: Path | None = None) -> Path:
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(run.name)}</title>"
     page = f"<!doctype html><html lang=en>{head}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n"
-    unfinished = out.with_name(out.name + ".unfinished")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.replace(out)
+    with whole_file(out) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
     return out
 
 

@@ -17,6 +17,7 @@ from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers, Sampler
 from doap.errors import ArgumentError, DataError
 from doap.functional import fpr_at_recall, hamming, unpack_bits
+from doap.functional.average_precision import average_precision_by_counting
 from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.peers import Describer
 from doap.types import Relation
@@ -103,7 +104,7 @@ def judge(describer: Describer, validation_set: ValidationSet) -> Judgement:
     """Retrieval and verification on one set. Memory is that of some rows of the (M, M) distances, never all."""
     begin = time.perf_counter()
     described = _describe(describer, validation_set)
-    precision = [_average_precision(*block[1:]) for block in _blocks(described, validation_set.relation)]
+    precision = [average_precision_by_counting(*block[1:]) for block in _blocks(described, validation_set.relation)]
     pairs = torch.cat([validation_set.positives, validation_set.negatives]).to(described.device)
     apart = _apart(described[pairs[:, 0]], described[pairs[:, 1]])
     is_positive = torch.arange(len(pairs), device=apart.device) < len(validation_set.positives)
@@ -210,32 +211,6 @@ def _blocks(described: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Ten
         asking.fill_ignored(distractor, rows, False)
         positive = same.scatter(1, rows[:, None], False)
         yield rows, _distances(described[rows], described), positive, distractor & ~same
-
-
-def _average_precision(distances: Tensor, positive: Tensor, distractor: Tensor) -> Tensor:
-    """(R, M) blocks → (R,) float64: what `average_precision` gives, by counting instead of sorting.
-
-    A query has few positives here and thousands of distractors, and only how many of these are nearer than a positive,
-    or as near, matters to it. With B of C nearer items positive, and c⁺ of c at its own distance, its precision is the
-    mean of (B + 1 + j·o) / (C + 1 + j) over the places j = 0…c−1 of the tie, o = (c⁺ − 1)/(c − 1); the sum of
-    1 / (C + 1 + j) is a difference of two harmonic numbers, ψ(C + c + 1) − ψ(C + 1).
-    """
-    few = int(positive.sum(dim=1).max())
-    near = distances.masked_fill(~positive, torch.inf).topk(few, largest=False).values
-    strangers = distances.masked_fill(~distractor, torch.inf)
-    nearer, tied = (
-        torch.stack([compare(strangers, one[:, None]).count_nonzero(dim=1) for one in near.unbind(1)], dim=1)
-        for compare in (torch.lt, torch.eq)
-    )
-    before = (near[:, None] < near[:, :, None]).sum(dim=2).double()
-    beside = (near[:, None] == near[:, :, None]).sum(dim=2).double()
-    upto, tie = before + nearer, beside + tied
-    slope = (beside - 1) / (tie - 1).clamp(min=1)
-    harmonic = torch.digamma(upto + tie + 1) - torch.digamma(upto + 1)
-    precision = slope + (before + 1 - slope * (upto + 1)) * harmonic / tie
-    # A row with fewer positives than others ends in infinite distances.
-    real = near.isfinite()
-    return (precision * real).sum(dim=1) / real.sum(dim=1)
 
 
 def _distances(queries: Tensor, gallery: Tensor) -> Tensor:

@@ -1,0 +1,25 @@
+"""A file is whole or not there."""
+
+import pytest
+
+from doap.files import whole_file
+
+
+def test_a_file_appears_only_when_it_is_finished(tmp_path):
+    path = tmp_path / "a.txt"
+    with whole_file(path) as unfinished:
+        unfinished.write_text("half")
+        assert not path.exists()
+        unfinished.write_text("whole")
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as unfinished:
+        unfinished.write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
