@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow, not wrong.
+settings.register_profile("doap", deadline=None)
+settings.load_profile("doap")
 
 
 @pytest.fixture
