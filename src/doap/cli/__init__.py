@@ -10,6 +10,10 @@ import sys
 import typer
 
 from doap.cli import data
+from doap.cli.colmap import colmap
+from doap.cli.doctor import doctor
+from doap.cli.extract import extract
+from doap.cli.match import match
 from doap.cli.train import train
 from doap.errors import DoapError
 
@@ -20,8 +24,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(match)
+app.command()(extract)
+app.command()(colmap)
 app.add_typer(data.app, name="data")
 app.command()(train)
+app.command()(doctor)
 
 
 @app.callback()

@@ -6,6 +6,7 @@ from doap.functional.distance import euclidean, hamming, relaxed_hamming, square
 from doap.functional.histogram import soft_histogram
 from doap.functional.listwise import listwise_average_precision
 from doap.functional.metrics import fpr_at_recall, precision_recall_curve
+from doap.functional.quantise import quantise
 
 __all__ = [
     "average_precision",
@@ -15,6 +16,7 @@ __all__ = [
     "listwise_average_precision",
     "pack_bits",
     "precision_recall_curve",
+    "quantise",
     "relaxed_average_precision",
     "relaxed_hamming",
     "soft_histogram",

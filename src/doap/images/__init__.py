@@ -1,5 +1,6 @@
-"""Pixels, frames and patches: reading images, saying where a patch lies, and sampling it."""
+"""Pixels, frames and patches: reading images, saying where a patch lies, sampling it, drawing what was matched."""
 
+from doap.images.draw import draw_matches
 from doap.images.frames import (
     angles,
     centres,
@@ -17,6 +18,7 @@ __all__ = [
     "Pyramid",
     "angles",
     "centres",
+    "draw_matches",
     "extract_patches",
     "frames_from_affine",
     "frames_from_arrays",

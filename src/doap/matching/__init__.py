@@ -1,5 +1,5 @@
 """Nearest neighbours of two images' descriptors: exact, in bounded memory."""
 
-from doap.matching.mutual import match_descriptors
+from doap.matching.match import match_descriptors
 
 __all__ = ["match_descriptors"]

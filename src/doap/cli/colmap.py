@@ -1,0 +1,88 @@
+"""`doap colmap IMAGES --out DATABASE`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from doap.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from doap.export.pairs import Pairing
+
+
+class CameraMode(str, Enum):
+    """Which images share a camera."""
+
+    auto = "auto"
+    single = "single"
+    per_folder = "per-folder"
+    per_image = "per-image"
+
+
+def colmap(
+    images: Annotated[Path, typer.Argument(help="Folder of photos.")],
+    out: Annotated[Path, typer.Option("--out", help="The database to write.")],
+    descriptor: Annotated[str, typer.Option(help="A descriptor's file, or sift, rootsift, teblid.")] = "rootsift",
+    detector: Annotated[str, typer.Option(help="Where to look for keypoints.")] = "sift",
+    most: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
+    pairs: Annotated[
+        str, typer.Option(help="Photos to match: exhaustive, sequential, or a file with two names to a line.")
+    ] = "exhaustive",
+    overlap: Annotated[int, typer.Option(min=1, help="For sequential: how many of the next photos.")] = 10,
+    ratio: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Drop a match unless so much nearer than the second nearest.")
+    ] = None,
+    camera_mode: Annotated[CameraMode, typer.Option(help="Photos of one camera; auto goes by EXIF.")] = CameraMode.auto,
+    matches: Annotated[
+        bool, typer.Option("--matches/--no-matches", help="Without matches, for COLMAP's own matcher.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a COLMAP database: keypoints, descriptors and verified matches. Killed? The same command resumes."""
+    from doap.cli.names import open_descriptor, open_detector
+    from doap.export.colmap import write_database
+
+    with progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def report(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+
+        written = write_database(
+            images,
+            out,
+            open_descriptor(descriptor),
+            detector=open_detector(detector),
+            most=most,
+            pairs=_pairing(pairs, overlap) if matches else None,
+            ratio=ratio,
+            camera_mode=camera_mode.value,
+            report=report,
+        )
+    for reason in written.skipped.values():
+        typer.echo(f"left out: {reason}", err=True)
+    if as_json:
+        typer.echo(json.dumps({**dataclasses.asdict(written), "database": str(out)}))
+        return
+    state = "finished before, nothing to do" if written.unchanged else "written"
+    typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
+    if matches:
+        typer.echo(f"  {written.matches:,} matches in {written.pairs:,} pairs of images")
+        typer.echo(f"  {written.verified_matches:,} of them verified, in {written.verified_pairs:,} pairs")
+    else:
+        typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
+    typer.echo(f"  then: colmap mapper --database_path {out} --image_path {images} --output_path sparse")
+
+
+def _pairing(text: str, overlap: int) -> Pairing:
+    from doap.export.pairs import exhaustive, listed, sequential
+
+    if text == "exhaustive":
+        return exhaustive
+    return sequential(overlap) if text == "sequential" else listed(text)

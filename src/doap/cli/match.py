@@ -1,0 +1,89 @@
+"""`doap match A B`: how many keypoints of two photos look alike, how many agree, and a picture of it."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Model(str, Enum):
+    """What the matches should agree on."""
+
+    fundamental = "fundamental"
+    homography = "homography"
+
+
+def match(
+    image0: Annotated[Path, typer.Argument(metavar="A", help="A photo.")],
+    image1: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same scene.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
+    descriptor: Annotated[str, typer.Option(help="A *.safetensors file, or a name such as rootsift.")] = "rootsift",
+    detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
+    most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
+    ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
+    model: Annotated[Model, typer.Option(help="homography is for planes and turning cameras.")] = Model.fundamental,
+    threshold: Annotated[float, typer.Option(min=0, help="Pixels that an inlier may be off.")] = 1.5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Match two photos and say how many matches agree with one geometry."""
+    from doap import pipeline
+    from doap.cli.names import open_descriptor, open_detector
+    from doap.images import draw_matches, read_grey
+
+    if out is not None:
+        _check_writable(out)
+    describer, finder = open_descriptor(descriptor), open_detector(detector)
+    photos = read_grey(image0), read_grey(image1)
+    features0, features1 = (pipeline.extract(photo, describer, detector=finder, most=most) for photo in photos)
+    matches = pipeline.match(features0, features1, ratio=ratio)
+    view = pipeline.verify(features0, features1, matches, model=model.value, threshold=threshold)
+    inliers = int(view.inliers.sum())
+    line = f"{len(matches):,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
+    if out is not None:
+        points = features0.keypoints, features1.keypoints
+        _write_picture(draw_matches(*photos, *points, matches, view.inliers, line), out)
+    if as_json:
+        told = {
+            "keypoints": [len(features0), len(features1)],
+            "matches": len(matches),
+            "inliers": inliers,
+            "inlier_ratio": inliers / len(matches) if len(matches) else None,
+            "matrix": None if view.matrix is None else view.matrix.tolist(),
+            "out": out and str(out),
+        }
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"{len(features0):,} and {len(features1):,} keypoints · {line}")
+    if out is not None:
+        typer.echo(f"look at {out}")
+
+
+def _check_writable(out: Path) -> None:
+    """Before the work and not after it."""
+    import cv2
+
+    from doap.errors import DataError
+
+    if not out.parent.is_dir():
+        raise DataError(f"{out}: expected a file in a folder that exists, got no folder {out.parent}; make it first")
+    if not cv2.haveImageWriter(out.name):
+        raise DataError(f"{out}: expected a picture such as *.png or *.jpg, got {out.suffix or 'no extension'!r}")
+
+
+def _write_picture(pixels: NDArray[np.uint8], out: Path) -> None:
+    import cv2
+
+    from doap.files import whole_file
+
+    done, encoded = cv2.imencode(out.suffix, pixels)
+    assert done, "a uint8 picture can be encoded"
+    with whole_file(out) as unfinished:
+        unfinished.write_bytes(encoded.tobytes())

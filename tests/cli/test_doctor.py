@@ -1,0 +1,121 @@
+"""`doap doctor`: all of it when all is well, and still an answer when libraries are broken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from doap.cli.doctor import EXTRAS, _attempt
+from doap.detectors import DETECTORS
+from doap.errors import MissingExtra
+from doap.peers import PEERS
+
+SECTIONS = {
+    "versions",
+    "platform",
+    "opencv",
+    "device",
+    "instructions",
+    "fast_bf16",
+    "allocator",
+    "extras",
+    "weights",
+    "peers",
+    "detectors",
+    "broken",
+    "warnings",
+}
+
+
+def doctor(*arguments, path=""):
+    return subprocess.run(
+        [sys.executable, "-m", "doap", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(path), "COLUMNS": "100"},
+    )
+
+
+def test_what_works_here_is_told_to_machines():
+    ran = doctor("--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert set(found) == SECTIONS
+    assert found["peers"] == dict.fromkeys(PEERS, "works")
+    assert set(found["detectors"]) == set(DETECTORS)
+    assert set(found["versions"]) >= {"doap", "python", "torch", "numpy", "cv2"}
+    assert found["opencv"]["contrib"] is True
+    assert found["device"]["threads"] >= 1
+    assert found["broken"] == []
+
+
+def test_people_get_a_table():
+    ran = doctor()
+    assert ran.returncode == 0
+    for words in ("versions", "torch", "contrib", "rootsift", "weights", "fast bf16"):
+        assert words in ran.stdout
+
+
+def break_library(folder, module):
+    (folder / module).mkdir()
+    (folder / module / "__init__.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+
+
+@pytest.mark.parametrize(("module", "part"), [("torch", "device"), ("numpy", "detectors")])
+def test_a_broken_library_is_told_in_its_place(tmp_path, module, part):
+    break_library(tmp_path, module)
+    ran = doctor("--json", path=tmp_path)
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    found = json.loads(ran.stdout)
+    assert set(found) == SECTIONS
+    assert module in found["broken"]
+    assert found["versions"][module] == "broken: ImportError: libGL.so.1: cannot open shared object file"
+    assert "broken: " in json.dumps(found[part])
+
+
+def test_people_are_told_of_a_broken_library(tmp_path):
+    break_library(tmp_path, "cv2")
+    ran = doctor(path=tmp_path)
+    assert ran.returncode == 1
+    assert "broken: ImportError: libGL.so.1" in ran.stdout
+    assert "doap needs cv2" in ran.stdout
+
+
+def test_an_opencv_that_hides_contrib_is_told(tmp_path):
+    """Another wheel overwrites contrib: its name is among the installed, and xfeatures2d is there and empty."""
+    (tmp_path / "cv2").mkdir()
+    (tmp_path / "cv2" / "__init__.py").write_text(
+        "import types\n__version__ = '5.0.0'\nxfeatures2d = types.ModuleType('xfeatures2d')"
+    )
+    for name in ("opencv_python", "opencv_contrib_python"):
+        (tmp_path / f"{name}-5.0.0.dist-info").mkdir()
+        (tmp_path / f"{name}-5.0.0.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 5.0.0\n"
+        )
+    found = json.loads(doctor("--json", path=tmp_path).stdout)
+    assert found["opencv"]["contrib"] is False
+    assert {"opencv-python", "opencv-contrib-python"} <= set(found["opencv"]["wheels"])
+    wheels, contrib = found["warnings"]
+    assert "expected one package" in wheels
+    assert "expected contrib, got none" in contrib
+
+
+def test_an_extra_that_is_missing_is_not_called_broken():
+    def ask():
+        raise MissingExtra("kornia", "kornia")
+
+    assert _attempt(ask) == "missing: kornia: needed here and not installed; run `pip install 'doap[kornia]'`"
+
+
+def test_every_extra_is_asked_for():
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    for extra in set(extras) - {"all", "dev", "docs"}:
+        for requirement in extras[extra]:
+            assert requirement.split(">")[0] in EXTRAS[extra]

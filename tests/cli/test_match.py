@@ -1,0 +1,100 @@
+"""`doap match` as a person types it."""
+
+import json
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from doap.cli import main
+from doap.images import read_grey
+from oracles.photos import write_photo
+
+
+@pytest.fixture
+def doap(monkeypatch, capsys):
+    """The command in this process, where torch is imported once; its answer as that of a process of its own."""
+
+    def run(*arguments):
+        command = ["doap", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return subprocess.CompletedProcess(command, stopped.value.code, *capsys.readouterr())
+
+    return run
+
+
+def assert_one_line(ran, *words):
+    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("doap: ")
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A photo, and the same seen from a little to the left and turned."""
+    folder = tmp_path_factory.mktemp("photos")
+    image = read_grey(write_photo(folder / "0.png", 0))
+    moved = cv2.warpAffine(image, cv2.getRotationMatrix2D((160, 120), 15, 0.9), (320, 240))
+    cv2.imwrite(str(folder / "1.png"), moved)
+    return folder
+
+
+def test_matches_are_counted_verified_and_drawn(doap, photos, tmp_path):
+    ran = doap(
+        "match", photos / "0.png", photos / "1.png", "--model", "homography", "--out", tmp_path / "m.png", "--json"
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    told = json.loads(ran.stdout)
+    assert set(told) == {"keypoints", "matches", "inliers", "inlier_ratio", "matrix", "out"}
+    assert min(told["keypoints"]) >= told["matches"] >= told["inliers"] > 50
+    assert told["inlier_ratio"] == told["inliers"] / told["matches"] > 0.5
+    turn = cv2.getRotationMatrix2D((160, 120), 15, 0.9)
+    np.testing.assert_allclose(np.array(told["matrix"])[:2], turn, atol=0.5)
+    assert cv2.imread(told["out"]).shape[2] == 3
+
+
+def test_people_get_a_line_of_counts(doap, photos, tmp_path):
+    ran = doap("match", photos / "0.png", photos / "1.png", "--most", 100, "--ratio", 0.8, "--out", tmp_path / "m.jpg")
+    counts, picture = ran.stdout.splitlines()
+    assert counts.startswith("100 and 100 keypoints · ")
+    assert counts.endswith(" inliers · rootsift")
+    assert picture == f"look at {tmp_path / 'm.jpg'}"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.jpg"]
+
+
+def test_a_photo_without_keypoints_has_no_matches(doap, photos, tmp_path):
+    cv2.imwrite(str(tmp_path / "black.png"), np.zeros((60, 80), np.uint8))
+    ran = doap("match", photos / "0.png", tmp_path / "black.png", "--out", tmp_path / "m.png", "--json")
+    told = json.loads(ran.stdout)
+    assert (told["keypoints"][1], told["matches"], told["inliers"]) == (0, 0, 0)
+    assert (told["inlier_ratio"], told["matrix"]) == (None, None)
+    assert (tmp_path / "m.png").stat().st_size > 1000
+
+
+def test_faults_are_one_line(doap, photos, tmp_path):
+    photo = photos / "0.png"
+    assert_one_line(doap("match", photo, photos / "2.png"), "2.png", "No such file")
+    (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:3000])
+    assert_one_line(doap("match", photo, tmp_path / "cut.png"), "cut.png", "truncated")
+    assert_one_line(doap("match", photo, photo, "--out", tmp_path / "m.docx"), "m.docx", "*.png")
+    assert_one_line(doap("match", photo, photo, "--out", tmp_path / "no" / "m.png"), "no folder")
+    assert_one_line(doap("match", photo, photo, "--descriptor", "rootshift"), "rootshift", "rootsift")
+
+
+def test_wrong_usage_exits_with_two(doap, photos):
+    assert doap("match", photos / "0.png").returncode == 2
+    assert doap("match", photos / "0.png", photos / "1.png", "--model", "essential").returncode == 2
+
+
+@pytest.mark.data
+def test_real_photos_of_one_scene_agree(doap, data_folder):
+    folder = data_folder / "strecha" / "fountain-P11"
+    told = json.loads(doap("match", folder / "0000.jpg", folder / "0001.jpg", "--most", 1000, "--json").stdout)
+    assert told["inliers"] > 200

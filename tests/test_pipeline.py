@@ -1,0 +1,164 @@
+"""Photos as people have them: odd, broken, tiny and huge. Each has a defined answer, from Python and from the shell."""
+
+import json
+import struct
+import subprocess
+import sys
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+import doap
+from doap.errors import ArgumentError, DataError, ShapeError
+from doap.images import read_grey
+from doap.peers import rootsift, teblid
+from oracles.photos import write_photo
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    return write_photo(tmp_path_factory.mktemp("photo") / "a.png", seed=0, height=120, width=160)
+
+
+@pytest.fixture(scope="module")
+def grey(photo):
+    return read_grey(photo)
+
+
+@pytest.fixture(scope="module")
+def features(grey):
+    return doap.extract(grey, rootsift(), most=100)
+
+
+def shares_features(features, others):
+    """Most keypoints are found again at the same place."""
+    matches = doap.match(features, others)
+    apart = np.linalg.norm(features.keypoints[matches[:, 0]] - others.keypoints[matches[:, 1]], axis=1)
+    return (apart < 1).sum() > 0.8 * len(features)
+
+
+def test_a_file_and_its_pixels_give_the_same(photo, grey, features):
+    assert np.array_equal(doap.extract(photo, rootsift(), most=100).frames, features.frames)
+    assert features.image_size == grey.shape
+    assert len(features) == 100
+
+
+@pytest.mark.parametrize("describer", [rootsift, teblid])
+def test_an_image_without_keypoints_has_features_of_the_right_width(describer):
+    none = doap.extract(np.zeros((120, 160), np.uint8), describer())
+    width = 128 if describer is rootsift else 32
+    assert (none.frames.shape, none.descriptors.shape) == ((0, 2, 3), (0, width))
+    some = doap.extract(np.random.default_rng(0).integers(0, 256, (60, 60), np.uint8), describer())
+    for pair in ((none, none), (none, some), (some, none)):
+        matches = doap.match(*pair)
+        assert matches.shape == (0, 2)
+        view = doap.verify(*pair, matches)
+        assert (view.matrix, view.inliers.shape) == (None, (0,))
+
+
+def test_one_keypoint_matches_itself(grey):
+    one = doap.extract(grey, rootsift(), most=1)
+    assert len(one) == 1
+    assert doap.match(one, one).tolist() == [[0, 0]]
+    assert doap.verify(one, one, doap.match(one, one)).matrix is None
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (2, 2), (5, 7)])
+def test_an_image_of_a_few_pixels_has_no_keypoints(shape):
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    tiny = doap.extract(image, rootsift())
+    assert (len(tiny), tiny.image_size) == (0, shape)
+
+
+def test_an_image_of_no_pixels_or_other_types_is_told():
+    with pytest.raises(ArgumentError, match="image: expected one pixel or more, got 0×9"):
+        doap.extract(np.zeros((0, 9), np.uint8), rootsift())
+    with pytest.raises(ShapeError, match=r"image: expected grey \(height, width\), got \(9, 9, 3\)"):
+        doap.extract(np.zeros((9, 9, 3), np.uint8), rootsift())
+    with pytest.raises(ArgumentError, match="image: expected uint8, got float32"):
+        doap.extract(np.zeros((9, 9), np.float32), rootsift())
+
+
+@pytest.mark.parametrize("content", ["empty", "truncated PNG", "truncated JPEG", "text", "none"])
+def test_a_file_that_is_no_whole_image_is_told(photo, tmp_path, content):
+    path = tmp_path / "a.jpg"
+    whole = photo.read_bytes()
+    if content == "truncated JPEG":
+        Image.open(photo).save(path)
+        whole = path.read_bytes()
+    made = {"empty": b"", "text": b"a letter", "none": None}.get(content, whole[: len(whole) // 2])
+    path.unlink(missing_ok=True)
+    if made is not None:
+        path.write_bytes(made)
+    with pytest.raises(DataError, match=r"a\.jpg: expected"):
+        doap.extract(path, rootsift())
+
+
+@pytest.mark.parametrize("kind", ["grey", "RGB", "RGBA", "palette", "16 bits", "16-bit RGB", "CMYK JPEG", "grey JPEG"])
+def test_a_photo_of_any_kind_has_the_features_of_the_grey_one(grey, features, tmp_path, kind):
+    plain = Image.fromarray(grey)
+    path = tmp_path / ("a.jpg" if "JPEG" in kind else "a.png")
+    if kind == "16 bits":
+        cv2.imwrite(str(path), grey.astype(np.uint16) * 257)
+    elif kind == "16-bit RGB":
+        cv2.imwrite(str(path), np.dstack([grey.astype(np.uint16) * 257] * 3))
+    else:
+        modes = {"grey": "L", "grey JPEG": "L", "RGB": "RGB", "RGBA": "RGBA", "palette": "P", "CMYK JPEG": "CMYK"}
+        options = {"quality": 98} if "JPEG" in kind else {}
+        plain.convert(modes[kind]).save(path, **options)
+    found = doap.extract(path, rootsift(), most=100)
+    assert found.image_size == grey.shape
+    assert shares_features(features, found)
+
+
+def test_a_transparent_photo_is_seen_as_if_it_were_not(grey, features, tmp_path):
+    alpha = np.zeros_like(grey)
+    Image.fromarray(np.dstack([grey, grey, grey, alpha])).save(tmp_path / "a.png")
+    assert shares_features(features, doap.extract(tmp_path / "a.png", rootsift(), most=100))
+
+
+HUGE = """
+import json, resource, sys
+import doap
+from doap.peers import rootsift
+
+features = doap.extract(sys.argv[1], rootsift(), most=50)
+# In kilobytes on Linux and in bytes on a Mac.
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps({"peak": peak, "size": features.image_size, "keypoints": features.keypoints.tolist()}))
+"""
+
+
+def write_huge(path, corner, side):
+    """A grey PNG of black pixels but for its first corner, without ever having them all in memory."""
+    packer = zlib.compressobj(1)
+    rows = [packer.compress(b"\0" + row.tobytes() + bytes(side - len(row))) for row in corner]
+    rows += [packer.compress(bytes(side + 1)) for _ in range(side - len(corner))]
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))]
+    chunks += [(b"IDAT", b"".join(rows) + packer.flush()), (b"IEND", b"")]
+    with path.open("wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for name, data in chunks:
+            file.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no resource module")
+def test_an_image_of_400_megapixels_stays_within_memory(tmp_path):
+    corner = read_grey(write_photo(tmp_path / "corner.png", 0, 1000, 1000))
+    write_huge(tmp_path / "huge.png", corner, 20_000)
+    ran = subprocess.run(
+        [sys.executable, "-c", HUGE, str(tmp_path / "huge.png")], capture_output=True, text=True, timeout=180
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    # The pixels are 0.4 GB; the detector's pyramid of the 3,200 × 3,200 that are left of them is most of the rest.
+    assert told["peak"] < 4e9
+    assert told["size"] == [20_000, 20_000]
+    keypoints = np.array(told["keypoints"])
+    assert len(keypoints) == 50
+    # Told in the pixels of the file, so within the textured corner.
+    assert keypoints.max() < 1020
+    assert keypoints.max() > 500
