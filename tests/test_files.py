@@ -18,8 +18,13 @@ def test_a_file_appears_only_when_it_is_finished(tmp_path):
 def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), whole_file(path) as unfinished:
-        unfinished.write_text("half")
-        raise ZeroDivisionError
+
+    def fail_halfway():
+        with whole_file(path) as unfinished:
+            unfinished.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -2,9 +2,32 @@
 
 from collections.abc import Callable
 
+from doap.detectors.affine import AffineDetector, affine
+from doap.detectors.akaze import akaze
 from doap.detectors.detector import Detector, OpenCVDetector
+from doap.detectors.fast import fast
+from doap.detectors.harris_laplace import harris_laplace
+from doap.detectors.orb import orb
 from doap.detectors.sift import sift
 
-__all__ = ["DETECTORS", "Detector", "OpenCVDetector", "sift"]
+__all__ = [
+    "DETECTORS",
+    "AffineDetector",
+    "Detector",
+    "OpenCVDetector",
+    "affine",
+    "akaze",
+    "fast",
+    "harris_laplace",
+    "orb",
+    "sift",
+]
 
-DETECTORS: dict[str, Callable[[], Detector]] = {"sift": sift}
+DETECTORS: dict[str, Callable[[], Detector]] = {
+    "sift": sift,
+    "orb": orb,
+    "fast": fast,
+    "akaze": akaze,
+    "harris-laplace": harris_laplace,
+    "affine": affine,
+}

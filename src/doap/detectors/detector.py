@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 Detected = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+# A keypoint stands out among its eight neighbours. Without them there is none, and several engines throw or, worse,
+# write beyond their memory (AKAZE).
+_SMALLEST_SIDE = 3
 
 
 class Detector(Protocol):
@@ -38,17 +42,18 @@ class OpenCVDetector:
 
     Attributes:
         name: its name in `DETECTORS`.
-        create: makes the `cv2.Feature2D`; called for each image, since engines cannot be sent to other processes.
+        find: a grey image (H, W) → its `cv2.KeyPoint`s, in any order, pixel centres at integers. It makes the engine
+            for each image, since engines cannot be sent to other processes.
         magnification: side of a patch over `KeyPoint.size`.
     """
 
     name: str
-    create: Callable[[], Any]
+    find: Callable[[Image], Sequence[cv2.KeyPoint]]
     magnification: float
 
     def keypoints(self, image: Image, most: int | None = None) -> Sequence[cv2.KeyPoint]:
-        """OpenCV's own keypoints, strongest first."""
-        found = self.create().detect(image, None)
+        """OpenCV's own keypoints, strongest first; none of an image with a side under 3 pixels."""
+        found = self.find(image) if min(image.shape) >= _SMALLEST_SIDE else []
         # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
         return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:most]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from doap.detectors.detector import OpenCVDetector
+from doap.detectors.detector import Image, OpenCVDetector
+
+if TYPE_CHECKING:
+    import cv2
 
 
 def sift(contrast: float = 0.04, magnification: float = 6.0) -> OpenCVDetector:
@@ -14,10 +19,10 @@ def sift(contrast: float = 0.04, magnification: float = 6.0) -> OpenCVDetector:
         contrast: a lower one finds more and weaker blobs.
         magnification: side of a patch over `KeyPoint.size`, which is 2σ; six of them are what SIFT itself looks at.
     """
-    return OpenCVDetector("sift", partial(_create, contrast), magnification)
+    return OpenCVDetector("sift", partial(_find, contrast), magnification)
 
 
-def _create(contrast: float) -> object:
+def _find(contrast: float, image: Image) -> Sequence[cv2.KeyPoint]:
     import cv2
 
-    return cv2.SIFT.create(contrastThreshold=contrast)
+    return cv2.SIFT.create(contrastThreshold=contrast).detect(image, None)
