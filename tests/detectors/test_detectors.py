@@ -1,0 +1,201 @@
+"""What all detectors promise, over `DETECTORS`, and what only some do."""
+
+import pickle
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+
+from doap.calibration import partners
+from doap.detectors import DETECTORS, affine, akaze, harris_laplace, orb, sift
+from doap.errors import ArgumentError, MissingExtra
+from doap.images import angles, centres, inside, scales, transform_frames
+from doap.peers import rootsift
+from doap.pipeline import extract, match
+
+ORIENTED = ("sift", "orb", "akaze", "affine")
+UPRIGHT = ("fast", "harris-laplace")
+
+PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
+TOP, LEFT, HEIGHT, WIDTH = 20, 120, 240, 300
+IMAGE = PHOTO[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH].copy()
+# Another image of the same things, and the homography to it.
+VIEWS = {
+    "shifted": (
+        PHOTO[TOP + 17 : TOP + 17 + HEIGHT, LEFT + 23 : LEFT + 23 + WIDTH].copy(),
+        np.array([[1, 0, -23], [0, 1, -17], [0, 0, 1.0]]),
+    ),
+    "turned": (np.rot90(IMAGE, -1).copy(), np.array([[0, -1, HEIGHT - 1], [1, 0, 0], [0, 0, 1.0]])),
+    "doubled": (
+        cv2.resize(IMAGE, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC),
+        np.array([[2, 0, 0.5], [0, 2, 0.5], [0, 0, 1.0]]),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Frames and responses of the image and of its views, by detector and view; each is found once."""
+    images = {"image": IMAGE} | {view: pixels for view, (pixels, _) in VIEWS.items()}
+    return {
+        name: {view: create().detect(pixels) for view, pixels in images.items()} for name, create in DETECTORS.items()
+    }
+
+
+def followed(found, name, view):
+    """The strongest keypoints, as they should be in the view, and what was found there."""
+    image, homography = VIEWS[view]
+    expected = transform_frames(found[name]["image"][0][:150], homography)
+    points = expected * np.float32([0, 0, 1])
+    return expected[inside(points, *image.shape, margin=16)], found[name][view][0]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", DETECTORS)
+def test_keypoints_follow_the_image(found, name, view):
+    expected, there = followed(found, name, view)
+    near = 2.0 if view == "doubled" else 1.0
+    assert len(expected) > 80
+    assert partners(expected, there, np.eye(3), near).any(axis=1).mean() > 0.6
+    # A detector that fires everywhere would follow anything.
+    elsewhere = expected + np.float32([[0, 0, 9.3], [0, 0, 7.1]])
+    assert partners(elsewhere, there, np.eye(3), near).any(axis=1).mean() < 0.3
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", ORIENTED)
+def test_scale_and_orientation_follow_the_image(found, name, view):
+    expected, there = followed(found, name, view)
+    same = partners(expected, there, np.eye(3), 2.0 if view == "doubled" else 1.0)
+    same &= np.abs(np.log2(scales(expected)[:, None] / scales(there))) < 0.35
+    same &= np.abs((angles(expected)[:, None] - angles(there) + 180) % 360 - 180) < 15
+    assert same.any(axis=1).mean() > 0.5
+
+
+@pytest.mark.parametrize("name", UPRIGHT)
+def test_frames_without_orientation_are_upright(found, name):
+    frames, _ = found[name]["turned"]
+    assert np.array_equal(frames[:, 0, 0], frames[:, 1, 1])
+    assert not frames[:, 0, 1].any()
+    assert not frames[:, 1, 0].any()
+
+
+# OpenCV's SIFT finds a quarter of a pixel too far to the right and down, as its doubled image lies.
+@pytest.mark.parametrize(
+    ("name", "off"), [("sift", 0.25), ("orb", 0), ("fast", 0), ("akaze", 0), ("harris-laplace", 0)]
+)
+def test_half_a_turn_shows_where_keypoints_are(name, off):
+    # The sides are no multiples of anything, as ORB's levels would like.
+    image = IMAGE[:233, :291]
+    frames, _ = DETECTORS[name]().detect(image)
+    turned, _ = DETECTORS[name]().detect(np.rot90(image, 2).copy())
+    back = np.float32([290, 232]) - centres(turned)
+    apart = centres(frames)[:, None] - back
+    another_scale = np.abs(np.log2(scales(frames)[:, None] / scales(turned))) > 0.1
+    nearest = (np.linalg.norm(apart, axis=2) + 100 * another_scale).argmin(axis=1)
+    errors = apart[np.arange(len(frames)), nearest] / 2
+    errors = errors[np.abs(errors).max(axis=1) < 2]
+    assert len(errors) > 0.4 * len(frames)
+    np.testing.assert_allclose(np.median(errors, axis=0), off, atol=0.03)
+    if name == "orb":
+        assert np.quantile(np.abs(errors), 0.99) < 0.01
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_frames_are_finite_and_the_strongest_come_first(found, name):
+    for frames, responses in found[name].values():
+        assert (frames.dtype, responses.dtype) == (np.float32, np.float32)
+        assert frames.shape == (len(responses), 2, 3)
+        assert np.isfinite(frames).all()
+        assert scales(frames).min() > 1
+        assert (np.diff(responses) <= 0).all()
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_most_takes_the_strongest_of_all(found, name):
+    frames, responses = DETECTORS[name]().detect(IMAGE, 40)
+    everything = found[name]["image"]
+    assert np.array_equal(responses, everything[1][:40])
+    np.testing.assert_allclose(frames, everything[0][:40], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_same_image_gives_the_same_frames(found, name):
+    # Sent to another process and back, as a batch engine does.
+    again = pickle.loads(pickle.dumps(DETECTORS[name]())).detect(IMAGE)
+    assert all(np.array_equal(one, other) for one, other in zip(again, found[name]["image"], strict=True))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (1, 100), (100, 2), (3, 300), (60, 80)])
+def test_black_image_gives_no_frames(name, size):
+    frames, responses = DETECTORS[name]().detect(np.zeros(size, np.uint8))
+    assert (frames.shape, responses.shape) == ((0, 2, 3), (0,))
+    assert (frames.dtype, responses.dtype) == (np.float32, np.float32)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_tiny_images_of_noise_do_no_harm(name):
+    random = np.random.default_rng(0)
+    for height, width in [(1, 1), (1, 9), (12, 1), (2, 30), (3, 3), (7, 5), (4, 200), (31, 31), (40, 17)]:
+        frames, _ = DETECTORS[name]().detect(random.integers(0, 256, (height, width), np.uint8))
+        assert np.isfinite(frames).all()
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_magnification_resizes_patches_and_nothing_else(name):
+    create = DETECTORS[name]
+    frames, _ = create().detect(IMAGE, 50)
+    larger, _ = create(magnification=2 * create().magnification).detect(IMAGE, 50)
+    np.testing.assert_allclose(larger, frames * np.float32([2, 2, 1]), rtol=1e-5)
+
+
+def test_affine_frames_see_a_slanted_surface_as_the_same():
+    """Squeezed to 0.4 along a diagonal, as at a slant of 66°."""
+    squeeze = np.array([[0.7, -0.3], [-0.3, 0.7]])
+    homography = np.eye(3)
+    homography[:2, :2], homography[:2, 2] = squeeze, [70, 80]
+    blurred = cv2.GaussianBlur(IMAGE, (0, 0), 0.8)
+    slanted = cv2.warpPerspective(blurred, homography, (WIDTH, HEIGHT), borderMode=cv2.BORDER_REPLICATE)
+
+    def correct(detector):
+        image0, image1 = (extract(image, rootsift(), detector=detector, most=300) for image in (IMAGE, slanted))
+        same = partners(image0.frames, image1.frames, homography)
+        return same[tuple(match(image0, image1).T)].sum()
+
+    assert correct(affine()) > 2 * correct(sift())
+
+
+def test_affine_frames_keep_place_and_area(found):
+    stretched = affine().detect(IMAGE)[0]
+    round_ones = found["sift"]["image"][0]
+    assert len(np.unique(centres(stretched), axis=0)) == len(np.unique(centres(round_ones), axis=0)) == len(stretched)
+    same = partners(stretched, round_ones, np.eye(3), 1e-3)
+    ratio = scales(stretched)[:, None] / scales(round_ones)
+    assert same.any(axis=1).all()
+    np.testing.assert_allclose(ratio[same], 1, rtol=1e-3)
+    lengths = np.linalg.svd(stretched[:, :, :2], compute_uv=False)
+    assert np.median(lengths[:, 0] / lengths[:, 1]) > 1.3
+
+
+@pytest.mark.parametrize(
+    ("create", "function"), [(akaze, "AKAZE_create"), (harris_laplace, "HarrisLaplaceFeatureDetector_create")]
+)
+def test_an_opencv_without_contrib_is_told(monkeypatch, create, function):
+    monkeypatch.delattr(cv2.xfeatures2d, function, raising=False)
+    monkeypatch.delattr(cv2, function, raising=False)
+    with pytest.raises(ArgumentError, match=rf"expected an OpenCV with xfeatures2d\.{function}.*contrib"):
+        create()
+
+
+def test_missing_kornia_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kornia.feature", None)
+    with pytest.raises(MissingExtra, match=r"doap\[kornia\]"):
+        affine().detect(IMAGE)
+
+
+def test_a_higher_threshold_finds_less():
+    assert len(orb(threshold=60).detect(IMAGE)[0]) < len(orb().detect(IMAGE)[0])
+    assert len(akaze(threshold=0.01).detect(IMAGE)[0]) < len(akaze().detect(IMAGE)[0])

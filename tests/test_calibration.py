@@ -1,0 +1,165 @@
+"""The best size of patches: the score against a slow one, its laws, and the presets of all detectors."""
+
+import csv
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from doap.calibration import calibrate, partners
+from doap.data.builders.synthetic import Views, _light, _viewpoint, _warp
+from doap.data.random_streams import stream
+from doap.detectors import DETECTORS, sift
+from doap.errors import ArgumentError, DataError, ShapeError
+from doap.images import centres, frames_from_arrays, read_grey, transform_frames
+from doap.peers import PEERS, rootsift
+from doap.pipeline import describe_frames
+from oracles.photos import write_photo
+
+ONE_VIEW = Views(number=1)
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    return write_photo(tmp_path_factory.mktemp("photo") / "a.png", seed=0)
+
+
+def small(images, magnifications=None, **options):
+    settings = {"views": ONE_VIEW, "most": 120, **options}
+    return calibrate(images, rootsift(), sift(), magnifications, **settings)
+
+
+def slow_score(photo, magnification, most):
+    """One pair of images, match by match and rank by rank."""
+    random = stream(0, "calibration views", 0)
+    homography = _viewpoint(photo.shape, ONE_VIEW, random)
+    view = _light(_warp(photo, homography), random)
+    frames0, frames1 = (sift(magnification=magnification).detect(image, most)[0] for image in (photo, view))
+    there = transform_frames(frames0, homography)
+    back = transform_frames(frames1, np.linalg.inv(homography))
+    within = [
+        [-0.5 <= x <= image.shape[1] - 0.5 and -0.5 <= y <= image.shape[0] - 0.5 for x, y in centres(frames)]
+        for frames, image in ((there, view), (back, photo))
+    ]
+    growth = np.sqrt(np.linalg.det(there[:, :, :2]) / np.linalg.det(frames0[:, :, :2]))
+    frames0, there, growth, frames1 = frames0[within[0]], there[within[0]], growth[within[0]], frames1[within[1]]
+    right = {
+        (i, j)
+        for i in range(len(frames0))
+        for j in range(len(frames1))
+        if np.hypot(*(there[i, :, 2] - frames1[j, :, 2])) <= 3 * max(1, growth[i])
+    }
+    distances = torch.cdist(
+        describe_frames(photo, frames0, rootsift()).double(), describe_frames(view, frames1, rootsift()).double()
+    ).numpy()
+    matches = [
+        (distances[i, j], (i, j)) for i, j in enumerate(distances.argmin(axis=1)) if distances[:, j].argmin() == i
+    ]
+    score = hits = 0
+    for rank, (_, pair) in enumerate(sorted(matches), start=1):
+        if pair in right:
+            hits += 1
+            score += hits / rank
+    return score / len({i for i, _ in right})
+
+
+def test_score_is_the_average_precision_of_matches_over_what_can_be_found(photo):
+    tried = [2.0, 6.0]
+    found = small([photo], tried)
+    expected = [slow_score(read_grey(photo), magnification, 120) for magnification in tried]
+    assert [trial.score for trial in found.trials] == pytest.approx(expected, abs=1e-3)
+    assert 0.2 < expected[1] < 1
+
+
+def test_best_lies_between_too_small_and_too_large(photo):
+    found = small([photo], [60.0, 6.0, 0.5])
+    assert [trial.magnification for trial in found.trials] == [0.5, 6.0, 60.0]
+    assert found.best == found.trials[1]
+    assert not found.open_ended
+    assert small([photo], [0.5, 6.0]).open_ended
+
+
+def test_half_octaves_around_the_detectors_own_are_tried(photo):
+    tried = [trial.magnification for trial in small([photo], most=20).trials]
+    np.testing.assert_allclose(tried, 6 * 2 ** (np.arange(-3, 4) / 2))
+
+
+def test_what_the_detector_has_now_does_not_matter(photo):
+    now, other = (calibrate([photo], rootsift(), sift(magnification=m), [5.0], most=120) for m in (6.0, 1.5))
+    assert now.trials[0].score == pytest.approx(other.trials[0].score, abs=1e-3)
+
+
+def test_bits_are_matched_too(photo):
+    found = calibrate([photo], PEERS["teblid"](), sift(), [6.0], views=ONE_VIEW, most=120)
+    assert 0.1 < found.best.score < 1
+
+
+def test_views_are_a_function_of_the_seed(photo):
+    assert small([photo], [6.0]) == small([photo], [6.0])
+    assert small([photo], [6.0]) != small([photo], [6.0], seed=1)
+
+
+def test_pixels_do_as_well_as_a_file(photo):
+    assert small([read_grey(photo)], [6.0]) == small([photo], [6.0])
+
+
+def test_photo_without_keypoints_is_skipped_and_counted(photo):
+    flat = np.full((200, 200), 90, np.uint8)
+    found = small([flat, photo], [6.0], views=Views(number=2))
+    assert (found.pairs, found.skipped) == (2, 2)
+    with pytest.raises(DataError, match=r"expected keypoints of sift that are found again.*got none in 1 images"):
+        small([flat])
+
+
+def test_pixels_in_colour_are_refused():
+    with pytest.raises(ShapeError, match=r"image: expected grey \(height, width\), got \(9, 9, 3\)"):
+        small([np.zeros((9, 9, 3), np.uint8)])
+
+
+def test_damaged_photo_is_named(photo, tmp_path):
+    (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:2000])
+    with pytest.raises(DataError, match=r"cut\.png"):
+        small([tmp_path / "cut.png"])
+
+
+@pytest.mark.parametrize("wrong", [[0.0, 6.0], [-1.0], [float("nan")], [float("inf")]])
+def test_magnifications_must_be_above_zero(photo, wrong):
+    with pytest.raises(ArgumentError, match="magnifications: expected finite numbers above 0"):
+        small([photo], wrong)
+
+
+def test_done_photos_are_reported(photo):
+    told = []
+    small([photo, photo], [6.0], most=20, report=lambda done, total: told.append((done, total)))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_partners_are_near_in_pixels_of_the_coarser_image():
+    doubled = np.diag([2.0, 2.0, 1.0])
+    frames0 = frames_from_arrays([[10, 10]], [4])
+    for x, same in ((20, True), (25.9, True), (26.1, False)):
+        frames1 = frames_from_arrays([[x, 20]], [8])
+        assert partners(frames0, frames1, doubled).tolist() == [[same]]
+        assert partners(frames1, frames0, np.linalg.inv(doubled)).tolist() == [[same]]
+
+
+def test_nothing_is_the_partner_of_what_is_sent_to_infinity():
+    horizon = np.array([[1, 0, 0], [0, 1, 0], [0.1, 0, -1]])
+    frame = frames_from_arrays([[10, 5]], [3])
+    assert not partners(frame, frame, horizon).any()
+    assert partners(frame[:0], frame, np.eye(3)).shape == (0, 1)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", DETECTORS)
+def test_preset_scores_nine_tenths_of_the_best_around_it(data_folder, name):
+    with (data_folder / "photos" / "LEDGER.csv").open() as ledger:
+        files = [row["file"] for row in csv.DictReader(ledger) if row["split"] == "train"]
+    photos = [cv2.resize(read_grey(data_folder / "photos" / file), (400, 300)) for file in (files[150], files[600])]
+    # Without an orientation nothing matches in a turned view, whatever the size of its patches.
+    views = Views(number=2, roll=10 if name in ("fast", "harris-laplace") else 45)
+    detector = DETECTORS[name]()
+    tried = [detector.magnification * step for step in (0.5, 0.7, 1, 1.4, 2)]
+    found = calibrate(photos, rootsift(), detector, tried, views=views, most=300)
+    assert found.trials[2].score > 0.9 * found.best.score
