@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap.detectors.opencv import contrib
 from doap.errors import ArgumentError, check_shape
 from doap.networks import Kind
 
@@ -156,13 +157,7 @@ def _learned_bits(name: str, patch_size: int) -> Peer:
     """TEBLID or BEBLID of OpenCV's contrib, which have one face."""
     import cv2
 
-    # The module is there in every build of OpenCV 4 and 5; without contrib it is empty.
-    create = getattr(getattr(cv2, "xfeatures2d", None), f"{name}_create", None)
-    if create is None:
-        raise ArgumentError(
-            f"{name.lower()}: expected an OpenCV with xfeatures2d.{name}_create, got one without; "
-            "run `pip install opencv-contrib-python-headless` in place of other opencv packages"
-        )
+    create = contrib(f"{name}_create", needed_by=name.lower())
     # With a scale factor of 1 the size of a keypoint is the side of what is looked at.
     engine = create(1.0, getattr(cv2.xfeatures2d, f"{name}_SIZE_256_BITS"))
     return Peer(name.lower(), engine, dim=256, kind="binary", patch_size=patch_size, keypoint_size=patch_size)

@@ -31,7 +31,7 @@ def match_binary(
     height, width = len(queries), len(gallery)
     shift = (height + width).bit_length()
     integer = torch.int32 if (bits + 1) << shift < 2**31 else torch.int64
-    farthest = torch.iinfo(integer).max
+    place, farthest = (1 << shift) - 1, torch.iinfo(integer).max
 
     codes0, codes1 = _signs(queries), _signs(gallery).T
     blocks = list(row_blocks(height, width, block))
@@ -51,16 +51,16 @@ def match_binary(
         if mutual:
             back = torch.minimum(back, here.amin(0) + part.start)
         if ratio is not None:
-            nearest = (first[part] & (1 << shift) - 1) - rows[part]
+            nearest = (first[part] & place) - rows[part]
             second[part] = here.scatter_(1, nearest[:, None].long(), farthest).amin(1)
 
-    nearest = ((first & (1 << shift) - 1) - rows).long()
+    nearest = ((first & place) - rows).long()
     distances = (first >> shift).int()
     kept = torch.ones_like(nearest, dtype=torch.bool)
     if ratio is not None and width > 1:
         kept &= distances < ratio * (second >> shift).to(widest_float(device))
     if mutual:
-        kept &= ((back & (1 << shift) - 1) - columns)[nearest] == rows
+        kept &= ((back & place) - columns)[nearest] == rows
     return nearest, distances, kept
 
 

@@ -48,8 +48,7 @@ def match_descriptors(
     if not len(queries) or not len(gallery):
         distances = torch.empty(0, dtype=torch.int32 if binary else torch.float32, device=queries.device)
         return torch.empty(0, 2, dtype=torch.int64, device=queries.device), distances
-    # Autocast would multiply in fewer bits than the search counts on.
-    with torch.no_grad(), torch.autocast(queries.device.type, enabled=False):
+    with torch.no_grad():
         search = match_binary if binary else match_real
         nearest, distances, kept = search(queries, gallery, ratio, mutual)
         rows = kept.nonzero().squeeze(1)

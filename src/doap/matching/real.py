@@ -87,6 +87,7 @@ def _survey(left: Tensor, right: Tensor, block: int) -> tuple[Tensor, Tensor, Te
     first, second = left.new_empty(2, len(left))
     others = left.new_full((len(right),), -torch.inf)
     for part in blocks:
+        # `out` saves fresh memory, and keeps autocast away, which would leave few bits of the product.
         here = torch.mm(left[part], right.T, out=keys[: part.stop - part.start])
         first[part], nearest[part] = here.max(1)
         here.scatter_(1, nearest[part, None], -torch.inf)
