@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from doap.calibration import calibrate, partners
-from doap.data.builders.synthetic import Views, _light, _viewpoint, _warp
+from doap.data.builders.synthetic import Views, light, viewpoint, warp
 from doap.data.random_streams import stream
 from doap.detectors import DETECTORS, sift
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -33,8 +33,8 @@ def small(images, magnifications=None, **options):
 def slow_score(photo, magnification, most):
     """One pair of images, match by match and rank by rank."""
     random = stream(0, "calibration views", 0)
-    homography = _viewpoint(photo.shape, ONE_VIEW, random)
-    view = _light(_warp(photo, homography), random)
+    homography = viewpoint(photo.shape, ONE_VIEW, random)
+    view = light(warp(photo, homography), random)
     frames0, frames1 = (sift(magnification=magnification).detect(image, most)[0] for image in (photo, view))
     there = transform_frames(frames0, homography)
     back = transform_frames(frames1, np.linalg.inv(homography))

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.data.builders.synthetic import Views, _light, _viewpoint, _warp
+from doap.data.builders.synthetic import Views, light, viewpoint, warp
 from doap.data.random_streams import stream
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, centres, inside, read_grey, scales, transform_frames
+from doap.images import Pyramid, centres, check_grey, inside, read_grey, scales, shrink, transform_frames
 from doap.matching import match_descriptors
 from doap.peers import Describer
-from doap.pipeline import _check_grey, _reduced, describe_frames
+from doap.pipeline import describe_frames
 
 Frames = NDArray[np.float32]
 
@@ -107,13 +107,13 @@ def calibrate(
     scores: list[list[float]] = []
     for number, image in enumerate(images):
         grey = read_grey(image) if isinstance(image, str | Path) else image
-        _check_grey(grey)
-        photo, _ = _reduced(grey, longest_side)
+        check_grey(grey)
+        photo, _ = shrink(grey, longest_side)
         random = stream(seed, "calibration views", number)
         seen = _Seen(photo, descriptor, detector, tried, most)
         for _ in range(views.number):
-            homography = _viewpoint(photo.shape, views, random)
-            view = _Seen(_light(_warp(photo, homography), random), descriptor, detector, tried, most)
+            homography = viewpoint(photo.shape, views, random)
+            view = _Seen(light(warp(photo, homography), random), descriptor, detector, tried, most)
             scores.append(_scores(seen, view, homography, views.near))
         if report:
             report(number + 1, len(images))

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, ShapeError, check_shape
+from doap.errors import ArgumentError, check_shape
 from doap.geometry import Model, estimate
-from doap.images import Pyramid, extract_patches, read_grey, transform_frames
+from doap.images import Pyramid, check_grey, extract_patches, read_grey, shrink, transform_frames
 from doap.matching import match_descriptors
 from doap.peers import Describer
 from doap.types import Features, Geometry
@@ -41,10 +41,10 @@ def extract(
         Features; none of them for an image without any, with the right D.
     """
     grey = read_grey(image) if isinstance(image, str | Path) else image
-    height, width = _check_grey(grey)
+    height, width = check_grey(grey)
     if most < 1 or longest_side < 1:
         raise ArgumentError(f"most and longest_side: expected 1 or more, got {most} and {longest_side}")
-    looked_at, enlarge = _reduced(grey, longest_side)
+    looked_at, enlarge = shrink(grey, longest_side)
     frames, responses = (detector or sift()).detect(looked_at, most)
     descriptors = describe_frames(looked_at, frames, descriptor)
     return Features(transform_frames(frames, enlarge), responses, descriptors, (height, width))
@@ -86,30 +86,3 @@ def verify(
     check_shape(matches, "M 2", name="matches")
     points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
     return estimate(points0, points1, model, threshold=threshold, cameras=cameras)
-
-
-def _check_grey(image: NDArray[np.uint8]) -> tuple[int, int]:
-    if image.ndim != 2:
-        raise ShapeError(
-            f"image: expected grey (height, width), got {image.shape}; give a file, or convert with cv2.cvtColor"
-        )
-    if image.dtype != np.uint8:
-        raise ArgumentError(f"image: expected uint8, got {image.dtype}; give a file, or scale it to 0…255 first")
-    if not image.size:
-        raise ArgumentError(f"image: expected one pixel or more, got {image.shape[0]}×{image.shape[1]}")
-    return image.shape[0], image.shape[1]
-
-
-def _reduced(image: NDArray[np.uint8], longest: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """The image, made smaller if it has to be, and the (3, 3) map of its coordinates to those of the original."""
-    import cv2
-
-    height, width = image.shape
-    if max(height, width) <= longest:
-        return image, np.eye(3)
-    share = longest / max(height, width)
-    size = (max(1, round(width * share)), max(1, round(height * share)))
-    x, y = width / size[0], height / size[1]
-    # The corner of the first pixel stays in place, and lies half a pixel before its centre.
-    enlarge = np.array([[x, 0, (x - 1) / 2], [0, y, (y - 1) / 2], [0, 0, 1.0]])
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), enlarge

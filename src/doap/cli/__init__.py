@@ -10,6 +10,7 @@ import sys
 import typer
 
 from doap.cli import data
+from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
 from doap.cli.doctor import doctor
 from doap.cli.extract import extract
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(match)
 app.command()(extract)
 app.command()(colmap)
+app.command()(calibrate)
 app.add_typer(data.app, name="data")
 app.command()(train)
 app.command()(doctor)

@@ -50,8 +50,8 @@ class AffineDetector:
         return frames, np.array([point.response for point in found], np.float32)
 
 
-def affine(contrast: float = 0.04, magnification: float = 6.0) -> AffineDetector:
-    """SIFT's blobs with affine shape, for views more than about 45° apart; nearer ones match better without.
+def affine(contrast: float = 0.02, magnification: float = 6.0) -> AffineDetector:
+    """SIFT's blobs with affine shape, for surfaces at a slant of about 60° and more; others match better without.
 
     Args:
         contrast: a lower one finds more and weaker blobs.

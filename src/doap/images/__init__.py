@@ -12,12 +12,13 @@ from doap.images.frames import (
     transform_frames,
 )
 from doap.images.patches import Pyramid, extract_patches, inside, resize_patches
-from doap.images.read import list_images, read_grey
+from doap.images.read import check_grey, list_images, read_grey, shrink
 
 __all__ = [
     "Pyramid",
     "angles",
     "centres",
+    "check_grey",
     "draw_matches",
     "extract_patches",
     "frames_from_affine",
@@ -29,5 +30,6 @@ __all__ = [
     "read_grey",
     "resize_patches",
     "scales",
+    "shrink",
     "transform_frames",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import DataError
+from doap.errors import ArgumentError, DataError, ShapeError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"})
 
@@ -64,6 +64,38 @@ def list_images(folder: str | Path) -> list[Path]:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), got a folder without any")
     return sorted(images, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def check_grey(image: NDArray[np.uint8]) -> tuple[int, int]:
+    """Check that pixels are grey (height, width) uint8 and some; return height and width."""
+    if image.ndim != 2:
+        raise ShapeError(
+            f"image: expected grey (height, width), got {image.shape}; give a file, or convert with cv2.cvtColor"
+        )
+    if image.dtype != np.uint8:
+        raise ArgumentError(f"image: expected uint8, got {image.dtype}; give a file, or scale it to 0…255 first")
+    if not image.size:
+        raise ArgumentError(f"image: expected one pixel or more, got {image.shape[0]}×{image.shape[1]}")
+    return image.shape[0], image.shape[1]
+
+
+def shrink(image: NDArray[np.uint8], longest: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """An image (height, width) made smaller, if it has to be, to a longest side.
+
+    Returns:
+        The image, and the (3, 3) homography from its pixels to those of the original.
+    """
+    import cv2
+
+    height, width = image.shape
+    if max(height, width) <= longest:
+        return image, np.eye(3)
+    share = longest / max(height, width)
+    size = (max(1, round(width * share)), max(1, round(height * share)))
+    x, y = width / size[0], height / size[1]
+    # The corner of the first pixel stays in place, and lies half a pixel before its centre.
+    enlarge = np.array([[x, 0, (x - 1) / 2], [0, y, (y - 1) / 2], [0, 0, 1.0]])
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), enlarge
 
 
 def _is_truncated(data: bytes) -> bool:

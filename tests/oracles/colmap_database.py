@@ -1,0 +1,24 @@
+"""COLMAP databases as the tests write and read them."""
+
+import sqlite3
+from contextlib import closing
+
+from doap.export.colmap import write_database
+from doap.peers import rootsift
+
+MOST = 150
+
+
+def write(photos, out, **arguments):
+    return write_database(photos, out, arguments.pop("descriptor", rootsift()), **{"most": MOST, **arguments})
+
+
+def ids(opened):
+    return {image.name: image.image_id for image in opened.read_all_images()}
+
+
+def content(path):
+    """All that COLMAP reads, as plain values."""
+    with closing(sqlite3.connect(path)) as opened:
+        tables = [row[0] for row in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
+        return {table: sorted(map(repr, opened.execute(f"SELECT * FROM {table}"))) for table in tables}
