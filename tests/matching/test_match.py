@@ -1,0 +1,262 @@
+"""Matches of descriptors beside the full table of distances."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from doap.errors import ArgumentError, ShapeError
+from doap.matching import match_descriptors
+from doap.matching.binary import match_binary
+from doap.matching.real import match_real
+
+RATIOS = st.sampled_from([None, 0.5, 0.8, 0.95, 1.0])
+SIZES = st.integers(1, 24)
+SEEDS = st.integers(0, 2**31)
+
+
+def euclidean_table(queries, gallery):
+    return np.sqrt(((queries.numpy().astype(np.float64)[:, None] - gallery.numpy().astype(np.float64)) ** 2).sum(2))
+
+
+def hamming_table(queries, gallery):
+    return np.unpackbits(queries.numpy()[:, None] ^ gallery.numpy(), axis=2).sum(2, dtype=np.int64)
+
+
+def matches_of(table, ratio, mutual):
+    """Pairs and distances that a full table of distances gives, one query at a time."""
+    found = []
+    for row, distances in enumerate(table.tolist()):
+        nearest = distances.index(min(distances))
+        others = distances[:nearest] + distances[nearest + 1 :]
+        if ratio is not None and others and not distances[nearest] < ratio * min(others):
+            continue
+        column = table[:, nearest].tolist()
+        if mutual and column.index(min(column)) != row:
+            continue
+        found.append((row, nearest, distances[nearest]))
+    return [pair[:2] for pair in found], [pair[2] for pair in found]
+
+
+def in_blocks(search, queries, gallery, ratio, mutual, block):
+    nearest, distances, kept = search(queries, gallery, ratio, mutual, block)
+    return [(row, int(nearest[row])) for row in kept.nonzero().squeeze(1).tolist()], distances[kept].tolist()
+
+
+def as_tuples(pairs):
+    return [tuple(pair) for pair in pairs.tolist()]
+
+
+def real_rows(kind, rows, dim, generator):
+    if kind == "grid":  # distances are equal more often than not, and zero rows are among them
+        return torch.randint(0, 3, (rows, dim), generator=generator).float()
+    made = normalize(torch.randn(rows, dim, generator=generator))
+    if kind == "norms":
+        made *= torch.logspace(-2, 3, rows)[:, None]
+    if kind in ("repeated", "one bit apart"):
+        made = made[torch.randint(0, max(1, rows // 3), (rows,), generator=generator)]
+    if kind == "one bit apart":  # so near to each other that a float32 product cannot tell them apart
+        up = torch.randint(0, 2, made.shape, generator=generator).bool()
+        made = torch.where(up, torch.nextafter(made, torch.tensor(2.0)), made)
+    return made
+
+
+KINDS = st.sampled_from(["unit", "grid", "norms", "repeated", "one bit apart"])
+
+
+@given(KINDS, SIZES, SIZES, st.integers(1, 40), RATIOS, st.booleans(), st.integers(1, 300), SEEDS)
+def test_real_matches_are_those_of_the_full_table_whatever_the_block(kind, n0, n1, dim, ratio, mutual, block, seed):
+    generator = torch.Generator().manual_seed(seed)
+    rows = real_rows(kind, n0 + n1, dim, generator)[torch.randperm(n0 + n1, generator=generator)]
+    queries, gallery = rows[:n0], rows[n0:]
+    expected, distances = matches_of(euclidean_table(queries, gallery), ratio, mutual)
+    assert in_blocks(match_real, queries, gallery, ratio, mutual, block)[0] == expected
+    pairs, found = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
+    assert as_tuples(pairs) == expected
+    torch.testing.assert_close(found, torch.tensor(distances, dtype=torch.float32))
+
+
+@given(SIZES, SIZES, st.sampled_from([1, 2, 32]), RATIOS, st.booleans(), st.integers(1, 300), SEEDS)
+def test_binary_matches_are_those_of_the_full_table_whatever_the_block(n0, n1, octets, ratio, mutual, block, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.tensor([0, 1, 3, 128, 255], dtype=torch.uint8) if octets == 2 else torch.arange(256).byte()
+    codes = values[torch.randint(0, len(values), (n0 + n1, octets), generator=generator)]
+    queries, gallery = codes[:n0], codes[n0:]
+    expected = matches_of(hamming_table(queries, gallery), ratio, mutual)
+    assert in_blocks(match_binary, queries, gallery, ratio, mutual, block) == expected
+    pairs, distances = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
+    assert (as_tuples(pairs), distances.tolist()) == expected
+
+
+@pytest.mark.parametrize("mutual", [True, False])
+def test_matches_of_an_image_sized_set_are_those_of_the_full_table(mutual):
+    generator = torch.Generator().manual_seed(0)
+    gallery = normalize(torch.randn(900, 128, generator=generator))
+    queries = normalize(gallery[:700].flip(0) + 0.1 * torch.randn(700, 128, generator=generator))
+    table = torch.cdist(queries.double(), gallery.double()).numpy()
+    for ratio in (None, 0.8):
+        pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
+        assert as_tuples(pairs) == matches_of(table, ratio, mutual)[0]
+    codes0, codes1 = (torch.randint(0, 256, (n, 32), generator=generator).byte() for n in (700, 900))
+    pairs, _ = match_descriptors(codes0, codes1, mutual=mutual)
+    assert as_tuples(pairs) == matches_of(hamming_table(codes0, codes1), None, mutual)[0]
+
+
+def descriptors(binary, kind, n0, n1, seed):
+    generator = torch.Generator().manual_seed(seed)
+    if binary:
+        codes = torch.randint(0, 256, (n0 + n1, 2), generator=generator).byte()
+        return codes[:n0], codes[n0:]
+    rows = real_rows(kind, n0 + n1, 6, generator)[torch.randperm(n0 + n1, generator=generator)]
+    return rows[:n0], rows[n0:]
+
+
+@given(st.booleans(), KINDS, SIZES, SIZES, SEEDS)
+def test_swapping_the_images_swaps_the_columns_of_mutual_matches(binary, kind, n0, n1, seed):
+    queries, gallery = descriptors(binary, kind, n0, n1, seed)
+    pairs, distances = match_descriptors(queries, gallery)
+    swapped, same = match_descriptors(gallery, queries)
+    order = swapped[:, 1].argsort()
+    assert torch.equal(pairs, swapped.flip(1)[order])
+    assert torch.equal(distances, same[order])
+
+
+@given(st.booleans(), KINDS, SIZES, SIZES, SEEDS)
+def test_ratio_one_drops_ties_only(binary, kind, n0, n1, seed):
+    queries, gallery = descriptors(binary, kind, n0, n1, seed)
+    table = (hamming_table if binary else euclidean_table)(queries, gallery)
+    tied = (table == table.min(1, keepdims=True)).sum(1) > 1
+    pairs, _ = match_descriptors(queries, gallery, ratio=1.0, mutual=False)
+    assert pairs[:, 0].tolist() == np.flatnonzero(~tied).tolist()
+
+
+@given(SIZES, SIZES, SEEDS)
+def test_matches_follow_their_descriptors_into_another_order(n0, n1, seed):
+    queries, gallery = descriptors(False, "unit", n0, n1, seed)
+    generator = torch.Generator().manual_seed(seed)
+    order0, order1 = (torch.randperm(n, generator=generator) for n in (n0, n1))
+    pairs, _ = match_descriptors(queries[order0], gallery[order1])
+    expected, _ = match_descriptors(queries, gallery)
+    assert sorted(zip(order0[pairs[:, 0]].tolist(), order1[pairs[:, 1]].tolist(), strict=True)) == as_tuples(expected)
+
+
+@pytest.mark.parametrize("row", [torch.full((1, 8), 0.3), torch.zeros(1, 8), torch.full((1, 4), 9, dtype=torch.uint8)])
+def test_of_equal_descriptors_the_lowest_index_wins_on_both_sides(row):
+    queries, gallery = row.repeat(600, 1), row.repeat(3, 1)
+    pairs, distances = match_descriptors(queries, gallery)
+    assert pairs.tolist() == [[0, 0]]
+    assert distances.tolist() == [0]
+    one_way, _ = match_descriptors(queries, gallery, mutual=False)
+    assert one_way.tolist() == [[number, 0] for number in range(600)]
+
+
+def test_nearest_is_by_distance_and_not_by_dot_product():
+    gallery = torch.tensor([[100.0, 100.0], [1.0, 0.9]])
+    assert match_descriptors(torch.tensor([[1.0, 1.0]]), gallery)[0].tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(("distance", "kept"), [(0.5 - 2**-25, 1), (0.5, 0), (0.5 + 2**-24, 0)])
+def test_the_ratio_is_decided_by_more_digits_than_a_product_has(distance, kept):
+    gallery = torch.tensor([[distance, 0.0], [0.0, 1.0]])
+    assert len(match_descriptors(torch.zeros(1, 2), gallery, ratio=0.5)[0]) == kept
+
+
+def test_distances_of_near_descriptors_keep_their_digits():
+    query = normalize(torch.ones(1, 128))
+    other = query.clone()
+    other[0, 0] += 1e-5
+    _, distance = match_descriptors(query, other)
+    torch.testing.assert_close(distance.double(), (query.double() - other.double()).norm(dim=1), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e18])
+def test_numbers_at_the_ends_of_float32_are_matched_rightly(scale):
+    rows = real_rows("unit", 40, 16, torch.Generator().manual_seed(0)) * scale
+    expected, _ = matches_of(euclidean_table(rows[:20], rows[20:]), 0.95, True)
+    assert as_tuples(match_descriptors(rows[:20], rows[20:], ratio=0.95)[0]) == expected
+
+
+def test_what_torch_is_told_about_products_does_not_show():
+    rows = real_rows("one bit apart", 400, 64, torch.Generator().manual_seed(0))
+    expected = match_descriptors(rows[:200], rows[200:], ratio=0.99)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = match_descriptors(rows[:200], rows[200:], ratio=0.99)
+    assert torch.equal(found[0], expected[0])
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        found = match_descriptors(rows[:200], rows[200:], ratio=0.99)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_any_float_type_gives_int64_pairs_and_float32_distances_without_gradient(dtype):
+    rows = real_rows("unit", 20, 8, torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    pairs, distances = match_descriptors(rows[:9], rows[9:].float())
+    expected, _ = matches_of(euclidean_table(rows[:9].detach().float(), rows[9:].detach().float()), None, True)
+    assert as_tuples(pairs) == expected
+    assert (pairs.dtype, distances.dtype, distances.requires_grad) == (torch.int64, torch.float32, False)
+
+
+def test_descriptors_are_left_as_they_are():
+    rows = real_rows("unit", 20, 8, torch.Generator().manual_seed(0))
+    copy = rows.clone()
+    match_descriptors(rows[:9], rows[9:], ratio=0.9)
+    assert torch.equal(rows, copy)
+
+
+@pytest.mark.parametrize(("n0", "n1"), [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize(("dtype", "distance"), [(torch.float32, torch.float32), (torch.uint8, torch.int32)])
+def test_an_empty_side_has_no_matches(n0, n1, dtype, distance):
+    pairs, distances = match_descriptors(torch.zeros(n0, 4, dtype=dtype), torch.zeros(n1, 4, dtype=dtype), ratio=0.8)
+    assert (pairs.shape, pairs.dtype, distances.shape, distances.dtype) == ((0, 2), torch.int64, (0,), distance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_a_gallery_of_one_passes_any_ratio(dtype):
+    queries, gallery = torch.tensor([[9, 0]], dtype=dtype), torch.tensor([[0, 3]], dtype=dtype)
+    assert match_descriptors(queries, gallery, ratio=1e-9)[0].tolist() == [[0, 0]]
+
+
+REAL, BITS = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("queries", "gallery", "options", "error", "message"),
+    [
+        (REAL[0], REAL, {}, ShapeError, r"queries: expected \(N0, D\), got \(4,\)"),
+        (REAL, REAL[:, :3], {}, ShapeError, r"gallery: expected \(N1, 4\), got \(2, 3\)"),
+        (REAL, BITS, {}, ArgumentError, "expected descriptors of one kind on one device, got torch.float32 on cpu and"),
+        (REAL, REAL.to("meta"), {}, ArgumentError, "on cpu and torch.float32 on meta"),
+        (REAL, REAL.int(), {}, ArgumentError, "gallery: expected floats, or uint8 for bits, got torch.int32"),
+        (REAL, REAL, {"ratio": 0}, ArgumentError, "ratio: expected a number above 0 and up to 1, .* got 0"),
+        (REAL, REAL, {"ratio": 1.2}, ArgumentError, "got 1.2"),
+        (REAL, REAL, {"ratio": float("nan")}, ArgumentError, "got nan"),
+        (REAL, REAL / 0, {}, ArgumentError, "gallery: expected finite rows with squares that sum to less .* got nan"),
+        (REAL + torch.inf, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
+        (REAL + 1e19, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
+    ],
+)
+def test_bad_input_is_refused(queries, gallery, options, error, message):
+    with pytest.raises(error, match=message):
+        match_descriptors(queries, gallery, **options)
+
+
+@pytest.mark.parametrize("bits", [8, 256, 504, 512, 520, 1024])
+def test_every_hamming_distance_is_exact(bits):
+    flipped = torch.arange(bits) < torch.arange(bits + 1)[:, None]
+    base = torch.rand(bits, generator=torch.Generator().manual_seed(bits)) < 0.5
+    queries = torch.from_numpy(np.packbits((flipped ^ base).numpy(), axis=1))
+    gallery = torch.from_numpy(np.packbits(base.numpy()[None], axis=1))
+    for copies in (1, 40):
+        _, distances = match_descriptors(queries, gallery.repeat(copies, 1), mutual=False)
+        assert distances.tolist() == list(range(bits + 1))
+
+
+def test_bfloat16_holds_every_sum_of_up_to_512_signs():
+    sums = torch.arange(-512, 513, 2).float()
+    assert torch.equal(sums.bfloat16().float(), sums)
