@@ -35,11 +35,10 @@ SWEEP: dict[str, Recipe] = {
     "AP, 8 bins, squared": {"loss": {**AP, "bins": 8, "distance": "squared"}},
     "AP, 4 to 16 bins": {"loss": {**AP, "first_bins": 4, "bins": 16}},
     "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "data": {"sampler": "sources", "sources_per_list": 8}},
-    "triplet, 8 sources": {"loss": TRIPLET, "data": {"sampler": "sources", "sources_per_list": 8}},
-    "AP, 8 bins, FastAP": {"loss": {**AP, "bins": 8, "form": "fastap"}},
     "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"list_size": 4096}, "run": {"piece": 1024}},
     "triplet, rate 0.3": {"loss": TRIPLET, "optimiser": {"learning_rate": 0.3}},
-    "AP, 8 bins, rate 3": {"loss": {**AP, "bins": 8}, "optimiser": {"learning_rate": 3.0}},
+    "triplet, rate 3": {"loss": TRIPLET, "optimiser": {"learning_rate": 3.0}},
+    "AP, 4 bins, rate 3": {"loss": {**AP, "bins": 4}, "optimiser": {"learning_rate": 3.0}},
 }
 
 
