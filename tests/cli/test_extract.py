@@ -1,29 +1,12 @@
 """`doap extract` as a person types it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from doap.cli import main
 from oracles.photos import write_photo
 
 h5py = pytest.importorskip("h5py")
-
-
-@pytest.fixture
-def doap(monkeypatch, capsys):
-    """The command in this process, where torch is imported once; its answer as that of a process of its own."""
-
-    def run(*arguments):
-        command = ["doap", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return subprocess.CompletedProcess(command, stopped.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

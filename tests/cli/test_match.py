@@ -1,30 +1,13 @@
 """`doap match` as a person types it."""
 
 import json
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
 
-from doap.cli import main
 from doap.images import read_grey
 from oracles.photos import write_photo
-
-
-@pytest.fixture
-def doap(monkeypatch, capsys):
-    """The command in this process, where torch is imported once; its answer as that of a process of its own."""
-
-    def run(*arguments):
-        command = ["doap", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return subprocess.CompletedProcess(command, stopped.value.code, *capsys.readouterr())
-
-    return run
 
 
 def assert_one_line(ran, *words):

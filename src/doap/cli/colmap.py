@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.progress import progress_bar
+from doap.cli.progress import reported
 
 if TYPE_CHECKING:
     from doap.export.pairs import Pairing
@@ -48,12 +48,7 @@ def colmap(
     from doap.cli.names import open_descriptor, open_detector
     from doap.export.colmap import write_database
 
-    with progress_bar(quiet=as_json) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def report(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, description=name)
-
+    with reported("photos", quiet=as_json) as report:
         written = write_database(
             images,
             out,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from doap.cli.progress import progress_bar
+from doap.cli.progress import reported
 
 app = typer.Typer(help="Patch-group sets: make them from photos, check them, look at them.", no_args_is_help=True)
 
@@ -36,7 +34,7 @@ def from_colmap(
     """Turn the tracks of a COLMAP model into groups of patches. Killed? The same command resumes."""
     from doap.data.builders import build_from_colmap
 
-    with _progress("points", quiet=as_json) as report:
+    with reported("points", quiet=as_json) as report:
         build_from_colmap(model, images, out, database=database, size=size, sequence=sequence, report=report)
     _show(out, as_json)
 
@@ -66,7 +64,7 @@ def from_images(
     from doap.data.builders import build_from_images
     from doap.data.builders.synthetic import Views
 
-    with _progress("units", quiet=as_json) as report:
+    with reported("units", quiet=as_json) as report:
         build_from_images(
             folder,
             out,
@@ -92,7 +90,7 @@ def from_public(
     """Store a published set as groups of patches. Killed? The same command resumes."""
     from doap.data.builders import build_from_public
 
-    with _progress("units", quiet=as_json) as report:
+    with reported("units", quiet=as_json) as report:
         build_from_public(root, out, size=size, report=report)
     _show(out, as_json)
 
@@ -175,15 +173,3 @@ def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
         typer.echo(f"  and {len(largest) - PLACES_SHOWN} smaller places; --json has them all")
     if drawn:
         typer.echo(f"  look at {drawn}")
-
-
-@contextmanager
-def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar that a builder reports its units to."""
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task(what, total=None)
-
-        def report(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=name)
-
-        yield report

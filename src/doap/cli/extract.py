@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.progress import progress_bar
+from doap.cli.progress import reported
 
 
 class Format(str, Enum):
@@ -42,12 +42,7 @@ def extract(
     names = [path.relative_to(images).as_posix() for path in list_images(images)]
     wanted = listed(pairs)(names) if pairs else []
     describer, finder = open_descriptor(descriptor), open_detector(detector)
-    with progress_bar(quiet=as_json) as bar:
-        task = bar.add_task("", total=None)
-
-        def report(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, description=name)
-
+    with reported("images", quiet=as_json) as report:
         done = hloc.extract_features(
             images,
             out,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,3 +24,15 @@ def progress_bar(*, quiet: bool) -> Progress:
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     return Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True), disable=quiet)
+
+
+@contextmanager
+def reported(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar that a long function reports to: units done, units in all, and the one at hand."""
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task(what, total=None)
+
+        def report(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=name)
+
+        yield report
