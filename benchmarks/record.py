@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     report = {
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_name, sys.argv[1:])]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_name, sys.argv[1:])]),
         "date": datetime.date.today().isoformat(),
         "seed": seed,
         "versions": {"python": platform.python_version(), **installed},

@@ -55,9 +55,16 @@ def test_changes_go_on_top_of_the_file(tmp_path):
     assert (config.run.seed, config.run.log_every) == (5, 7)
 
 
-def test_distance_follows_from_the_kind():
-    assert Config().distance == "euclidean"
-    assert Config(network={"kind": "binary"}).distance == "hamming"
+def test_distance_and_bins_follow_from_the_loss_and_the_kind():
+    assert (Config().distance, Config().bins) == ("squared", 8)
+    assert Config(loss={"name": "hardest-triplet"}).distance == "euclidean"
+    bits = Config(network={"kind": "binary"})
+    assert (bits.distance, bits.bins) == ("hamming", None)
+
+
+def test_a_recipe_may_say_distance_and_bins():
+    config = Config(loss={"distance": "euclidean", "bins": 25})
+    assert (config.distance, config.bins) == ("euclidean", 25)
     assert Config(loss={"distance": "squared"}).distance == "squared"
 
 

@@ -64,11 +64,11 @@ class Network(_Section):
 
 
 class Loss(_Section):
-    """What is minimised; the distance follows from the kind of descriptor unless it is given."""
+    """What is minimised; distance and bins follow from the loss and the kind of descriptor unless they are given."""
 
     name: Literal["listwise-ap", "hardest-triplet"] = "listwise-ap"
     distance: Distance | None = None
-    bins: int | None = Field(None, ge=1)
+    bins: int | None = Field(None, ge=1, description="the paper has 25 on Euclidean distances")
     first_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
     form: Form = "simplified"
     margin: float = Field(1.0, gt=0, description="of the triplet loss")
@@ -78,7 +78,7 @@ class Optimiser(_Section):
     """Stochastic gradient descent (paper, appendix D)."""
 
     # The paper's 0.1 does not carry over: the gradient of its released layer lacks a factor 2 in the cross-bin terms.
-    learning_rate: float = Field(1.0, gt=0, description="at M = 1024; scaled in proportion to the list")
+    learning_rate: float = Field(3.0, gt=0, description="at M = 1024; scaled in proportion to the list")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
 
@@ -120,8 +120,14 @@ class Config(_Section):
 
     @property
     def distance(self) -> Distance:
-        """The loss's distance, Hamming for bits and Euclidean for real values unless the recipe says otherwise."""
-        return self.loss.distance or ("hamming" if self.network.kind == "binary" else "euclidean")
+        """The loss's distance: the recipe's, or Hamming for bits and squared for real values (docs/training.md)."""
+        usual: Distance = "squared" if self.loss.name == "listwise-ap" else "euclidean"
+        return self.loss.distance or ("hamming" if self.network.kind == "binary" else usual)
+
+    @property
+    def bins(self) -> int | None:
+        """Bins of the listwise loss: the recipe's, or 8 for real values, and one per bit (None) for Hamming."""
+        return self.loss.bins or (None if self.distance == "hamming" else 8)
 
 
 def read_recipe(path: Path, **changes: dict[str, Any]) -> Config:

@@ -161,7 +161,7 @@ class _Run:
 
     def _set_bins(self) -> None:
         """From the recipe's first number of bins to its last, in proportion to the way that is done."""
-        first, last = self.config.loss.first_bins, self.config.loss.bins
+        first, last = self.config.loss.first_bins, self.config.bins
         if first is not None and last is not None and isinstance(self.loss, ListwiseAP):
             done = self.plan.progress(self.progress.step, self.progress.seconds)
             self.loss.bins = round(first + done * (last - first))
@@ -277,4 +277,4 @@ def _descriptor(config: Config) -> Descriptor:
 def _loss(config: Config, ranks: Ranks) -> nn.Module:
     if config.loss.name == "hardest-triplet":
         return HardestTriplet(config.loss.margin, config.distance, across_ranks=ranks.several)
-    return ListwiseAP(config.distance, config.loss.bins, config.loss.form, across_ranks=ranks.several)
+    return ListwiseAP(config.distance, config.bins, config.loss.form, across_ranks=ranks.several)
