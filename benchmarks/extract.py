@@ -35,10 +35,12 @@ def main() -> None:
     grey = read_grey(options.photo)
     share = (PIXELS / grey.size) ** 0.5
     image = np.asarray(cv2.resize(grey, None, fx=share, fy=share, interpolation=cv2.INTER_AREA), np.uint8)
-    found = sorted(cv2.SIFT.create().detect(image, None), key=lambda point: -point.response)[:KEYPOINTS]
+    # As `doap.detectors.sift` asks for it.
+    engine = cv2.SIFT.create(contrastThreshold=0.02, enable_precise_upscale=True)
+    found = sorted(engine.detect(image, None), key=lambda point: -point.response)[:KEYPOINTS]
     patches = torch.from_numpy(extract_patches(image, frames_from_keypoints(found), 32)).unsqueeze(1).float() / 255
     parts: dict[str, Callable[[], object]] = {
-        "detector": lambda: cv2.SIFT.create().detect(image, None),
+        "detector": lambda: engine.detect(image, None),
         "network": lambda: descriptor.describe(patches),
         "extract": lambda: doap.extract(image, descriptor, most=KEYPOINTS),
     }

@@ -58,12 +58,12 @@ class Descriptor(nn.Module):
         return described
 
     @torch.no_grad()
-    def describe(self, patches: Tensor, batch: int = 1024) -> Tensor:
+    def describe(self, patches: Tensor, batch: int | None = None) -> Tensor:
         """Describe any number of patches, in batches, without gradients and with the network in evaluation mode.
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
-            batch: patches at a time.
+            batch: patches at a time; None is what suits the device.
 
         Returns:
             (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
@@ -72,6 +72,8 @@ class Descriptor(nn.Module):
         if not patches.is_floating_point():
             raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
         parameter = next(self.parameters(), patches)
+        # On a CPU the activations of a few patches stay in memory that malloc keeps; those of many are mapped anew.
+        batch = batch or (128 if parameter.device.type == "cpu" else 4096)
         training = self.training
         self.eval()
         parts = [self(part.to(parameter.device, parameter.dtype)) for part in patches.split(batch) if len(part)]
@@ -150,4 +152,5 @@ def load(path: str | Path, network: nn.Module | None = None) -> Descriptor:
     except RuntimeError as error:
         raise DataError(f"{path}: weights do not fit the network {header.get('network')!r}: {error}") from error
     descriptor.metadata = header
-    return descriptor.eval()
+    # Convolutions of a CPU run about a quarter faster with the channels last.
+    return descriptor.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
