@@ -36,7 +36,9 @@ class Descriptor(nn.Module):
     ) -> None:
         super().__init__()
         check_choice(kind, get_args(Kind), name="kind")
-        self.network, self.patch_size, self.kind = network, patch_size, kind
+        # Convolutions are faster with the channels last, on CPUs as on GPUs.
+        self.network: nn.Module = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.patch_size, self.kind = patch_size, kind
         self.metadata = metadata or {}
         self.dim = self._dim_of_network()
 
@@ -152,5 +154,4 @@ def load(path: str | Path, network: nn.Module | None = None) -> Descriptor:
     except RuntimeError as error:
         raise DataError(f"{path}: weights do not fit the network {header.get('network')!r}: {error}") from error
     descriptor.metadata = header
-    # Convolutions of a CPU run about a quarter faster with the channels last.
-    return descriptor.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return descriptor.eval()

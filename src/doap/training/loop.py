@@ -81,7 +81,7 @@ class _Run:
 
         # Model.
         torch.manual_seed(config.run.seed)
-        self.descriptor = _descriptor(config).to(ranks.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self.descriptor = _descriptor(config).to(ranks.device).train()
         if self.descriptor.patch_size != self.source.patch_size:
             raise DataError(
                 f"{config.data.train}: expected patches of {self.descriptor.patch_size} pixels, the network's, got "
