@@ -1,7 +1,7 @@
 """Time of mutual nearest neighbours beside the bare product, FAISS and OpenCV, and memory at 100,000 × 100,000.
 
     python benchmarks/matching.py --out results/matching.json
-    python benchmarks/matching.py --large --out results/matching.json
+    python benchmarks/matching.py --large --out results/matching-large.json
 
 All ways take turns in rounds within one run; a ratio is the median over rounds of (doap's time / its time in the same
 round), so that below 1 doap is faster. Each starts from descriptors in memory and ends with the matches; FAISS has to

@@ -24,10 +24,10 @@ import numpy as np
 import record
 import torch
 
-from doap.calibration import partners
+from doap.calibration import partners, within
 from doap.cli.names import open_descriptor, open_detector
 from doap.detectors import Detector
-from doap.images import inside, read_grey, scales, transform_frames
+from doap.images import read_grey, scales
 from doap.peers import Describer
 from doap.pipeline import extract, match
 from doap.types import Features
@@ -121,8 +121,7 @@ def falls(points: list[dict[str, Any]]) -> dict[str, float]:
 
 def inside_photo(features: Features, homography: np.ndarray, photo: np.ndarray) -> Features:
     """Without the keypoints on the canvas around the photo, which is made of repeated pixels."""
-    points = transform_frames(features.frames, np.linalg.inv(homography)) * np.float32([0, 0, 1])
-    return some(features, inside(points, *photo.shape))
+    return some(features, within(features.frames, np.linalg.inv(homography), photo.shape))
 
 
 def in_both(of_photo: Features, of_view: Features, factor: float) -> tuple[Features, Features]:

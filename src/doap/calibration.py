@@ -166,9 +166,9 @@ class _Seen:
 
 def _scores(image0: _Seen, image1: _Seen, homography: NDArray[np.float64], near: float) -> list[float]:
     """The score of each magnification; none if no keypoint was found again."""
-    keep0 = _within(image0.frames, homography, image1.size)
+    keep0 = within(image0.frames, homography, image1.size)
     # Beyond the border of the photo its view is made of repeated pixels.
-    keep1 = _within(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
+    keep1 = within(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
     same = partners(image0.frames[keep0], image1.frames[keep1], homography, near)
     findable = int(same.any(axis=1).sum())
     if not findable:
@@ -182,7 +182,7 @@ def _scores(image0: _Seen, image1: _Seen, homography: NDArray[np.float64], near:
     return scores
 
 
-def _within(frames: Frames, homography: NDArray[np.float64], size: tuple[int, ...]) -> NDArray[np.bool_]:
+def within(frames: Frames, homography: NDArray[np.float64], size: tuple[int, ...]) -> NDArray[np.bool_]:
     """(N,) whether the centres lie in the other image."""
     points = transform_frames(frames, homography)
     points[:, :, :2] = 0

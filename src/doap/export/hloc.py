@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap import __version__
+from doap.data.builders.cut import Report, silent
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError, MissingExtra, check_shape
 from doap.images import list_images, read_grey
@@ -40,7 +41,6 @@ from doap.pipeline import extract
 from doap.types import Features
 
 Group = dict[str, NDArray[Any]]
-Report = Callable[[int, int, str], None]
 
 _SETTINGS = "doap"
 # Descriptors of this many images are kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints.
@@ -72,7 +72,7 @@ def extract_features(
     descriptor_name: str,
     detector: Detector | None = None,
     most: int = 2048,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Written:
     """Extract the features of a folder of images into one file. Killed? The same call resumes.
 
@@ -114,7 +114,7 @@ def match_features(
     out: str | Path,
     *,
     ratio: float | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Written:
     """Match pairs of images, mutual nearest neighbours, into one file. Killed? The same call resumes.
 
@@ -206,7 +206,7 @@ def _match_group(matches: NDArray[np.integer[Any]], scores: NDArray[Any], count:
 
 
 def _fill(
-    out: Path, settings: Mapping[str, Any], names: list[str], make: Callable[[str], Group | None], report: Report | None
+    out: Path, settings: Mapping[str, Any], names: list[str], make: Callable[[str], Group | None], report: Report
 ) -> tuple[int, int]:
     """Add the groups that are missing, whole or not at all; return how many were added and how many were there.
 
@@ -219,8 +219,7 @@ def _fill(
     missing = [name for name in names if name not in there]
     written = 0
     for number, name in enumerate(missing):
-        if report:
-            report(len(names) - len(missing) + number, len(names), name)
+        report(len(names) - len(missing) + number, len(names), name)
         group = make(name)
         if group is None:
             continue
@@ -229,8 +228,7 @@ def _fill(
             source = unfinished
         _write(unfinished, name, group)
         written += 1
-    if report:
-        report(len(names), len(names), "")
+    report(len(names), len(names), "")
     if source == unfinished:
         unfinished.replace(out)
     return written, len(there)
