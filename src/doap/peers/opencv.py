@@ -1,17 +1,16 @@
-"""Classical descriptors with the face of a `Descriptor`, so that anything can be compared with anything.
+"""Descriptors of OpenCV, computed on patches.
 
-They come from OpenCV and see the patches that a network sees, no more. It costs them little: SIFT of a 32×32 patch has
-a cosine of about 0.97 with SIFT of the photo that the patch was cut from.
+They see the patches that a network sees, no more. It costs them little: SIFT of a 32×32 patch has a cosine of about
+0.97 with SIFT of the photo that the patch was cut from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -20,27 +19,11 @@ from doap.errors import ArgumentError, check_shape
 from doap.networks import Kind
 
 
-@runtime_checkable
-class Describer(Protocol):
-    """What can be judged: a `Descriptor`, a `Peer`, or anybody's own object with these four."""
-
-    @property
-    def patch_size(self) -> int: ...  # S
-
-    @property
-    def dim(self) -> int: ...  # D, numbers or bits
-
-    @property
-    def kind(self) -> Kind: ...
-
-    def describe(self, patches: Tensor) -> Tensor: ...  # (N, 1, S, S) in 0…1 -> (N, D) float32 or (N, D/8) uint8
-
-
 class Peer:
     """A descriptor of OpenCV, computed for one keypoint in the middle of each patch.
 
     Args:
-        name: its name in `PEERS`.
+        name: its name in `doap.peers.PEERS`.
         engine: a `cv2.Feature2D`.
         dim: D.
         kind: `real` or `binary`.
@@ -117,42 +100,6 @@ def beblid(patch_size: int = 32) -> Peer:
     return _learned_bits("BEBLID", patch_size)
 
 
-def from_function(
-    function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int = 32, name: str = "function"
-) -> FunctionDescriber:
-    """Anybody's own function of patches, with the face of a descriptor.
-
-    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
-    >>> means.dim, means.kind, means.describe(torch.ones(2, 1, 32, 32)).tolist()
-    (1, 'real', [[1.0], [1.0]])
-
-    Args:
-        function: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for bits, tensor or array; N may be 0.
-        patch_size: S.
-        name: for tables.
-    """
-    return FunctionDescriber(function, patch_size, name)
-
-
-class FunctionDescriber:
-    """See `from_function`; what the function makes of an empty patch tells D and the kind."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int, name: str) -> None:
-        self._function, self.patch_size, self.name = function, patch_size, name
-        one = torch.as_tensor(function(torch.zeros(1, 1, patch_size, patch_size)))
-        width = check_shape(one, "1 D", name="function of one patch")["D"]
-        self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
-        self.dim = 8 * width if self.kind == "binary" else width
-
-    def describe(self, patches: Tensor) -> Tensor:
-        """As `Peer.describe`; the numbers are the function's own."""
-        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
-        described = torch.as_tensor(self._function(patches))
-        binary = self.kind == "binary"
-        check_shape(described, f"{count} {self.dim // 8 if binary else self.dim}", name="function of the patches")
-        return described if binary else described.float()
-
-
 def _learned_bits(name: str, patch_size: int) -> Peer:
     """TEBLID or BEBLID of OpenCV's contrib, which have one face."""
     import cv2
@@ -173,6 +120,3 @@ def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> Pee
 
     engine = cv2.SIFT.create(nOctaveLayers=1, sigma=patch_size / 12)
     return Peer(name, engine, dim=128, kind="real", patch_size=patch_size, keypoint_size=patch_size / 6, finish=finish)
-
-
-PEERS: dict[str, Callable[[], Peer]] = {"sift": sift, "rootsift": rootsift, "teblid": teblid, "beblid": beblid}

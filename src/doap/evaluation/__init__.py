@@ -1,0 +1,1 @@
+"""Judge: a descriptor → a benchmark → a result → a report."""

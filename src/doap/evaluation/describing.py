@@ -1,0 +1,96 @@
+"""A describer with a memory on disk and a clock: what benchmarks describe patches with."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from doap.errors import check_shape
+from doap.files import whole_file
+from doap.images import Pyramid, extract_patches
+from doap.peers import Describer, ImageDescriber, fingerprint
+
+PATCHES_AT_ONCE = 1024
+
+
+class Describing:
+    """Describes patches, or frames of an image, and remembers what it described.
+
+    The memory is a folder of `KEY.npy`, where the key is the checksum of the patches and of what the describer makes of
+    fixed ones: it cannot hold what other pixels or other weights gave.
+
+    Args:
+        describer: what to describe with.
+        memory: a folder, made when first needed; None forgets.
+
+    Attributes:
+        seconds: spent in describing so far, without what was remembered.
+    """
+
+    def __init__(self, describer: Describer, memory: Path | None = None) -> None:
+        self.describer, self.memory, self.seconds = describer, memory, 0.0
+        self.fingerprint = fingerprint(describer)
+
+    def patches(self, patches: NDArray[np.uint8]) -> Tensor:
+        """(N, S, S) → (N, D) float32 or (N, D/8) uint8, on the CPU; patches of another size are sampled anew."""
+        check_shape(patches, "N S S", name="patches")
+        file = self._file(patches)
+        if file and file.exists():
+            return self._remembered(file)
+        return self._timed(lambda: describe_patches(self.describer, patches), file)
+
+    def frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Descriptors of frames (N, 2, 3) of a grey image, as `patches`."""
+        if not isinstance(self.describer, ImageDescriber):
+            return self.patches(extract_patches(image, frames, self.describer.patch_size))
+        pixels = image.levels[0] if isinstance(image, Pyramid) else image
+        file = self._file(pixels, frames)
+        if file and file.exists():
+            return self._remembered(file)
+        describer = self.describer
+        return self._timed(lambda: describer.describe_frames(pixels, frames), file)
+
+    def _timed(self, describe: Callable[[], Tensor], file: Path | None) -> Tensor:
+        begin = time.perf_counter()
+        described = describe()
+        self.seconds += time.perf_counter() - begin
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+                np.save(stream, described.numpy())
+        return described
+
+    def _file(self, *described: NDArray[Any]) -> Path | None:
+        if self.memory is None:
+            return None
+        digest = hashlib.sha256(self.fingerprint.encode())
+        for array in described:
+            digest.update(f" {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return self.memory / f"{digest.hexdigest()}.npy"
+
+    def _remembered(self, file: Path) -> Tensor:
+        with file.open("rb") as stream:
+            return torch.from_numpy(np.load(stream))
+
+
+def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor:
+    """Descriptors of (N, S, S) patches, on the CPU; patches of another size are sampled anew, without aliasing."""
+    size = describer.patch_size
+    parts = []
+    # One empty part gives an empty set its D.
+    for part in torch.from_numpy(patches).unsqueeze(1).split(PATCHES_AT_ONCE) or (torch.from_numpy(patches)[:, None],):
+        bright = part.float() / 255
+        if size != patches.shape[1]:
+            bright = interpolate(bright, (size, size), mode="bilinear", antialias=True, align_corners=False)
+        parts.append(describer.describe(bright).cpu())
+    return torch.cat(parts)

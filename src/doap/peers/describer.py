@@ -1,0 +1,88 @@
+"""What can be judged: anything that describes patches, or frames of an image."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from doap.errors import check_shape
+from doap.networks import Kind
+
+
+@runtime_checkable
+class Describer(Protocol):
+    """A `Descriptor`, a `Peer`, or anybody's own object with these four."""
+
+    @property
+    def patch_size(self) -> int: ...  # S
+
+    @property
+    def dim(self) -> int: ...  # D, numbers or bits
+
+    @property
+    def kind(self) -> Kind: ...
+
+    def describe(self, patches: Tensor) -> Tensor: ...  # (N, 1, S, S) in 0…1 -> (N, D) float32 or (N, D/8) uint8
+
+
+@runtime_checkable
+class ImageDescriber(Describer, Protocol):
+    """One that looks at the image itself; its `describe` says that patches are not enough."""
+
+    def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor: ...  # as `describe`
+
+
+def fingerprint(describer: Describer) -> str:
+    """Checksum of what a describer makes of fixed patches: weights and settings show in it, wherever they are kept."""
+    size = describer.patch_size
+    # Noise of two grains, and a flat patch.
+    generator = np.random.Generator(np.random.PCG64(0))
+    fine = generator.random((8, size, size), np.float32)
+    coarse = generator.random((8, 4, 4), np.float32).repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
+    patches = torch.from_numpy(np.concatenate([fine, coarse, np.full((1, size, size), 0.5, np.float32)]))
+    described = describer.describe(patches.unsqueeze(1)).cpu().contiguous()
+    digest = hashlib.sha256(f"{describer.kind} {describer.dim} {size} ".encode())
+    digest.update(described.numpy().data)
+    return digest.hexdigest()
+
+
+def from_function(
+    function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int = 32, name: str = "function"
+) -> FunctionDescriber:
+    """Anybody's own function of patches, with the face of a descriptor.
+
+    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
+    >>> means.dim, means.kind, means.describe(torch.ones(2, 1, 32, 32)).tolist()
+    (1, 'real', [[1.0], [1.0]])
+
+    Args:
+        function: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for bits, tensor or array; N may be 0.
+        patch_size: S.
+        name: for tables.
+    """
+    return FunctionDescriber(function, patch_size, name)
+
+
+class FunctionDescriber:
+    """See `from_function`; what the function makes of an empty patch tells D and the kind."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int, name: str) -> None:
+        self._function, self.patch_size, self.name = function, patch_size, name
+        one = torch.as_tensor(function(torch.zeros(1, 1, patch_size, patch_size)))
+        width = check_shape(one, "1 D", name="function of one patch")["D"]
+        self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
+        self.dim = 8 * width if self.kind == "binary" else width
+
+    def describe(self, patches: Tensor) -> Tensor:
+        """As `Peer.describe`; the numbers are the function's own."""
+        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
+        described = torch.as_tensor(self._function(patches))
+        binary = self.kind == "binary"
+        check_shape(described, f"{count} {self.dim // 8 if binary else self.dim}", name="function of the patches")
+        return described if binary else described.float()
