@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
+from doap.functional import pack_bits
 from doap.matching import match_descriptors
 from doap.matching.binary import match_binary
 from doap.matching.real import match_real
@@ -25,19 +26,23 @@ def hamming_table(queries, gallery):
     return np.unpackbits(queries.numpy()[:, None] ^ gallery.numpy(), axis=2).sum(2, dtype=np.int64)
 
 
-def matches_of(table, ratio, mutual):
-    """Pairs and distances that a full table of distances gives, one query at a time."""
+def matches_of(table, ratio, mutual, back=True):
+    """Pairs and distances that a full table of distances gives, one query at a time; `back`: a ratio both ways."""
     found = []
     for row, distances in enumerate(table.tolist()):
         nearest = distances.index(min(distances))
-        others = distances[:nearest] + distances[nearest + 1 :]
-        if ratio is not None and others and not distances[nearest] < ratio * min(others):
-            continue
         column = table[:, nearest].tolist()
-        if mutual and column.index(min(column)) != row:
+        if not passes(distances, nearest, ratio):
+            continue
+        if mutual and (column.index(min(column)) != row or (back and not passes(column, row, ratio))):
             continue
         found.append((row, nearest, distances[nearest]))
     return [pair[:2] for pair in found], [pair[2] for pair in found]
+
+
+def passes(distances, nearest, ratio):
+    others = distances[:nearest] + distances[nearest + 1 :]
+    return ratio is None or not others or distances[nearest] < ratio * min(others)
 
 
 def in_blocks(search, queries, gallery, ratio, mutual, block):
@@ -71,8 +76,10 @@ def test_real_matches_are_those_of_the_full_table_whatever_the_block(kind, n0, n
     generator = torch.Generator().manual_seed(seed)
     rows = real_rows(kind, n0 + n1, dim, generator)[torch.randperm(n0 + n1, generator=generator)]
     queries, gallery = rows[:n0], rows[n0:]
-    expected, distances = matches_of(euclidean_table(queries, gallery), ratio, mutual)
-    assert in_blocks(match_real, queries, gallery, ratio, mutual, block)[0] == expected
+    table = euclidean_table(queries, gallery)
+    one_way, _ = matches_of(table, ratio, mutual, back=False)
+    assert in_blocks(match_real, queries, gallery, ratio, mutual, block)[0] == one_way
+    expected, distances = matches_of(table, ratio, mutual)
     pairs, found = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
     assert as_tuples(pairs) == expected
     torch.testing.assert_close(found, torch.tensor(distances, dtype=torch.float32))
@@ -84,8 +91,11 @@ def test_binary_matches_are_those_of_the_full_table_whatever_the_block(n0, n1, o
     values = torch.tensor([0, 1, 3, 128, 255], dtype=torch.uint8) if octets == 2 else torch.arange(256).byte()
     codes = values[torch.randint(0, len(values), (n0 + n1, octets), generator=generator)]
     queries, gallery = codes[:n0], codes[n0:]
-    expected = matches_of(hamming_table(queries, gallery), ratio, mutual)
-    assert in_blocks(match_binary, queries, gallery, ratio, mutual, block) == expected
+    table = hamming_table(queries, gallery)
+    assert in_blocks(match_binary, queries, gallery, ratio, mutual, block) == matches_of(
+        table, ratio, mutual, back=False
+    )
+    expected = matches_of(table, ratio, mutual)
     pairs, distances = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
     assert (as_tuples(pairs), distances.tolist()) == expected
 
@@ -260,3 +270,14 @@ def test_every_hamming_distance_is_exact(bits):
 def test_bfloat16_holds_every_sum_of_up_to_512_signs():
     sums = torch.arange(-512, 513, 2).float()
     assert torch.equal(sums.bfloat16().float(), sums)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_mutual_matches_do_not_depend_on_which_side_asks(binary):
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(60, 8, generator=generator) for _ in range(2))
+    if binary:
+        left, right = pack_bits(left.repeat(1, 2)), pack_bits(right.repeat(1, 2))
+    forth, back = (match_descriptors(*sides, ratio=0.95)[0].tolist() for sides in ((left, right), (right, left)))
+    assert sorted(forth) == sorted([one, other] for other, one in back)
+    assert len(forth) < len(match_descriptors(left, right)[0])

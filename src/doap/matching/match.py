@@ -29,7 +29,8 @@ def match_descriptors(
         gallery: (N1, D) or (N1, D/8) alike.
         ratio: keep a pair only if its distance is below this share, in (0, 1], of the distance from the query to the
             second nearest gallery item. A gallery of one has no second: it counts as infinitely far.
-        mutual: keep a pair only if the query is also the nearest to the gallery item, among all queries.
+        mutual: keep a pair only if the query is also the nearest to the gallery item, among all queries. A ratio must
+            then hold from both sides, as COLMAP has it, and the answer is the same whichever side asks.
 
     Returns:
         Pairs (M, 2) int64 of query and gallery item, increasing in the first, and their distances (M,): Euclidean in
@@ -52,6 +53,8 @@ def match_descriptors(
         search = match_binary if binary else match_real
         nearest, distances, kept = search(queries, gallery, ratio, mutual)
         rows = kept.nonzero().squeeze(1)
+        if mutual and ratio is not None:
+            rows = rows[search(gallery[nearest[rows]], queries, ratio, False)[2]] if len(rows) else rows
         return torch.stack([rows, nearest[rows]], 1), distances[rows]
 
 
