@@ -4,8 +4,8 @@
 
 STRECHA holds folders of photos at half size with `NNNN.jpg.camera` files (Strecha and others, 2008). All paths have
 the true camera (features are matched and verified without it), as many keypoints, the same ratio test, one thread and
-one seed. COLMAP's cap counts spots, of which one may have two directions; ours count as many keypoints as that gave. Camera centres are held against the true ones after the similarity that fits them best, rotations
-too.
+one seed. COLMAP's cap counts spots, of which one may have two directions; ours count as many keypoints as that gave.
+Camera centres are held against the true ones after the similarity that fits them best, rotations too.
 
     colmap            COLMAP's own SIFT and its own matcher
     rootsift          a database by `doap colmap`, RootSIFT, our matches

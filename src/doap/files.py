@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and folders for them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from doap.errors import DataError
 
 
 @contextmanager
@@ -31,3 +33,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder, unless it is there; called before the work that is to be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: expected a folder to write to, got {error.strerror}; choose another") from error
+    return path

@@ -1,7 +1,8 @@
-"""Frozen dataclasses that cross rooms."""
+"""Types that cross rooms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.errors import ArgumentError, check_shape
+
+Report = Callable[[int, int, str], None]
+"""What a long function tells: the units done, the units in all, and the name of the one at hand."""
+
+
+def silent(done: int, total: int, name: str) -> None:
+    """A `Report` to nobody."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from doap.errors import DataError, ShapeError
 from doap.training.log import Log, Record, read_log
 from doap.training.page import headline, outlook, write_page
+from oracles.pages import assert_well_nested
 
 PEERS = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
 NAME = "<script>alert('&')</script>"
@@ -73,25 +73,8 @@ def test_the_page_needs_nothing_from_elsewhere(page: Callable[..., str], tmp_pat
 
 
 def test_the_page_is_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
-    class Nesting(HTMLParser):
-        open_tags: list[str]
-
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            # These need no end in HTML.
-            if tag not in ("meta", "img", "br", "tr", "th", "td"):
-                self.open_tags.append(tag)
-
-        def handle_startendtag(self, tag: str, attrs: object) -> None:
-            pass
-
-        def handle_endtag(self, tag: str) -> None:
-            assert self.open_tags.pop() == tag
-
     save_gallery(tmp_path)
-    parser = Nesting()
-    parser.open_tags = []
-    parser.feed(page(whole_run()))
-    assert parser.open_tags == []
+    assert_well_nested(page(whole_run()))
 
 
 def test_values_shown_are_those_of_the_log(page: Callable[..., str]) -> None:

@@ -9,9 +9,11 @@ import torch
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
+from doap.evaluation import describing, own
+from doap.evaluation.describing import describe_patches
+from doap.evaluation.sample import PatchSample
 from doap.functional import average_precision, fpr_at_recall, pack_bits
-from doap.training import validation
-from doap.training.validation import ValidationSet, hardest, judge
+from doap.training.validation import judge
 from oracles.listwise import relation_tables
 from oracles.memory_source import memory_source
 
@@ -43,6 +45,10 @@ class Fake:
         groups = (patches[:, 0, 0, 0] * 255).round().long()
         described = self.function(groups, patches).float()
         return pack_bits(described) if self.kind == "binary" else described
+
+
+def hardest(describer, drawn, **arguments):
+    return own.hardest(describe_patches(describer, drawn.patches), drawn, **arguments)
 
 
 def one_hot(groups, patches):
@@ -103,21 +109,21 @@ def slow(describer, drawn):
 
 
 def test_perfect_describer_scores_one(many):
-    judged = judge(Fake(one_hot), ValidationSet.draw(many))
+    judged = judge(Fake(one_hot), PatchSample.draw(many))
     assert judged.map == pytest.approx(1)
     assert (judged.fpr95, judged.fpr95_expected) == (0, 0)
     assert judged.seconds > 0
 
 
 def test_perfect_binary_describer_scores_one(many):
-    judged = judge(Fake(one_hot, "binary"), ValidationSet.draw(many))
+    judged = judge(Fake(one_hot, "binary"), PatchSample.draw(many))
     assert judged.map == pytest.approx(1)
     assert judged.fpr95 == 0
 
 
 @pytest.mark.parametrize(("function", "kind"), [(collapsed, "real"), (all_ones, "real"), (all_ones, "binary")])
 def test_constant_describer_earns_what_chance_gives(many, function, kind):
-    drawn = ValidationSet.draw(many)
+    drawn = PatchSample.draw(many)
     judged = judge(Fake(function, kind), drawn)
     ties = [average_precision(torch.zeros(1, len(drawn) - 1), torch.arange(len(drawn) - 1)[None] < n) for n in (3, 2)]
     assert judged.map == pytest.approx(float((4 * ties[0] + 3 * ties[1]) / 7))
@@ -127,7 +133,7 @@ def test_constant_describer_earns_what_chance_gives(many, function, kind):
 
 
 def test_random_describer_is_near_chance(many):
-    judged = judge(Fake(noise), ValidationSet.draw(many))
+    judged = judge(Fake(noise), PatchSample.draw(many))
     assert judged.map < 0.1
     assert judged.fpr95 == pytest.approx(0.95, abs=0.05)
 
@@ -135,21 +141,21 @@ def test_random_describer_is_near_chance(many):
 @pytest.mark.parametrize("kind", ["real", "binary"])
 @pytest.mark.parametrize("function", [noise, coarse, one_hot])
 def test_map_is_that_of_a_slow_loop(several, function, kind):
-    describer, drawn = Fake(function, kind), ValidationSet.draw(several)
+    describer, drawn = Fake(function, kind), PatchSample.draw(several)
     assert judge(describer, drawn).map == pytest.approx(slow(describer, drawn), abs=1e-12)
 
 
 def test_rows_taken_at_a_time_change_nothing(several, monkeypatch):
-    describer, drawn = Fake(coarse), ValidationSet.draw(several)
+    describer, drawn = Fake(coarse), PatchSample.draw(several)
     whole, worst = judge(describer, drawn).map, hardest(describer, drawn)
-    monkeypatch.setattr(validation, "rows_at_a_time", lambda gallery: 3)
-    monkeypatch.setattr(validation, "PATCHES_AT_ONCE", 5)
+    monkeypatch.setattr(own, "rows_at_a_time", lambda gallery: 3)
+    monkeypatch.setattr(describing, "PATCHES_AT_ONCE", 5)
     assert judge(describer, drawn).map == pytest.approx(whole, abs=1e-12)
     assert all(np.array_equal(one, other) for one, other in zip(hardest(describer, drawn), worst, strict=True))
 
 
 def test_fpr95_is_that_of_the_pairs(several):
-    describer, drawn = Fake(coarse, "binary"), ValidationSet.draw(several)
+    describer, drawn = Fake(coarse, "binary"), PatchSample.draw(several)
     codes = np.unpackbits(describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
     pairs = torch.cat([drawn.positives, drawn.negatives]).tolist()
     distances = torch.tensor([(codes[one] != codes[other]).sum() for one, other in pairs])
@@ -171,7 +177,7 @@ def test_pairs_that_say_nothing_do_not_count(tmp_path, sources, ignore):
     units = [("wall", sources[0], [3, 3]), ("boat", "tracks", [3, 3])]
     if not ignore:
         units[:1] = [("wall", source, [3]) for source in sources]
-    drawn = ValidationSet.draw(write_set(tmp_path / "ignoring", units, ignore))
+    drawn = PatchSample.draw(write_set(tmp_path / "ignoring", units, ignore))
     judged = judge(Fake(confused), drawn)
     assert judged.map == pytest.approx(1)
     assert judged.fpr95 == 0
@@ -179,14 +185,14 @@ def test_pairs_that_say_nothing_do_not_count(tmp_path, sources, ignore):
 
 
 def test_the_same_pairs_count_where_nothing_ignores_them(tmp_path):
-    drawn = ValidationSet.draw(write_set(tmp_path / "set", [("wall", "tracks", [3, 3]), ("boat", "tracks", [3, 3])]))
+    drawn = PatchSample.draw(write_set(tmp_path / "set", [("wall", "tracks", [3, 3]), ("boat", "tracks", [3, 3])]))
     judged = judge(Fake(confused), drawn)
     assert judged.map < 0.9
     assert judged.fpr95 > 0.1
 
 
 def test_the_same_seed_draws_the_same(several):
-    one, again, other = (ValidationSet.draw(several, groups=5, per_group=2, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (PatchSample.draw(several, groups=5, per_group=2, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(one.patches, again.patches)
     assert torch.equal(one.negatives, again.negatives)
     assert not np.array_equal(one.patches, other.patches)
@@ -194,14 +200,14 @@ def test_the_same_seed_draws_the_same(several):
 
 def test_sequences_give_alike_as_far_as_they_go():
     source = memory_source([3] * 60, [0] * 40 + [1] * 15 + [2] * 5)
-    drawn = ValidationSet.draw(source, groups=35)
+    drawn = PatchSample.draw(source, groups=35)
     places = {patch.tobytes(): index // 3 for index, patch in enumerate(source.patches)}
     groups = np.unique([places[patch.tobytes()] for patch in drawn.patches])
     assert np.bincount(source.sequence_ids[groups]).tolist() == [15, 15, 5]
 
 
 def test_a_group_gives_no_more_than_asked_and_one_patch_is_no_group(several):
-    drawn = ValidationSet.draw(several, per_group=3)
+    drawn = PatchSample.draw(several, per_group=3)
     sizes = drawn.relation.groups.bincount().tolist()
     assert sizes == [2, 3, 3, 3, 3, 2, 2, 2, 3]
     assert len(drawn) == sum(sizes)
@@ -210,21 +216,21 @@ def test_a_group_gives_no_more_than_asked_and_one_patch_is_no_group(several):
 def test_only_groups_that_may_be_drawn_are(several):
     among = several.sequence_ids == several.sequence_names.index("graf")
     # Photos of one place ignore each other, but groups of one photo do not.
-    assert set(ValidationSet.draw(several, among=among).patches[:, 0, 0].tolist()) == {4, 5, 7, 8}
+    assert set(PatchSample.draw(several, among=among).patches[:, 0, 0].tolist()) == {4, 5, 7, 8}
 
 
 def test_pairs_are_what_they_are_called(several):
-    drawn = ValidationSet.draw(several, pairs=1000)
+    drawn = PatchSample.draw(several, pairs=1000)
     positive, distractor = relation_tables(drawn.relation)
     assert positive[tuple(drawn.positives.T)].all()
     assert distractor[tuple(drawn.negatives.T)].all()
     assert len(drawn.positives) == positive.sum() // 2 == len(drawn.positives.unique(dim=0))
     assert len(drawn.negatives) == 1000
-    assert len(ValidationSet.draw(several, pairs=7).positives) == 7
+    assert len(PatchSample.draw(several, pairs=7).positives) == 7
 
 
 def test_hardest_are_the_worst_mistakes_of_a_slow_loop(several):
-    describer, drawn = Fake(noise), ValidationSet.draw(several)
+    describer, drawn = Fake(noise), PatchSample.draw(several)
     described = describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).double()
     positive, distractor = relation_tables(drawn.relation)
     worst = {}
@@ -241,7 +247,7 @@ def test_hardest_are_the_worst_mistakes_of_a_slow_loop(several):
 
 
 def test_a_perfect_describer_has_no_errors_to_show(many):
-    triples, distances = hardest(Fake(one_hot), ValidationSet.draw(many))
+    triples, distances = hardest(Fake(one_hot), PatchSample.draw(many))
     assert (triples.shape, distances.shape) == ((0, 3), (0, 2))
 
 
@@ -249,7 +255,7 @@ def test_a_perfect_describer_has_no_errors_to_show(many):
 def test_patches_of_another_size_are_resampled(many, size):
     seen = []
     describer = Fake(lambda groups, patches: seen.append(patches) or torch.ones(len(patches), 2), patch_size=size)
-    drawn = ValidationSet.draw(many)
+    drawn = PatchSample.draw(many)
     judge(describer, drawn)
     assert seen[0].shape == (len(drawn), 1, size, size)
     # A mean that stays shows that nothing is cut off and nothing is shifted.
@@ -260,7 +266,7 @@ def test_patches_of_another_size_are_resampled(many, size):
 
 def test_what_cannot_be_drawn_is_told(several, tmp_path):
     with pytest.raises(ArgumentError, match="groups, per_group and pairs: expected 2, 2 and 1 or more, got 5, 1 and 9"):
-        ValidationSet.draw(several, groups=5, per_group=1, pairs=9)
+        PatchSample.draw(several, groups=5, per_group=1, pairs=9)
     photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
     with pytest.raises(DataError, match="expected groups that are distractors to each other, got none"):
-        ValidationSet.draw(photos)
+        PatchSample.draw(photos)

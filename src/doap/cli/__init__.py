@@ -13,8 +13,10 @@ from doap.cli import data
 from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
 from doap.cli.doctor import doctor
+from doap.cli.eval import evaluate
 from doap.cli.extract import extract
 from doap.cli.match import match
+from doap.cli.report import report
 from doap.cli.train import train
 from doap.errors import DoapError
 
@@ -31,6 +33,8 @@ app.command()(colmap)
 app.command()(calibrate)
 app.add_typer(data.app, name="data")
 app.command()(train)
+app.command("eval")(evaluate)
+app.command()(report)
 app.command()(doctor)
 
 

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.names import open_descriptor, open_detector
+from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
 from doap.cli.progress import progress_bar
 
 
 def calibrate(
     images: Annotated[list[Path], typer.Argument(help="Photos, or folders of them.")],
-    descriptor: Annotated[str, typer.Option(help="A descriptor's file, or a peer's name.")] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
     detector: Annotated[str, typer.Option(help="Whose patches to size.")] = "sift",
     magnification: Annotated[
         list[float] | None, typer.Option(help="One to try; may be repeated. Else those around the detector's own.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
 from doap.cli.progress import reported
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class CameraMode(str, Enum):
 def colmap(
     images: Annotated[Path, typer.Argument(help="Folder of photos.")],
     out: Annotated[Path, typer.Option("--out", help="The database to write.")],
-    descriptor: Annotated[str, typer.Option(help="A descriptor's file, or sift, rootsift, teblid.")] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
     detector: Annotated[str, typer.Option(help="Where to look for keypoints.")] = "sift",
     most: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
     pairs: Annotated[
@@ -45,7 +46,6 @@ def colmap(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a COLMAP database: keypoints, descriptors and verified matches. Killed? The same command resumes."""
-    from doap.cli.names import open_descriptor, open_detector
     from doap.export.colmap import write_database
 
     with reported("photos", quiet=as_json) as report:

@@ -32,6 +32,7 @@ EXTRAS = {
     "hloc": ("h5py",),
     "index": ("faiss-cpu", "faiss-gpu", "faiss"),
     "kornia": ("kornia",),
+    "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "plot": ("matplotlib",),
     "train": ("tensorboard",),
 }
@@ -167,13 +168,10 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _peers() -> dict[str, str]:
-    import torch
-
-    from doap.peers import PEERS
+    from doap.peers import PEERS, fingerprint
 
     def use(name: str) -> str:
-        peer = PEERS[name]()
-        peer.describe(torch.zeros(1, 1, peer.patch_size, peer.patch_size))
+        fingerprint(PEERS[name]())
         return WORKS
 
     return {name: _attempt(use, name) for name in PEERS}

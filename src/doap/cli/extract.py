@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
 from doap.cli.progress import reported
 
 
@@ -23,7 +24,7 @@ def extract(
     images: Annotated[Path, typer.Argument(help="Folder of images, at any depth.")],
     out: Annotated[Path, typer.Option("--out", help="The file to write; images that it has already are skipped.")],
     file_format: Annotated[Format, typer.Option("--format", help="hloc: one HDF5 file.")],  # noqa: ARG001 - one so far
-    descriptor: Annotated[str, typer.Option(help="A *.safetensors file, or a name such as rootsift.")] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
     detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
     most: Annotated[int, typer.Option(min=1, help="Keypoints of an image, the strongest.")] = 2048,
     pairs: Annotated[Path | None, typer.Option(help="Two names to a line: match these images too.")] = None,
@@ -34,7 +35,6 @@ def extract(
     """Find and describe the keypoints of all images of a folder. Killed? The same command resumes."""
     if (pairs is None) != (matches is None):
         raise typer.BadParameter("expected both --pairs and --matches, or neither, got one of them")
-    from doap.cli.names import open_descriptor, open_detector
     from doap.export import hloc
     from doap.export.pairs import listed
     from doap.images import list_images

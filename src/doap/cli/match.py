@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +27,7 @@ def match(
     image0: Annotated[Path, typer.Argument(metavar="A", help="A photo.")],
     image1: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same scene.")],
     out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
-    descriptor: Annotated[str, typer.Option(help="A *.safetensors file, or a name such as rootsift.")] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
     detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
     most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
     ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
@@ -35,7 +37,6 @@ def match(
 ) -> None:
     """Match two photos and say how many matches agree with one geometry."""
     from doap import pipeline
-    from doap.cli.names import open_descriptor, open_detector
     from doap.images import draw_matches, read_grey
 
     if out is not None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from doap.errors import DataError, check_choice
 
@@ -11,17 +15,52 @@ if TYPE_CHECKING:
     from doap.detectors import Detector
     from doap.peers import Describer
 
+DESCRIPTOR_HELP = (
+    "A peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches in your own code as "
+    "package.module:function or file.py:function, which is imported and run."
+)
+
 
 def open_descriptor(text: str) -> Describer:
-    """A descriptor from a peer's name (`rootsift`) or a file (`my.safetensors`)."""
+    """A descriptor from what `DESCRIPTOR_HELP` says."""
     from doap.descriptor import load
-    from doap.peers import PEERS
+    from doap.peers import PEERS, from_function, onnx_describer, tfeat
 
     if text in PEERS:
         return PEERS[text]()
-    if not Path(text).is_file():
-        raise DataError(f"{text}: expected a *.safetensors file or one of {', '.join(PEERS)}, got neither")
-    return load(text)
+    path = Path(text)
+    if path.is_file():
+        return {".onnx": onnx_describer, ".params": tfeat}.get(path.suffix, load)(path)
+    module, colon, function = text.rpartition(":")
+    if colon and function.isidentifier():
+        found = _function(module, function)
+        return from_function(found, getattr(found, "patch_size", 32), function)
+    raise DataError(
+        f"{text}: expected a file (*.safetensors, *.onnx, *.params), module:function, or one of {', '.join(PEERS)}, "
+        "got none of them"
+    )
+
+
+def open_descriptors(texts: Sequence[str]) -> tuple[dict[str, Describer], dict[str, Path]]:
+    """Descriptors by short names that differ, and the files of those that were read from one.
+
+    The word `peers` stands for all peers that need no file, `controls` for the descriptors that must score chance.
+    """
+    from doap.evaluation.controls import CONTROLS
+    from doap.peers import PEERS
+
+    words: dict[str, Iterable[str]] = {"peers": PEERS, "controls": CONTROLS}
+    describers: dict[str, Describer] = {}
+    files: dict[str, Path] = {}
+    for text in dict.fromkeys(one for word in texts for one in words.get(word, [word])):
+        path = Path(text)
+        is_file = text not in PEERS and text not in CONTROLS and path.is_file()
+        short = path.stem if is_file else text.rpartition(":")[2]
+        name = next(name for name in _numbered(short) if name not in describers)
+        describers[name] = CONTROLS[text]() if text in CONTROLS else open_descriptor(text)
+        if is_file:
+            files[name] = path
+    return describers, files
 
 
 def open_detector(name: str) -> Detector:
@@ -30,3 +69,32 @@ def open_detector(name: str) -> Detector:
 
     check_choice(name, tuple(DETECTORS), name="detector")
     return DETECTORS[name]()
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """name, name-2, name-3, …"""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def _function(module: str, name: str) -> Callable[..., Any]:
+    """A function of somebody's module, or of a file, both of which run when they are imported."""
+    try:
+        if module.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+            assert spec is not None
+            assert spec.loader is not None
+            imported = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(imported)
+        else:
+            imported = importlib.import_module(module)
+    # Whatever their code does.
+    except Exception as error:
+        raise DataError(
+            f"{module}:{name}: expected a module to import, got {type(error).__name__}: {error}; "
+            "a file is given as file.py:function"
+        ) from error
+    found = getattr(imported, name, None)
+    if not callable(found):
+        raise DataError(f"{module}:{name}: expected a function of the module, got {found!r}; check the name")
+    return found  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.akaze import akaze
+from doap.detectors.colmap import ColmapDetector, colmap
 from doap.detectors.detector import Detector, OpenCVDetector
 from doap.detectors.fast import fast
 from doap.detectors.harris_laplace import harris_laplace
@@ -13,10 +14,12 @@ from doap.detectors.sift import sift
 __all__ = [
     "DETECTORS",
     "AffineDetector",
+    "ColmapDetector",
     "Detector",
     "OpenCVDetector",
     "affine",
     "akaze",
+    "colmap",
     "fast",
     "harris_laplace",
     "orb",
@@ -30,4 +33,5 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
     "akaze": akaze,
     "harris-laplace": harris_laplace,
     "affine": affine,
+    "colmap": colmap,
 }

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +57,20 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line to draw: `name` says what it is, `x` and `y` label the axes, `points` are (x, y) from left to right."""
+    """A line to draw.
+
+    Attributes:
+        name: what it is.
+        x, y: labels of the axes.
+        points: (x, y) from left to right.
+        x_base: 2 or 10 where x is better seen on a logarithmic axis; its points are then above 0.
+    """
 
     name: str
     x: str
     y: str
     points: list[tuple[float, float]]
+    x_base: int | None = None
 
 
 @dataclass(frozen=True)
@@ -212,10 +221,14 @@ def read_result(path: str | Path) -> Result:
 
 def read_gallery(path: Path) -> Gallery | None:
     """The gallery beside a result, if it is there."""
-    if not gallery_path(path).exists():
+    file = gallery_path(path)
+    if not file.exists():
         return None
-    with gallery_path(path).open("rb") as stream, np.load(stream) as stored:
-        return Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
+    try:
+        with file.open("rb") as stream, np.load(stream) as stored:
+            return Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise DataError(f"{file}: expected the gallery of a result, got another file ({error}); delete it") from error
 
 
 def gallery_path(path: Path) -> Path:

@@ -21,7 +21,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.builders.cut import Report, silent
 from doap.data.builders.tracks import SIFT_EXTENT
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError, MissingExtra, check_choice, check_shape
@@ -31,6 +30,7 @@ from doap.functional import quantise
 from doap.images import list_images
 from doap.peers import Describer
 from doap.pipeline import match
+from doap.types import Report, silent
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
 Plan = dict[str, Any]

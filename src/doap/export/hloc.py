@@ -31,14 +31,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap import __version__
-from doap.data.builders.cut import Report, silent
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError, MissingExtra, check_shape
 from doap.images import list_images, read_grey
 from doap.matching import match_descriptors
 from doap.peers import Describer
 from doap.pipeline import extract
-from doap.types import Features
+from doap.types import Features, Report, silent
 
 Group = dict[str, NDArray[Any]]
 

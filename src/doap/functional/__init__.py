@@ -2,7 +2,14 @@
 
 from doap.functional.average_precision import average_precision, relaxed_average_precision
 from doap.functional.bits import pack_bits, unpack_bits
-from doap.functional.distance import euclidean, hamming, relaxed_hamming, squared_euclidean
+from doap.functional.distance import (
+    euclidean,
+    hamming,
+    pair_distances,
+    relaxed_hamming,
+    squared_euclidean,
+    table_distances,
+)
 from doap.functional.histogram import soft_histogram
 from doap.functional.listwise import listwise_average_precision
 from doap.functional.metrics import fpr_at_recall, precision_recall_curve
@@ -15,11 +22,13 @@ __all__ = [
     "hamming",
     "listwise_average_precision",
     "pack_bits",
+    "pair_distances",
     "precision_recall_curve",
     "quantise",
     "relaxed_average_precision",
     "relaxed_hamming",
     "soft_histogram",
     "squared_euclidean",
+    "table_distances",
     "unpack_bits",
 ]

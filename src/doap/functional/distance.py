@@ -12,6 +12,10 @@ from doap.functional.bits import unpack_bits
 
 Distance = Literal["euclidean", "squared", "hamming"]
 
+# Distances that judge, unlike those that are optimised, are rounded to a millionth, which is what float32 can tell of
+# unit vectors: a descriptor that has collapsed to one point must tie, not be ranked by rounding.
+_DECIMALS = 6
+
 
 def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
     """Dot products of unit vectors, or of codes in [−1, 1]^dim, → distances; rounding outside the range is clamped.
@@ -87,3 +91,30 @@ def _between(queries: Tensor, gallery: Tensor, distance: Distance) -> Tensor:
     dim = check_shape(queries, "Q D", name="queries")["D"]
     check_shape(gallery, f"N {dim}", name="gallery")
     return from_dot(queries @ gallery.T, distance, dim)
+
+
+def table_distances(queries: Tensor, gallery: Tensor) -> Tensor:
+    """Distances to judge by, of each query to each gallery item.
+
+    Args:
+        queries: (Q, D) floats of any length, or (Q, D/8) uint8, bits as `pack_bits` makes them.
+        gallery: (N, D) or (N, D/8) alike.
+
+    Returns:
+        (Q, N) float32: Euclidean, computed in float64 and rounded to a millionth; or Hamming.
+    """
+    check_shape(gallery, f"N {check_shape(queries, 'Q D', name='queries')['D']}", name="gallery")
+    if gallery.dtype == torch.uint8:
+        return hamming(queries, gallery).float()
+    queries, gallery = queries.double(), gallery.double()
+    squared = queries.square().sum(1, keepdim=True) + gallery.square().sum(1) - 2 * queries @ gallery.T
+    return squared.clamp(min=0).sqrt().round(decimals=_DECIMALS).float()
+
+
+def pair_distances(one: Tensor, other: Tensor) -> Tensor:
+    """(P,) float32 distances to judge by, of the rows of two (P, D) or (P, D/8), as `table_distances` has them."""
+    check_shape(other, "P " + str(check_shape(one, "P D", name="one")["D"]), name="other")
+    if one.dtype == torch.uint8:
+        return unpack_bits(one ^ other).sum(dim=1).float()
+    distances: Tensor = torch.linalg.vector_norm(one.double() - other.double(), dim=1)
+    return distances.round(decimals=_DECIMALS).float()

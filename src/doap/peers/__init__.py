@@ -1,22 +1,55 @@
 """Other descriptors with the face of a `Descriptor`, so that anything can be compared with anything."""
 
 from collections.abc import Callable
+from functools import partial
 
+from doap.peers.binary import akaze, beblid, boostdesc, latch, orb, teblid
 from doap.peers.describer import Describer, FunctionDescriber, ImageDescriber, fingerprint, from_function
-from doap.peers.opencv import Peer, beblid, rootsift, sift, teblid
+from doap.peers.dsp_sift import ColmapPeer, colmap_rootsift, dsp_sift
+from doap.peers.onnx import onnx_describer
+from doap.peers.opencv import Peer
+from doap.peers.real import daisy, rootsift, sift, vgg
+from doap.peers.tfeat import tfeat
 
-PEERS: dict[str, Callable[[], Describer]] = {"sift": sift, "rootsift": rootsift, "teblid": teblid, "beblid": beblid}
+# All that need no file.
+PEERS: dict[str, Callable[[], Describer]] = {
+    "sift": sift,
+    "rootsift": rootsift,
+    "vgg": vgg,
+    "daisy": daisy,
+    "teblid": teblid,
+    "teblid-512": partial(teblid, bits=512),
+    "beblid": beblid,
+    "beblid-512": partial(beblid, bits=512),
+    "boostdesc": boostdesc,
+    "latch": latch,
+    "orb": orb,
+    "akaze": akaze,
+    "colmap-sift": colmap_rootsift,
+    "dsp-sift": dsp_sift,
+}
 
 __all__ = [
     "PEERS",
+    "ColmapPeer",
     "Describer",
     "FunctionDescriber",
     "ImageDescriber",
     "Peer",
+    "akaze",
     "beblid",
+    "boostdesc",
+    "colmap_rootsift",
+    "daisy",
+    "dsp_sift",
     "fingerprint",
     "from_function",
+    "latch",
+    "onnx_describer",
+    "orb",
     "rootsift",
     "sift",
     "teblid",
+    "tfeat",
+    "vgg",
 ]

@@ -11,8 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap.detectors import Detector
 from doap.errors import check_shape
 from doap.networks import Kind
+
+_AT_ONCE = 512
 
 
 @runtime_checkable
@@ -35,20 +38,31 @@ class Describer(Protocol):
 class ImageDescriber(Describer, Protocol):
     """One that looks at the image itself; its `describe` says that patches are not enough."""
 
+    @property
+    def detector(self) -> Detector: ...  # whose frames it describes
+
     def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor: ...  # as `describe`
 
 
 def fingerprint(describer: Describer) -> str:
-    """Checksum of what a describer makes of fixed patches: weights and settings show in it, wherever they are kept."""
+    """Checksum of what a describer makes of fixed patches, or of a fixed picture if it needs one.
+
+    Weights and settings show in it, wherever they are kept.
+    """
     size = describer.patch_size
-    # Noise of two grains, and a flat patch.
     generator = np.random.Generator(np.random.PCG64(0))
-    fine = generator.random((8, size, size), np.float32)
-    coarse = generator.random((8, 4, 4), np.float32).repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
-    patches = torch.from_numpy(np.concatenate([fine, coarse, np.full((1, size, size), 0.5, np.float32)]))
-    described = describer.describe(patches.unsqueeze(1)).cpu().contiguous()
+    if isinstance(describer, ImageDescriber):
+        picture = generator.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+        described = describer.describe_frames(picture, describer.detector.detect(picture, 16)[0])
+    else:
+        # Noise of two grains, and a flat patch.
+        fine = generator.random((8, size, size), np.float32)
+        cells = generator.random((8, 4, 4), np.float32)
+        coarse = cells.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
+        patches = torch.from_numpy(np.concatenate([fine, coarse, np.full((1, size, size), 0.5, np.float32)]))
+        described = describer.describe(patches.unsqueeze(1))
     digest = hashlib.sha256(f"{describer.kind} {describer.dim} {size} ".encode())
-    digest.update(described.numpy().data)
+    digest.update(described.cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -62,7 +76,8 @@ def from_function(
     (1, 'real', [[1.0], [1.0]])
 
     Args:
-        function: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for bits, tensor or array; N may be 0.
+        function: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for bits, tensor or array. It is given
+            one to 512 patches at a time, so what it makes of one must not depend on the others.
         patch_size: S.
         name: for tables.
     """
@@ -70,7 +85,7 @@ def from_function(
 
 
 class FunctionDescriber:
-    """See `from_function`; what the function makes of an empty patch tells D and the kind."""
+    """See `from_function`; what the function makes of a black patch tells D and the kind."""
 
     def __init__(self, function: Callable[[Tensor], Tensor | NDArray[Any]], patch_size: int, name: str) -> None:
         self._function, self.patch_size, self.name = function, patch_size, name
@@ -82,7 +97,12 @@ class FunctionDescriber:
     def describe(self, patches: Tensor) -> Tensor:
         """As `Peer.describe`; the numbers are the function's own."""
         count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
-        described = torch.as_tensor(self._function(patches))
         binary = self.kind == "binary"
-        check_shape(described, f"{count} {self.dim // 8 if binary else self.dim}", name="function of the patches")
-        return described if binary else described.float()
+        width, dtype = (self.dim // 8, torch.uint8) if binary else (self.dim, torch.float32)
+        described = torch.zeros(count, width, dtype=dtype)
+        for rows, some in zip(described.split(_AT_ONCE), patches.split(_AT_ONCE), strict=True):
+            if len(some):
+                of_some = torch.as_tensor(self._function(some))
+                check_shape(of_some, f"{len(some)} {width}", name="function of the patches")
+                rows[:] = of_some
+        return described

@@ -33,6 +33,9 @@ from doap.data.places import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor, load
 from doap.errors import DataError
+from doap.evaluation.describing import describe_patches
+from doap.evaluation.own import hardest
+from doap.evaluation.sample import PatchSample
 from doap.losses import HardestTriplet, ListwiseAP
 from doap.networks import parameter_groups
 from doap.peers import PEERS
@@ -43,7 +46,7 @@ from doap.training.log import Log
 from doap.training.page import write_page
 from doap.training.schedule import Plan
 from doap.training.step import choose_precision, piecewise_step, seed_step, whole_step
-from doap.training.validation import ValidationSet, hardest, judge
+from doap.training.validation import judge
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -207,7 +210,7 @@ class _Run:
         self._save("last.safetensors")
         self._tell("end")
         best = load(self.out / "best.safetensors")
-        triples, distances = hardest(best, self.validation)
+        triples, distances = hardest(describe_patches(best, self.validation.patches), self.validation)
         np.savez(self.out / "gallery.npz", patches=self.validation.patches[triples], distances=distances)
         write_page(self.out)
 
@@ -231,17 +234,17 @@ class _Steps:
         return itertools.count(self.first) if self.last is None else iter(range(self.first, self.last))
 
 
-def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, ValidationSet]:
+def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
     recipe = config.data
     if recipe.train is None:
         raise DataError("data.train: expected a patch-group set, got none; name it in the recipe or with --data")
     source = open_set(recipe.train)
     if recipe.validation is None:
         apart = hold_out(source, recipe.held_out, config.run.seed)
-        validation = ValidationSet.draw(source, among=apart)
+        validation = PatchSample.draw(source, among=apart)
     else:
         apart = np.zeros(len(source), dtype=bool)
-        validation = ValidationSet.draw(open_set(recipe.validation))
+        validation = PatchSample.draw(open_set(recipe.validation))
     per_list = {"sequences": "sequences_per_list", "sources": "sources_per_list"}.get(recipe.sampler)
     more = {per_list: getattr(recipe, per_list)} if per_list else {}
     sampler = SAMPLERS[recipe.sampler](

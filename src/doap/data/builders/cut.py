@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,6 @@ from doap.images import extract_patches, read_grey
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]
 """Patches (N, S, S), group after group, and what is known of the groups."""
-Report = Callable[[int, int, str], None]
-"""Told the units done, the units in all, and the name of the one at hand."""
-
-
-def silent(done: int, total: int, name: str) -> None:
-    """Report nothing."""
 
 
 def cut_tracks(tracks: Tracks, folder: Path, sequence: str, size: int, points: slice = slice(None)) -> Cut:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from doap.data.builders.cut import Report, check_images, cut_tracks, silent
+from doap.data.builders.cut import check_images, cut_tracks
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, sha256
 from doap.errors import DataError
+from doap.types import Report, silent
 
 OBSERVATIONS_AT_ONCE = 200_000
 """Patches of one unit: what a killed build does again, and what it holds in memory. Points that may be one spot are

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from doap.data.builders.cut import Cut, Report, cut_tracks, silent
+from doap.data.builders.cut import Cut, cut_tracks
 from doap.data.builders.structure import reconstruct
 from doap.data.builders.synthetic import Views, synthetic_groups
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
+from doap.types import Report, silent
 
 
 def build_from_images(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from doap.data.builders.cut import Report, silent
 from doap.data.readers import (
     HPatches,
     PhotoTour,
@@ -20,6 +19,7 @@ from doap.data.readers import (
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import DataError
 from doap.images import resize_patches
+from doap.types import Report, silent
 
 READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
     "phototour": read_phototour,

@@ -1,0 +1,225 @@
+"""Any patch-group set as a benchmark: retrieval, matching and verification, by place.
+
+Of S groups, as many from each place as far as they go, each gives at most k patches.
+
+    retrieval      each patch queries all the others; AP with ties by their expectation
+    matching       in each place, the first patch of each group looks for its nearest among the second ones, which is
+                   right if it is of the same group; AP of the answers by distance, all groups counting as positives
+    verification   pairs of one group against random pairs of different ones: AP, and false positives at 95 % recall
+
+Pairs that say nothing (see `Lists`) are left out of all three. Intervals are over groups; for pairs, over pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from doap.data.store import open_set
+from doap.evaluation.bootstrap import estimate, estimate_mean
+from doap.evaluation.checksum import checksum
+from doap.evaluation.describing import Describing
+from doap.evaluation.result import Dataset, Figure, Gallery, Judged
+from doap.evaluation.sample import PatchSample
+from doap.evaluation.verification import judge_pairs
+from doap.functional import average_precision, table_distances
+from doap.functional.average_precision import average_precision_by_counting
+from doap.functional.pairs import QueryPairs, rows_at_a_time
+from doap.types import Relation, Report, silent
+
+SHOWN = 12
+"""Best and worst matches to keep for looking at."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSet:
+    """A sample of a set, ready to judge on; see `open_patches`."""
+
+    dataset: Dataset
+    protocol: dict[str, Any]
+    sample: PatchSample
+    name: str = "patches"
+
+    def judge(self, describe: Describing, seed: int) -> Judged:
+        """Retrieval, matching and verification of one describer."""
+        sample = self.sample
+        described = describe.patches(sample.patches)
+        rows, precision = retrieval_precision(described, sample.relation)
+        groups, places = sample.relation.groups.numpy(), sample.places
+
+        def by_place(name: str, values: NDArray[np.float64], of: NDArray[np.int64]) -> Figure:
+            """A mean over queries `of` (Q,) patches, resampled by group, and the same in each place."""
+            parts = {
+                place: estimate_mean(values[here], seed, clusters=groups[of[here]])
+                for index, place in enumerate(sample.place_names)
+                if (here := places[of] == index).any()
+            }
+            return Figure(name, "higher", "groups", estimate_mean(values, seed, clusters=groups[of]), parts)
+
+        retrieval = by_place("retrieval mAP", precision.numpy(), rows.numpy())
+        verification = judge_pairs(described, sample.positives, sample.negatives, seed)
+        figures = (retrieval, self._matching(described, seed), *verification.figures)
+        return Judged(figures, verification.curves, verification.histogram, gallery(described, sample))
+
+    def _matching(self, described: Tensor, seed: int) -> Figure:
+        """AP of the nearest neighbours in each place, and its mean over the places."""
+        answers = {}
+        for index, place in enumerate(self.sample.place_names):
+            first, second = _two_of_each(self.sample, index)
+            if len(first) > 1:
+                answers[place] = nearest(described, self.sample.relation, first, second)
+        cuts = np.cumsum([len(distances) for distances, _ in answers.values()])[:-1]
+
+        def mean_over_places(weights: NDArray[np.float64]) -> float:
+            values = zip(answers.values(), np.split(weights, cuts), strict=True)
+            return float(np.mean([answer_precision(*answer, weight) for answer, weight in values]))
+
+        total = estimate(mean_over_places, sum(len(distances) for distances, _ in answers.values()), seed)
+        parts = {
+            place: estimate(partial(answer_precision, *answer), len(answer[0]), seed)
+            for place, answer in answers.items()
+        }
+        return Figure("matching mAP", "higher", "groups", total, parts)
+
+
+def open_patches(
+    root: str | Path, *, groups: int = 6000, per_group: int = 4, pairs: int = 100_000, report: Report = silent
+) -> OwnSet:
+    """Open a patch-group set as a benchmark.
+
+    Args:
+        root: the set.
+        groups: how many to draw; all, where the set has fewer.
+        per_group: most patches of a group.
+        pairs: most positive and most negative pairs.
+        report: told when the patches are being read.
+    """
+    patch_set = open_set(root)
+    report(0, 1, Path(root).name)
+    # What is drawn belongs to the protocol, so it has a seed of its own.
+    sample = PatchSample.draw(patch_set, groups, per_group, pairs, seed=0)
+    protocol = {
+        "groups": len(sample.relation.groups.unique()),
+        "patches": len(sample),
+        "positive pairs": len(sample.positives),
+        "negative pairs": len(sample.negatives),
+        "patches of a group": f"at most {per_group}",
+        "ties": "expected",
+        "sample seed": 0,
+    }
+    report(1, 1, Path(root).name)
+    # The checksums of patches and groups stand in there.
+    return OwnSet(Dataset(Path(root).name, checksum([patch_set.path / "meta.json"])), protocol, sample)
+
+
+def retrieval_precision(described: Tensor, relation: Relation) -> tuple[Tensor, Tensor]:
+    """AP where each item queries all others, ties by their expectation.
+
+    Args:
+        described: (M, D) float32 or (M, D/8) uint8.
+        relation: of M items.
+
+    Returns:
+        (Q,) the items that have a match, and (Q,) their AP.
+    """
+    blocks = [(rows, average_precision_by_counting(*tables)) for rows, *tables in _blocks(described, relation)]
+    rows, precision = zip(*blocks, strict=True)
+    return torch.cat(rows), torch.cat(precision)
+
+
+def nearest(
+    described: Tensor, relation: Relation, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """The distance (N,) of each of `first` (N,) items to its nearest of `second` (N,), and whether it is of its group.
+
+    What the relation ignores is not looked at; of equal distances the first counts.
+    """
+    asked, answering = (torch.from_numpy(items) for items in (first, second))
+    matching = relation.groups[asked, None] == relation.groups[answering]
+    everyone = torch.ones(len(asked), len(relation), dtype=torch.bool)
+    QueryPairs(relation, 0, len(relation)).fill_ignored(everyone, asked, False)
+    apart = table_distances(described[asked], described[answering])
+    found = apart.masked_fill(~(everyone[:, answering] | matching), torch.inf).min(dim=1)
+    return found.values, matching[torch.arange(len(asked)), found.indices]
+
+
+def answer_precision(distances: Tensor, right: Tensor, weights: NDArray[np.float64]) -> float:
+    """AP of answers in order of distance, where every query counts as a positive, answered rightly or not.
+
+    Args:
+        distances: (N,).
+        right: (N,) bool.
+        weights: (N,) how often each counts, whole numbers.
+    """
+    times = torch.from_numpy(weights).long()
+    distances, right = distances.repeat_interleave(times), right.repeat_interleave(times)
+    precision = average_precision(distances[None], right[None], without_positives=0.0)
+    return float(precision) * float(right.double().mean())
+
+
+def gallery(described: Tensor, sample: PatchSample, number: int = SHOWN) -> Gallery:
+    """Right answers by the greatest margin, and wrong ones; each group shows itself once."""
+    answers = _nearest_two(described, sample)
+    (best, near), (worst, apart) = (_foremost(*answers, sample, number, wrong=wrong) for wrong in (False, True))
+    return Gallery(sample.patches[best[:, :2]], sample.patches[worst], near[:, 0], apart)
+
+
+def hardest(described: Tensor, sample: PatchSample, number: int = 24) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The worst errors: a distractor much nearer to the query than any of its matches.
+
+    Each group asks once, with the worst of its patches, so that one odd group does not fill the gallery.
+
+    Returns:
+        (n, 3) patches: the query, its nearest match, its nearest distractor; the worst error first. There are fewer
+        than `number` where the describer made fewer errors. And (n, 2), the distances of the query to the other two.
+    """
+    return _foremost(*_nearest_two(described, sample), sample, number, wrong=True)
+
+
+def _nearest_two(described: Tensor, sample: PatchSample) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(Q, 3) each query, its nearest match and its nearest distractor; (Q, 2) its distances to the two."""
+    found, apart = [], []
+    for rows, distances, positive, distractor in _blocks(described, sample.relation):
+        nearest = [distances.masked_fill(~kind, torch.inf).min(dim=1) for kind in (positive, distractor)]
+        found.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
+        apart.append(torch.stack([one.values for one in nearest], dim=1))
+    return torch.cat(found).cpu().numpy(), torch.cat(apart).cpu().numpy()
+
+
+def _foremost(
+    triples: NDArray[np.int64], apart: NDArray[np.float32], sample: PatchSample, number: int, *, wrong: bool
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The rows of `_nearest_two` that are most wrong, or most right: by the greatest margin, each group once."""
+    margin = (apart[:, 0] - apart[:, 1]) * (1 if wrong else -1)
+    order = np.argsort(-margin, kind="stable")
+    order = order[margin[order] > 0]
+    groups = sample.relation.groups.numpy()[triples[order, 0]]
+    chosen = order[np.sort(np.unique(groups, return_index=True)[1])][:number]
+    return triples[chosen], apart[chosen]
+
+
+def _two_of_each(sample: PatchSample, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) and (N,): the first two patches of each group of a place; groups lie together and have two or more."""
+    here = np.flatnonzero(sample.places == place)
+    first = here[np.unique(sample.relation.groups.numpy()[here], return_index=True)[1]]
+    return first, first + 1
+
+
+def _blocks(described: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Some queries (R,) at a time, with (R, M) distances to all, and who of all is positive and who a distractor."""
+    relation = relation.to(described.device)
+    asking = QueryPairs(relation, 0, len(described))
+    for rows in asking.rows.split(rows_at_a_time(described)):
+        same = relation.groups[rows, None] == relation.groups
+        distractor = torch.ones_like(same)
+        asking.fill_ignored(distractor, rows, False)
+        positive = same.scatter(1, rows[:, None], False)
+        yield rows, table_distances(described[rows], described), positive, distractor & ~same

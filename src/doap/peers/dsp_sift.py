@@ -1,0 +1,73 @@
+"""SIFT as COLMAP describes it, also pooled over domain sizes (Dong and Soatto, 2015).
+
+COLMAP describes its own keypoints only, and from the photo. So these are the peers that patches are not enough for.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from doap.detectors import ColmapDetector, colmap
+from doap.detectors.colmap import colmap_frames, colmap_sift
+from doap.errors import ArgumentError, check_shape
+from doap.networks import Kind
+
+
+class ColmapPeer:
+    """RootSIFT of COLMAP's own keypoints.
+
+    Args:
+        name: its name in `doap.peers.PEERS`.
+        scales: domain sizes that are pooled.
+    """
+
+    dim = 128
+    kind: Kind = "real"
+    # Nothing is cut out; it is the size for those who cut patches for all.
+    patch_size = 32
+
+    def __init__(self, name: str, scales: int) -> None:
+        self.name, self._scales = name, scales
+
+    @property
+    def detector(self) -> ColmapDetector:
+        """The only one whose frames it knows."""
+        return colmap()
+
+    def describe(self, patches: Tensor) -> NoReturn:
+        """Not possible."""
+        raise ArgumentError(
+            f"{self.name}: expected a photo, got {len(patches)} patches; it describes keypoints of COLMAP in the photo "
+            "itself, so judge it on image sequences with --detector colmap"
+        )
+
+    def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor:
+        """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
+        check_shape(frames, "N 2 3", name="frames")
+        keypoints, descriptors = colmap_sift(image, self._scales)
+        own = colmap_frames(keypoints, self.detector.magnification)
+        row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
+        rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32, copy=False)]
+        if unknown := rows.count(-1):
+            raise ArgumentError(
+                f"{self.name}: expected frames that COLMAP finds in the image, got {unknown} others of {len(rows)}; "
+                "detect them with --detector colmap"
+            )
+        # COLMAP has rounded them to whole 512ths.
+        return normalize(torch.from_numpy(descriptors[np.array(rows, np.int64)]))
+
+
+def dsp_sift() -> ColmapPeer:
+    """RootSIFT pooled over ten domain sizes, from a sixth of SIFT's to three times it, as COLMAP has them."""
+    return ColmapPeer("dsp-sift", 10)
+
+
+def colmap_rootsift() -> ColmapPeer:
+    """The same without pooling: what pooling gains is the difference of the two."""
+    return ColmapPeer("colmap-sift", 1)

@@ -1,0 +1,58 @@
+"""COLMAP's keypoints; what all detectors promise is in test_detectors.py."""
+
+from __future__ import annotations
+
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+
+from doap.detectors import colmap, sift
+from doap.detectors.colmap import colmap_sift
+from doap.errors import MissingExtra
+from doap.images import angles, centres, scales
+
+PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)[20:260, 120:420].copy()
+
+
+def test_pooling_finds_the_same_keypoints():
+    pytest.importorskip("pycolmap")
+    plain, pooled = colmap_sift(PHOTO), colmap_sift(PHOTO, scales=10)
+    assert len(plain[0]) > 300
+    assert np.array_equal(plain[0], pooled[0])
+    assert not np.array_equal(plain[1], pooled[1])
+
+
+def test_keypoints_are_those_of_opencv_where_both_find_one():
+    """Place without a half pixel, 12σ, and angles clockwise."""
+    pytest.importorskip("pycolmap")
+    frames, others = colmap().detect(PHOTO)[0], sift().detect(PHOTO)[0]
+    apart = centres(frames)[:, None] - centres(others)
+    same = np.linalg.norm(apart, axis=2) < 1
+    same &= np.abs(np.log2(scales(frames)[:, None] / scales(others))) < 0.2
+    same &= np.abs((angles(frames)[:, None] - angles(others) + 180) % 360 - 180) < 10
+    assert same.any(axis=1).mean() > 0.5
+    np.testing.assert_allclose(np.median(apart[same], axis=0), 0, atol=0.02)
+
+
+def test_half_a_turn_finds_keypoints_where_they_were():
+    pytest.importorskip("pycolmap")
+    frames, turned = colmap().detect(PHOTO)[0], colmap().detect(np.rot90(PHOTO, 2).copy())[0]
+    apart = centres(frames)[:, None] - (np.float32([299, 239]) - centres(turned))
+    nearest = np.linalg.norm(apart, axis=2).argmin(axis=1)
+    np.testing.assert_allclose(np.median(apart[np.arange(len(frames)), nearest], axis=0), 0, atol=0.02)
+
+
+def test_the_largest_come_first_as_colmap_keeps_them():
+    pytest.importorskip("pycolmap")
+    frames, sigmas = colmap().detect(PHOTO, 30)
+    np.testing.assert_allclose(scales(frames), 6 * sigmas, rtol=1e-5)
+    assert np.array_equal(sigmas, np.sort(colmap().detect(PHOTO)[1])[::-1][:30])
+
+
+def test_missing_pycolmap_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycolmap", None)
+    with pytest.raises(MissingExtra, match=r"doap\[colmap\]"):
+        colmap().detect(PHOTO)

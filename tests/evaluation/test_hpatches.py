@@ -1,0 +1,305 @@
+"""HPatches as a benchmark, on a small release in its format whose patches carry their group."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from data.readers import formats
+from doap.errors import ArgumentError, DataError
+from doap.evaluation import hpatches
+from doap.evaluation.controls import CONTROLS
+from doap.evaluation.describing import Describing
+from doap.evaluation.hpatches import HPatchesTasks, match_precision, open_hpatches
+from doap.evaluation.hpatches_pairs import pair_precision
+from doap.evaluation.result import Figure, Judged
+from doap.functional import average_precision
+from doap.peers import Describer
+from oracles.areas import settled_ap
+from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
+
+SIDE = 65
+SEQUENCES = ("i_dome", "v_wall", "v_boat")
+GROUPS = 12
+HEADER = "s1,t1,idx1,s2,t2,idx2"
+
+
+def write_release(root: Path) -> Path:
+    """Three sequences of twelve groups, with all the task files in `tasks`."""
+    number = np.arange(len(SEQUENCES) * GROUPS).reshape(len(SEQUENCES), GROUPS)
+    patches = coded_patches(number.ravel().repeat(16), SIDE).reshape(len(SEQUENCES), GROUPS, 16, SIDE, SIDE)
+    formats.write_hpatches(root, dict(zip(SEQUENCES, patches, strict=True)))
+    tasks = root / "tasks"
+    tasks.mkdir()
+    (tasks / "splits.json").write_text(json.dumps({"a": {"train": [], "test": list(SEQUENCES)}}))
+    generator = np.random.default_rng(0)
+    everyone = [(name, index) for name in SEQUENCES for index in range(GROUPS)]
+    order = [everyone[place] for place in generator.permutation(len(everyone))]
+    formats.write_csv(tasks / "retr_queries_split-a.csv", "s,idx", order[:15])
+    formats.write_csv(tasks / "retr_distractors_split-a.csv", "s,idx", order[15:])
+    positive, intra, inter = [], [], []
+    for _ in range(300):
+        one, other = generator.choice(SEQUENCES, 2, replace=False)
+        first, second = generator.choice(GROUPS, 2, replace=False)
+        start, end = generator.choice(6, 2, replace=False)
+        positive.append((one, start, first, one, end, first))
+        intra.append((one, start, first, one, end, second))
+        inter.append((one, start, first, other, end, second))
+    for kind, rows in (("pos", positive), ("neg_intra", intra), ("neg_inter", inter)):
+        formats.write_csv(tasks / f"verif_{kind}_split-a.csv", HEADER, rows)
+    return root
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_release(tmp_path_factory.mktemp("hpatches-release"))
+
+
+@pytest.fixture(scope="module")
+def benchmark_(root: Path) -> HPatchesTasks:
+    return open_hpatches(root)
+
+
+@pytest.fixture(scope="module")
+def judge(benchmark_: HPatchesTasks) -> Callable[[Describer], Judged]:
+    """Each describer is judged once."""
+    known: dict[str, Judged] = {}
+
+    def once(describer: Describer) -> Judged:
+        name = describer.name  # type: ignore[attr-defined]
+        if name not in known:
+            known[name] = benchmark_.judge(Describing(describer), seed=0)
+        return known[name]
+
+    return once
+
+
+def figure(judged: Judged, name: str) -> Figure:
+    return next(one for one in judged.figures if one.name == name)
+
+
+def value(judged: Judged, name: str) -> float:
+    return figure(judged, name).total.value
+
+
+def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
+    """(12, 16, D) floats of each sequence, bits as 0 and 1."""
+    release = hpatches.read_hpatches(root)
+    described = {}
+    for name in SEQUENCES:
+        flat = Describing(describer).patches(release.load(name).reshape(-1, SIDE, SIDE))
+        if flat.dtype == torch.uint8:
+            flat = torch.from_numpy(np.unpackbits(flat.numpy(), axis=1))
+        described[name] = flat.double().view(GROUPS, 16, -1)
+    return described
+
+
+def strip(level: int, image: int) -> int:
+    return 0 if image == 0 else 1 + 5 * level + image - 1
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    # Of bits, the Euclidean distance is the root of Hamming's, which sorts alike.
+    return round(float((one - other).norm()), 6)
+
+
+def test_perfect_descriptor_scores_one_in_all_tasks_and_forms(judge) -> None:
+    judged = judge(perfect(SIDE))
+    assert len(judged.figures) == 10
+    assert [one.total.value for one in judged.figures] == pytest.approx([1] * 10)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_controls_score_chance_when_ties_are_counted(judge, name: str) -> None:
+    judged = judge(CONTROLS[name]())
+    chance = float(average_precision(torch.zeros(1, 19), torch.arange(19)[None] < 5))
+    assert value(judged, "retrieval mAP (tie-aware)") == pytest.approx(chance, abs=0.08)
+    assert value(judged, "verification mAP (tie-aware)") == pytest.approx(1 / 6, abs=0.06)
+    assert value(judged, "matching mAP (tie-aware)") < 0.05
+
+
+def test_constant_descriptor_scores_one_where_the_programs_put_matches_first(judge) -> None:
+    judged = judge(CONTROLS["constant"]())
+    first = ("retrieval mAP (python)", "retrieval mAP (matlab)", "verification mAP (matlab)")
+    assert [value(judged, name) for name in first] == pytest.approx([1, 1, 1])
+    assert value(judged, "verification mAP (python)") < value(judged, "verification mAP (tie-aware)")
+
+
+@pytest.mark.parametrize("make", [noisy, noisy_bits])
+@pytest.mark.parametrize("task", ["verification", "matching", "retrieval"])
+def test_python_is_below_matlab_in_every_task(judge, make, task: str) -> None:
+    python, matlab = (figure(judge(make(SIDE)), f"{task} mAP ({form})") for form in ("python", "matlab"))
+    assert python.total.value < matlab.total.value
+    assert all(python.parts[name].value <= matlab.parts[name].value for name in python.parts)
+
+
+@pytest.mark.parametrize("make", [noisy, noisy_bits])
+@pytest.mark.parametrize("form", ["python", "matlab"])
+def test_verification_equals_a_stable_sort_and_a_loop(root: Path, judge, make, form: str) -> None:
+    described = described_by(root, make(SIDE))
+    rows = {kind: read_pairs(root, kind) for kind in ("pos", "neg_intra", "neg_inter")}
+    for level, noise in enumerate(("easy", "hard", "tough")):
+        for kind in ("intra", "inter"):
+            apart = {
+                name: [
+                    distance(
+                        described[s1][int(i1), strip(level, int(t1))], described[s2][int(i2), strip(level, int(t2))]
+                    )
+                    for s1, t1, i1, s2, t2, i2 in pairs
+                ]
+                for name, pairs in (("pos", rows["pos"][:60]), ("neg", rows[f"neg_{kind}"]))
+            }
+            near, far = ([(d, label) for d in apart[name]] for name, label in (("pos", True), ("neg", False)))
+            # The programs sort lists that begin with the negatives and with the positives.
+            ranked = sorted(far + near if form == "python" else near + far, key=lambda pair: pair[0])
+            slow = settled_ap([label for _, label in ranked], 60, form)
+            part = figure(judge(make(SIDE)), f"verification mAP ({form})").parts[f"{noise}, {kind}"]
+            assert part.value == pytest.approx(slow)
+            assert (part.low <= part.value <= part.high, part.units) == (True, 3)
+
+
+def read_pairs(root: Path, kind: str) -> list[list[str]]:
+    lines = (root / "tasks" / f"verif_{kind}_split-a.csv").read_text().splitlines()
+    return [line.split(",") for line in lines[1:]]
+
+
+@pytest.mark.parametrize("make", [noisy, noisy_bits])
+@pytest.mark.parametrize("form", ["python", "matlab"])
+def test_matching_equals_a_loop(root: Path, judge, make, form: str) -> None:
+    for name, groups in described_by(root, make(SIDE)).items():
+        values = []
+        for other in range(1, 16):
+            answers = []
+            for index in range(GROUPS):
+                apart = [distance(groups[index, 0], groups[item, other]) for item in range(GROUPS)]
+                answers.append((min(apart), apart.index(min(apart)) == index))
+            answers.sort(key=lambda answer: answer[0])
+            values.append(settled_ap([right for _, right in answers], GROUPS, form))
+        part = figure(judge(make(SIDE)), f"matching mAP ({form})").parts[name]
+        assert part.value == pytest.approx(np.mean(values))
+
+
+def test_tie_aware_matching_of_bits_is_the_mean_over_random_breaks_of_ties() -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(0, 4, (8, 16, 1), generator=generator, dtype=torch.uint8)
+    ours = match_precision(bits)["tie-aware"][0, 0]
+    codes = np.unpackbits(bits.numpy(), axis=2)
+    apart = (codes[:, None, 0] != codes[None, :, 1]).sum(axis=2)
+    random, values = np.random.default_rng(0), []
+    for _ in range(4000):
+        broken = apart + 0.5 * random.random(apart.shape)
+        right = broken.argmin(axis=1) == np.arange(8)
+        order = np.lexsort((random.random(8), apart.min(axis=1)))
+        values.append(settled_ap(right[order].tolist(), 8, "matlab"))
+    assert ours == pytest.approx(np.mean(values), abs=0.01)
+
+
+@pytest.mark.parametrize("form", ["python", "matlab"])
+def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
+    root: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(hpatches, "MATLAB_DISTRACTORS", 9)
+    monkeypatch.setattr(hpatches, "POOLS", (8, 11))
+    judged = open_hpatches(root).judge(Describing(noisy(SIDE)), seed=0)
+    described = described_by(root, noisy(SIDE))
+    queries, distractors = (read_patches(root, kind) for kind in ("queries", "distractors"))
+    slow: dict[int, list[float]] = {8: [], 11: []}
+    for name, index in queries:
+        # One masks and then takes the first that fit in the pool with the five matches, the other the reverse.
+        for pool in slow:
+            others = [item for item in distractors if item[0] != name][: pool - 5]
+            others = [item for item in distractors[:9] if item[0] != name] if form == "matlab" else others
+            for level in range(3):
+                query = described[name][index, 0]
+                matches = [(distance(query, described[name][index, strip(level, k)]), True) for k in range(1, 6)]
+                far = [(distance(query, described[other][item, 0]), False) for other, item in others]
+                ranked = sorted(matches + far, key=lambda item: item[0])
+                slow[pool].append(settled_ap([label for _, label in ranked], 5, form))
+    assert value(judged, f"retrieval mAP ({form})") == pytest.approx(np.mean(slow[11]))
+    if form == "python":
+        assert value(judged, "retrieval mAP (python, mean of pools)") == pytest.approx(np.mean([*slow.values()]))
+
+
+def read_patches(root: Path, kind: str) -> list[tuple[str, int]]:
+    lines = (root / "tasks" / f"retr_{kind}_split-a.csv").read_text().splitlines()
+    return [(name, int(index)) for name, index in (line.split(",") for line in lines[1:])]
+
+
+def test_parts_are_noise_kinds_and_sequences(judge) -> None:
+    judged = judge(noisy(SIDE))
+    assert judged.figures[0].name == "matching mAP (tie-aware)"
+    parts = figure(judged, "matching mAP (python)").parts
+    assert list(parts) == ["easy", "hard", "tough", "illumination", "viewpoint", "i_dome", "v_wall", "v_boat"]
+    total = figure(judged, "matching mAP (python)").total
+    assert total.value == pytest.approx(np.mean([parts[name].value for name in SEQUENCES]))
+    assert total.units == 15
+    assert figure(judged, "retrieval mAP (python)").total.units == 15
+    assert (len(judged.curves), judged.histogram is not None) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["tie-aware", "python", "matlab"])
+def test_forms_of_a_long_list_are_close_and_ties_part_them(form) -> None:
+    generator = torch.Generator().manual_seed(0)
+    positive = torch.arange(60_000) < 10_000
+    distances = torch.rand(60_000, generator=generator) - 0.3 * positive
+    exact = pair_precision(distances, positive, "tie-aware")
+    coarse = (distances * 20).round()
+    assert pair_precision(distances, positive, form) == pytest.approx(exact, abs=1e-3)
+    order = [pair_precision(coarse, positive, each) for each in ("python", "tie-aware", "matlab")]
+    assert order == sorted(order)
+    assert order[2] - order[0] > 0.05
+
+
+def test_tasks_without_files_are_left_out_and_told(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
+    alone = open_hpatches(root, tasks=tmp_path)
+    assert list(alone.protocol["left out"]) == ["retrieval", "verification"]
+    judged = alone.judge(Describing(perfect(SIDE)), seed=0)
+    assert [one.name for one in judged.figures] == [
+        f"matching mAP ({form})" for form in ("tie-aware", "python", "matlab")
+    ]
+    assert (judged.curves, judged.histogram) == ((), None)
+
+
+def test_checksum_depends_on_patches_and_tasks(root: Path, benchmark_: HPatchesTasks, tmp_path: Path) -> None:
+    shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
+    assert open_hpatches(root, tasks=tmp_path).dataset == benchmark_.dataset
+    with (tmp_path / "retr_queries_split-a.csv").open("a") as file:
+        file.write("v_wall,1\n")
+    assert open_hpatches(root, tasks=tmp_path).dataset.sha256 != benchmark_.dataset.sha256
+
+
+def test_unknown_split_is_refused(root: Path) -> None:
+    with pytest.raises(ArgumentError, match="split: expected one of a, got 'z'"):
+        open_hpatches(root, split="z")
+
+
+def test_release_without_sequences_of_the_split_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "splits.json").write_text(json.dumps({"a": {"test": [*SEQUENCES, "v_graf"]}}))
+    with pytest.raises(DataError, match="expected the 4 test sequences of split a, got 1 missing, such as v_graf"):
+        open_hpatches(root, tasks=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [(("v_graf", 0), "expected test sequences of the split, got v_graf"), (("v_wall", 12), "expected patches 0 to 11")],
+)
+def test_patches_that_are_not_there_are_refused(root: Path, tmp_path: Path, row, message: str) -> None:
+    shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
+    formats.write_csv(tmp_path / "retr_distractors_split-a.csv", "s,idx", [("v_wall", 1), row])
+    with pytest.raises(DataError, match=message):
+        open_hpatches(root, tasks=tmp_path)
+
+
+def test_too_few_negative_pairs_are_refused(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
+    formats.write_csv(tmp_path / "verif_neg_inter_split-a.csv", HEADER, [("v_wall", 1, 0, "i_dome", 1, 0)] * 4)
+    with pytest.raises(DataError, match="expected 5 negative pairs or more"):
+        open_hpatches(root, tasks=tmp_path)

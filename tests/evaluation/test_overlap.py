@@ -1,0 +1,168 @@
+"""Overlap of ellipses, held against areas by throwing darts, closed forms, and every pair looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from doap.errors import ArgumentError
+from doap.evaluation.overlap import correspondences, one_to_one, overlap_errors
+from doap.images import frames_from_arrays, transform_frames
+
+HOMOGRAPHY = np.array([[1.1, 0.2, -20], [-0.1, 0.9, 15], [3e-4, -2e-4, 1]])
+
+
+def region(x=0.0, y=0.0, long=1.0, short=1.0, degrees=0.0):
+    """(1, 2, 3), an ellipse by its half axes."""
+    turn = np.radians(degrees)
+    axes = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]) * [long, short]
+    return np.concatenate([axes, [[x], [y]]], axis=1)[None]
+
+
+def area_by_darts(frame0, frame1, darts=200_000):
+    """The overlap error from points thrown at region 0."""
+    inside = np.random.default_rng(0).uniform(-1, 1, (darts, 2))
+    inside = inside[(inside**2).sum(axis=1) <= 1]
+    points = inside @ frame0[:, :2].T + frame0[:, 2]
+    hits = (np.linalg.solve(frame1[:, :2], (points - frame1[:, 2]).T) ** 2).sum(axis=0) <= 1
+    area0, area1 = (abs(np.linalg.det(frame[:, :2])) for frame in (frame0, frame1))
+    shared = hits.mean() * area0
+    return 1 - shared / (area0 + area1 - shared)
+
+
+@pytest.mark.parametrize(
+    ("frame0", "frame1"),
+    [
+        pytest.param(region(), region(x=0.3), id="circles"),
+        pytest.param(region(long=3, short=0.7, degrees=20), region(x=0.5, long=2, short=1, degrees=70), id="stretched"),
+        pytest.param(region(long=5, short=0.5), region(long=5, short=0.5, degrees=90), id="crossed"),
+        pytest.param(region(), region(x=1.5, y=0.2, long=1.2, short=0.8), id="centres outside"),
+        pytest.param(region(), region(x=50), id="far"),
+        pytest.param(region(long=4, short=3), region(x=1, long=1, short=0.5, degrees=30), id="contained"),
+        pytest.param(region(long=1, short=0.5), region(x=1, long=4, short=3, degrees=30), id="containing"),
+        pytest.param(region(), region(x=1.99), id="touching"),
+        pytest.param(region(long=1, short=-1), region(x=0.3, long=-1), id="mirrored"),
+    ],
+)
+def test_overlap_agrees_with_darts(frame0, frame1):
+    assert overlap_errors(frame0, frame1)[0] == pytest.approx(area_by_darts(frame0[0], frame1[0]), abs=0.01)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.1, 0.4, 1.0, 1.7])
+def test_overlap_of_circles_is_their_lens(apart):
+    lens = 2 * np.arccos(apart / 2) - apart / 2 * np.sqrt(4 - apart**2)
+    assert overlap_errors(region(), region(x=apart))[0] == pytest.approx(1 - lens / (2 * np.pi - lens), abs=1e-3)
+
+
+numbers = st.floats(-1, 1, width=32)
+frames = st.builds(
+    lambda xy, axes, degrees: region(*(2 * xy), *axes, degrees)[0],
+    arrays(np.float64, 2, elements=numbers),
+    arrays(np.float64, 2, elements=st.floats(0.5, 3, width=32)),
+    st.floats(0, 180),
+)
+
+
+@given(frames)
+def test_identical_regions_have_no_error(frame):
+    assert overlap_errors(frame[None], frame[None])[0] == pytest.approx(0, abs=1e-9)
+
+
+@given(frames, frames)
+def test_overlap_is_symmetric(frame0, frame1):
+    forth, back = overlap_errors(np.stack([frame0, frame1]), np.stack([frame1, frame0]))
+    assert forth == pytest.approx(back, abs=1e-3 if min(forth, back) < 0.5 else 5e-3)
+
+
+@given(frames, frames, frames)
+def test_a_common_linear_map_changes_nothing(frame0, frame1, change):
+    moved0, moved1 = (change[:, :2] @ frame for frame in (frame0, frame1))
+    before, after = overlap_errors(np.stack([frame0, moved0]), np.stack([frame1, moved1]))
+    assert before == pytest.approx(after, abs=1e-3 if min(before, after) < 0.5 else 5e-3)
+
+
+def random_frames(number, seed, width=200, height=150):
+    random = np.random.default_rng(seed)
+    place = random.uniform(0, 1, (number, 2)) * [width, height]
+    return frames_from_arrays(place, np.exp(random.normal(2, 0.3, number)), random.uniform(0, 360, number))
+
+
+def every_pair(frames0, frames1, homography, threshold):
+    """The definition, pair by pair."""
+    found = {}
+    carried = transform_frames(frames1, np.linalg.inv(homography)).astype(float)
+    for place0, frame0 in enumerate(frames0.astype(float)):
+        for place1, frame1 in enumerate(carried):
+            factor = 30 / np.sqrt(abs(np.linalg.det(frame0[:, :2])))
+            scaled0, scaled1 = (np.c_[frame[:, :2] * factor, frame[:, 2]] for frame in (frame0, frame1))
+            error = overlap_errors(scaled0[None], scaled1[None])[0]
+            if error <= threshold:
+                found[place0, place1] = error
+    return found
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.4, 0.5])
+def test_correspondences_are_those_of_every_pair(threshold):
+    frames0 = random_frames(40, seed=0)
+    frames1 = transform_frames(random_frames(40, seed=0), HOMOGRAPHY)
+    frames1[:, :, 2] += np.random.default_rng(1).normal(0, 6, (40, 2))
+    pairs, errors = correspondences(frames0, frames1, HOMOGRAPHY, threshold)
+    expected = every_pair(frames0, frames1, HOMOGRAPHY, threshold)
+    assert len(expected) > 10
+    assert {tuple(pair) for pair in pairs.tolist()} == set(expected)
+    np.testing.assert_allclose(errors, [expected[tuple(pair)] for pair in pairs.tolist()])
+    assert (np.diff(errors) >= 0).all()
+
+
+def test_size_of_the_patches_does_not_matter():
+    frames0, frames1 = random_frames(60, seed=0), random_frames(60, seed=1)
+    larger0, larger1 = frames0.copy(), frames1.copy()
+    for larger in (larger0, larger1):
+        larger[:, :, :2] *= 4
+    pairs = correspondences(frames0, frames1, np.eye(3))[0]
+    assert len(pairs) > 10
+    np.testing.assert_array_equal(correspondences(larger0, larger1, np.eye(3))[0], pairs)
+
+
+@pytest.mark.parametrize(("aside", "number"), [(11.8, 1), (12.3, 0)])
+def test_a_region_of_30_pixels_may_be_12_pixels_aside(aside, number):
+    """1 − lens/(2π − lens) of unit circles is 0.4 at a distance of 0.404."""
+    frames0, frames1 = (frames_from_arrays([[x, 50]], [7]) for x in (50, 50 + aside))
+    assert len(correspondences(frames0, frames1, np.eye(3))[0]) == number
+
+
+def test_frames_at_infinity_or_without_area_correspond_to_nothing():
+    frames = frames_from_arrays([[100, 10], [200, 10], [300, 10]], [5, 5, 5])
+    to_infinity = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]])
+    carried = transform_frames(frames, to_infinity)
+    carried[1] = frames[1]
+    carried[2, :, :2] = 0
+    pairs, _ = correspondences(frames, carried, to_infinity)
+    assert pairs.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("number0", "number1"), [(0, 5), (5, 0), (0, 0)])
+def test_no_keypoints_have_no_correspondences(number0, number1):
+    pairs, errors = correspondences(random_frames(number0, 0), random_frames(number1, 1), np.eye(3))
+    assert pairs.shape == (0, 2)
+    assert errors.shape == (0,)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.51, float("nan")])
+def test_threshold_outside_its_range_is_refused(threshold):
+    with pytest.raises(ArgumentError, match=r"threshold: expected an overlap error above 0 and up to 0\.5, got"):
+        correspondences(random_frames(2, 0), random_frames(2, 0), np.eye(3), threshold)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=60))
+def test_one_to_one_takes_each_item_once_in_order(pairs):
+    used0, used1, expected = set(), set(), []
+    for place, (item0, item1) in enumerate(pairs):
+        if item0 not in used0 and item1 not in used1:
+            used0.add(item0)
+            used1.add(item1)
+            expected.append(place)
+    assert one_to_one(np.array(pairs, np.int64).reshape(-1, 2), 7, 5).tolist() == expected

@@ -1,0 +1,172 @@
+"""PhotoTour as a benchmark, on small sets in its format whose patches carry their point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+
+from data.readers import formats
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.controls import CONTROLS
+from doap.evaluation.describing import Describing
+from doap.evaluation.phototour import PhotoTours, open_phototour, revisited_precision
+from doap.evaluation.result import Benchmark, Estimate
+from doap.peers import Describer
+from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
+
+SIDE = 64
+POINTS = 80
+PER_POINT = 3
+
+
+def write_set(root: Path, seed: int) -> Path:
+    """Points of three patches in four reference images; pairs of one point, and as many of different ones."""
+    generator = np.random.default_rng(seed)
+    points = generator.permutation(np.repeat(np.arange(POINTS), PER_POINT))
+    first, second = generator.integers(len(points), size=(2, 2000))
+    apart = points[first] != points[second]
+    members = [np.flatnonzero(points == point).tolist() for point in range(POINTS)]
+    positives = [(one[a], one[b]) for one in members for a, b in ((0, 1), (0, 2), (1, 2))]
+    negatives = list(zip(first[apart].tolist(), second[apart].tolist(), strict=True))[: len(positives)]
+    patches = coded_patches(points, SIDE, seed)
+    return formats.write_phototour(root, patches, points.tolist(), (points % 4).tolist(), positives + negatives)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phototour")
+    for seed, name in enumerate(("liberty", "notredame", "yosemite")):
+        write_set(folder / name, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def liberty(root: Path) -> PhotoTours:
+    return open_phototour(root / "liberty")
+
+
+def totals(benchmark: Benchmark, describer: Describer) -> dict[str, Estimate]:
+    return {figure.name: figure.total for figure in benchmark.judge(Describing(describer), seed=0).figures}
+
+
+def test_perfect_descriptor_makes_no_error(liberty: PhotoTours) -> None:
+    values = {name: total.value for name, total in totals(liberty, perfect(SIDE)).items()}
+    assert values == pytest.approx(
+        {"FPR95": 0, "FPR95 optimistic": 0, "FPR95 expected": 0, "verification AP": 1, "revisited mAP": 1}
+    )
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_controls_score_chance(liberty: PhotoTours, name: str) -> None:
+    found = totals(liberty, CONTROLS[name]())
+    assert found["FPR95 expected"].value == pytest.approx(0.95, abs=0.05)
+    assert found["verification AP"].value == pytest.approx(0.5, abs=0.08)
+    # Of 60 patches in an image, 57 are others; the one nearest of 58 is right with this chance, or less for the second.
+    assert found["revisited mAP"].value < 0.15
+
+
+def test_constant_descriptor_is_wrong_always_or_never_as_ties_are_counted(liberty: PhotoTours) -> None:
+    found = totals(liberty, CONTROLS["constant"]())
+    values = [found[name].value for name in ("FPR95", "FPR95 expected", "FPR95 optimistic", "verification AP")]
+    assert values == pytest.approx([1, 0.95, 0, 0.5], abs=0.01)
+
+
+@pytest.mark.parametrize("make", [noisy, noisy_bits])
+def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTours, make) -> None:
+    (one,) = liberty.sets
+    described = Describing(make(SIDE)).patches(one.tour.read_all())
+    if described.dtype == torch.uint8:
+        described = torch.from_numpy(np.unpackbits(described.numpy(), axis=1))
+    distances = (described[one.pairs[:, 0]].double() - described[one.pairs[:, 1]].double()).norm(dim=1).numpy().round(6)
+    near, far = distances[one.positive], distances[~one.positive]
+    scanned = min((far <= threshold).mean() for threshold in near if (near <= threshold).mean() >= 0.95)
+    assert 0 < scanned < 0.9
+    assert totals(liberty, make(SIDE))["FPR95"].value == pytest.approx(scanned)
+
+
+def test_revisited_precision_is_that_of_a_loop_and_scikit_learn(liberty: PhotoTours) -> None:
+    tour = liberty.sets[0].tour
+    assert tour.reference_images is not None
+    described = Describing(noisy(SIDE, 1.5)).patches(tour.read_all()).double()
+    slow = []
+    for image in range(4):
+        here = np.flatnonzero(tour.reference_images == image).tolist()
+        right, ratios = [], []
+        for anchor in here:
+            apart = {item: float((described[anchor] - described[item]).norm()) for item in here if item != anchor}
+            nearest = min(apart[item] for item in apart if tour.points[item] != tour.points[anchor])
+            for match in (item for item in apart if tour.points[item] == tour.points[anchor]):
+                right.append(apart[match] < nearest)
+                ratios.append(min(apart[match], nearest) / max(apart[match], nearest))
+        slow.append(average_precision_score(right, [1 - ratio for ratio in ratios]))
+    ours = revisited_precision(described.float(), tour.points, tour.reference_images)
+    assert 0.2 < np.mean(slow) < 0.99
+    assert ours.tolist() == pytest.approx(slow, abs=1e-4)
+
+
+def test_image_without_pairs_or_without_others_is_left_out() -> None:
+    described = torch.eye(7)
+    points, images = np.array([1, 1, 2, 3, 4, 5, 5]), np.array([0, 0, 0, 1, 1, 2, 2])
+    assert len(revisited_precision(described, points, images)) == 1
+
+
+def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
+    benchmark = open_phototour(root)
+    for figure in benchmark.judge(Describing(noisy(SIDE, 1.5)), seed=0).figures:
+        assert list(figure.parts) == ["liberty", "notredame", "yosemite"]
+        assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
+        assert figure.total.low < figure.total.value < figure.total.high
+
+
+def test_set_trained_on_is_left_out(root: Path) -> None:
+    benchmark = open_phototour(root, trained_on="liberty", revisited=False)
+    assert (benchmark.protocol["sets"], benchmark.protocol["trained on"]) == (["notredame", "yosemite"], "liberty")
+    judged = benchmark.judge(Describing(noisy(SIDE)), seed=0)
+    assert list(judged.figures[0].parts) == ["notredame", "yosemite"]
+
+
+def test_pairs_alone_give_the_same_figures(root: Path, liberty: PhotoTours) -> None:
+    alone = totals(open_phototour(root / "liberty", revisited=False), noisy(SIDE))
+    both = totals(liberty, noisy(SIDE))
+    assert "revisited mAP" not in alone
+    assert {name: both[name] for name in alone} == alone
+
+
+def test_set_without_reference_images_has_no_revisited_figure(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "liberty", 0)
+    (folder / "interest.txt").unlink()
+    benchmark = open_phototour(folder)
+    assert "revisited mAP" not in totals(benchmark, perfect(SIDE))
+    assert benchmark.protocol["without reference images"] == ["liberty"]
+
+
+def test_checksum_tells_one_pixel_and_one_pair(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "liberty", 0)
+    seen = {open_phototour(folder).dataset.sha256}
+    lines = (folder / "m50_100000_100000_0.txt").read_text().splitlines(keepends=True)
+    (folder / "m50_100000_100000_0.txt").write_text("".join(lines[1:]))
+    seen.add(open_phototour(folder).dataset.sha256)
+    sheet = bytearray((folder / "patches0000.bmp").read_bytes())
+    sheet[-1] ^= 1
+    (folder / "patches0000.bmp").write_bytes(sheet)
+    seen.add(open_phototour(folder).dataset.sha256)
+    assert len(seen) == 3
+
+
+def test_folder_without_sets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected a PhotoTour set such as liberty, or a folder of them, got none"):
+        open_phototour(tmp_path)
+
+
+def test_unknown_training_set_is_refused(root: Path) -> None:
+    with pytest.raises(ArgumentError, match="trained_on: expected one of liberty, notredame, yosemite, got 'rome'"):
+        open_phototour(root, trained_on="rome")
+
+
+def test_nothing_to_judge_on_is_refused(root: Path) -> None:
+    with pytest.raises(ArgumentError, match="trained_on: expected another set to judge on, got 'liberty' alone"):
+        open_phototour(root / "liberty", trained_on="liberty")

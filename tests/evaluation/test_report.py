@@ -1,0 +1,296 @@
+"""A report says what the results say, and never puts beside each other what was not judged alike."""
+
+import base64
+import csv
+import dataclasses
+import math
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from doap.errors import DataError
+from doap.evaluation.report import ReportFiles, write_report
+from doap.evaluation.result import Dataset, Figure, Gallery, Identity, Result, write_result
+from oracles.pages import assert_well_nested
+from oracles.results import estimate, make_result
+
+NAME = "<i>a&b_c|d</i>"
+
+
+@pytest.fixture
+def report(tmp_path: Path):
+    """Write results and their report; a gallery lies beside the first."""
+
+    def written(*results: Result, gallery: Gallery | None = None) -> ReportFiles:
+        folder = tmp_path / "results"
+        folder.mkdir()
+        for number, result in enumerate(results):
+            write_result(result, folder / f"{number}.json", None if number else gallery)
+        return write_report([folder], tmp_path / "report")
+
+    return written
+
+
+def peers() -> list[Result]:
+    """RootSIFT clearly behind the best, whose interval that of the second overlaps."""
+    bits = Identity("teblid", "binary", 256, 32, "7" * 64, None)
+    return [
+        make_result("sift", 0.5),
+        make_result("doap-128", 0.7),
+        make_result("rootsift", 0.55),
+        make_result("teblid", 0.68, descriptor=bits),
+    ]
+
+
+def pictures() -> Gallery:
+    drawn = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
+    near, apart = np.array([0.125], np.float32), np.array([[0.75, 0.25]], np.float32)
+    return Gallery(drawn[None, :2], drawn[None, 2:], near, apart)
+
+
+def markdown_rows(written: ReportFiles) -> list[list[list[str]]]:
+    """Of each table, its rows of cells, without the heads."""
+    lines = written.markdown.read_text(encoding="utf-8").split("\n\n")
+    tables = [block.strip().splitlines()[2:] for block in lines if block.startswith("| descriptor")]
+    return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows] for rows in tables]
+
+
+def page_of(written: ReportFiles) -> str:
+    return written.page.read_text(encoding="utf-8")
+
+
+def test_csv_has_every_estimate_with_all_its_digits(report) -> None:
+    results = peers()
+    written = report(*results)
+    with written.csv.open(encoding="utf-8", newline="") as stream:
+        told = {(row["descriptor"], row["figure"], row["part"]): row for row in csv.DictReader(stream)}
+    expected = {
+        (result.descriptor.name, figure.name, part): one
+        for result in results
+        for figure in result.figures
+        for part, one in {"": figure.total, **figure.parts}.items()
+    }
+    assert told.keys() == expected.keys()
+    for key, one in expected.items():
+        row = told[key]
+        assert row["benchmark"] == "oxford"
+        assert [float(row[name]) for name in ("value", "low", "high")] == [one.value, one.low, one.high]
+        assert int(row["units"]) == one.units
+
+
+def test_markdown_agrees_with_the_results_best_first(report) -> None:
+    results = {result.descriptor.name: result for result in peers()}
+    (rows,) = markdown_rows(report(*results.values()))
+    assert [row[0] for row in rows] == ["doap-128", "teblid", "rootsift", "sift"]
+    for name, size, *cells in rows:
+        assert int(size) == results[name].descriptor.bytes
+        for cell, figure in zip(cells, results[name].figures, strict=True):
+            shown = [float(number) for number in re.findall(r"[\d.]+", cell)]
+            total = figure.total
+            assert shown == pytest.approx([total.value, total.low, total.high], abs=0.00051)
+
+
+def test_best_is_bold_and_overlapping_intervals_are_marked(report) -> None:
+    written = report(*peers())
+    (rows,) = markdown_rows(written)
+    marks = {row[0]: tuple("best" if "**" in cell else "≈" if "≈" in cell else "" for cell in row[2:]) for row in rows}
+    assert marks == {"doap-128": ("best", "best"), "teblid": ("≈", "≈"), "rootsift": ("", ""), "sift": ("", "")}
+    latex = written.latex.read_text(encoding="utf-8")
+    assert re.findall(r"(\S+) & \d+ & \\textbf{0.700} {\\scriptsize \[0.680, 0.720\]} & \\textbf", latex) == [
+        "doap-128"
+    ]
+    assert len(re.findall(r"^teblid .*\$\\approx\$ &.*\$\\approx\$ \\\\$", latex, re.M)) == 1
+    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    page = page_of(written)
+    assert re.findall(r"<td><b>([\d.]+)</b><small>(\[[^\]]*\])", page) == [
+        ("0.700", "[0.680, 0.720]"),
+        ("0.300", "[0.290, 0.310]"),
+    ]
+
+
+def test_a_figure_where_lower_is_better_ranks_the_lowest_first(report) -> None:
+    def by_errors(name: str, value: float) -> Result:
+        return make_result(name, figures=(Figure("FPR95", "lower", "pairs", estimate(value)),))
+
+    written = report(by_errors("a", 0.4), by_errors("b", 0.1), by_errors("c", 0.9))
+    assert [row[0] for row in markdown_rows(written)[0]] == ["b", "a", "c"]
+    assert written.verdicts["oxford"].startswith("b is best with FPR95 0.100 (0.080 to 0.120), 0.300 better than a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"protocol": {"overlap error": 0.5, "ties": "expected"}}, "overlap error"),
+        ({"protocol": {"overlap error": 0.4, "ties": "expected", "new": True}}, "new"),
+        ({"dataset": Dataset("oxford_affine", "cd" * 32)}, "checksum"),
+        ({"dataset": Dataset("other", "cd" * 32)}, "dataset"),
+    ],
+)
+def test_what_was_not_judged_alike_shares_no_table(report, changes: dict[str, object], said: str) -> None:
+    written = report(make_result("sift"), make_result("orb"), make_result("daisy", **changes))
+    assert sorted([row[0] for row in rows] for rows in markdown_rows(written)) == [["daisy"], ["orb", "sift"]]
+    first, second = written.verdicts
+    assert first != second
+    texts = (written.markdown.read_text(encoding="utf-8"), page_of(written))
+    for text in texts:
+        notes = re.findall(r"Not to be compared with the other tables of oxford; this one has (.*?)\.[\n<]", text)
+        assert len(notes) == 2
+        assert all(note.startswith(f"{said} ") and ", " not in note for note in notes)
+    with written.csv.open(encoding="utf-8", newline="") as stream:
+        assert {row["benchmark"] for row in csv.DictReader(stream)} == {first, second}
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        (
+            peers(),
+            "doap-128 is best with mAP 0.700 (0.680 to 0.720), 0.150 better than rootsift (0.550): their intervals "
+            "do not overlap. Not told apart from it: teblid.",
+        ),
+        (
+            [make_result("rootsift", 0.6), make_result("vgg", 0.59), make_result("sift", 0.5)],
+            "rootsift is best with mAP 0.600 (0.580 to 0.620), 0.010 better than vgg (0.590): their intervals overlap.",
+        ),
+        (
+            [make_result("SIFT", 0.5), make_result("vgg", 0.55, half=0.1)],
+            "vgg is best with mAP 0.550 (0.450 to 0.650), 0.050 better than SIFT (0.500): their intervals overlap.",
+        ),
+        (
+            [make_result(f"n{number}", 0.6 - number / 1000) for number in range(7)],
+            "n0 is best with mAP 0.600 (0.580 to 0.620), 0.001 better than n1 (0.599): their intervals overlap. Not "
+            "told apart from it: n2, n3, n4 and 2 more.",
+        ),
+        ([make_result("vgg", 0.55)], "vgg alone was judged: mAP 0.550 (0.530 to 0.570)."),
+        ([make_result("vgg", math.nan)], "No descriptor has a finite mAP."),
+    ],
+)
+def test_verdict_says_who_by_how_much_and_how_surely(report, results: list[Result], said: str) -> None:
+    written = report(*results)
+    assert written.verdicts == {"oxford": said}
+    assert f"oxford</a>: {said}" in page_of(written)
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_is_well_nested(report) -> None:
+    page = page_of(report(*peers(), gallery=pictures()))
+    assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
+    assert set(re.findall(r"src='([^,]*),", page)) == {"data:image/png;base64"}
+    assert_well_nested(page)
+
+
+def test_names_are_escaped_in_every_form(report) -> None:
+    figure = Figure(NAME, "higher", NAME, estimate(0.5), {NAME: estimate(0.5)})
+    result = make_result(NAME, benchmark=NAME, figures=(figure,), protocol={NAME: NAME}, versions={NAME: NAME})
+    written = report(result)
+    page = page_of(written)
+    assert "<i>" not in page
+    assert "&lt;i&gt;a&amp;b_c|d&lt;/i&gt;" in page
+    assert_well_nested(page)
+    assert r"a\&b\_c|d" in written.latex.read_text(encoding="utf-8")
+    assert markdown_rows(written)[0][0][0] == r"\<i\>a&b\_c\|d\</i\>"
+    with written.csv.open(encoding="utf-8", newline="") as stream:
+        assert {row["descriptor"] for row in csv.DictReader(stream)} == {NAME}
+
+
+def test_pictures_and_distances_are_those_of_the_gallery(report) -> None:
+    gallery = pictures()
+    page = page_of(report(*peers(), gallery=gallery))
+    codes = re.findall(r"base64,([^']*)'", page)
+    shown = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in codes]
+    assert np.array_equal(shown, np.concatenate([gallery.best[0], gallery.worst[0]]))
+    for words in ("<br>0.125<", "<br>match 0.750<", "<b>found 0.250<"):
+        assert words in page
+
+
+def test_results_without_gallery_curves_histogram_or_parts_are_fine(report) -> None:
+    bare = [Figure("mAP", "higher", "queries", estimate(0.5))]
+    written = report(make_result(curves=(), histogram=None, figures=tuple(bare)))
+    page = page_of(written)
+    assert "Best and worst matches" not in page
+    assert "Distances" not in page
+    assert_well_nested(page)
+
+
+def test_a_figure_that_some_lack_or_that_is_not_finite_is_a_dash(report) -> None:
+    results = [make_result("a", 0.5), make_result("b", math.nan), make_result("c", 0.4)]
+    results[2] = dataclasses.replace(results[2], figures=results[2].figures[:1])
+    written = report(*results)
+    cells = {row[0]: row[2:] for row in markdown_rows(written)[0]}
+    assert list(cells) == ["a", "c", "b"]
+    assert cells["b"] == ["–", "–"]
+    assert cells["c"][1] == "–"
+    assert not re.search(r"\bnan\b", page_of(written))
+
+
+def test_every_part_has_a_chart_with_every_descriptor(report) -> None:
+    page = page_of(report(*peers()))
+    for part in ("All", "graf", "wall"):
+        chart = re.search(rf"<figcaption>{part} .*?</figure>", page)[0]
+        labels = re.findall(r"text-anchor=end>([^<]*)<", chart)
+        assert labels == ["doap-128", "teblid", "rootsift", "sift"]
+        assert (chart.count("<rect class='real'"), chart.count("<rect class='binary'")) == (3, 1)
+
+
+def test_curves_name_the_best_three_and_the_references_and_keep_the_others_faint(report) -> None:
+    many = [make_result(f"n{number}", 0.9 - number / 20) for number in range(6)]
+    page = page_of(report(*many, make_result("sift", 0.2), make_result("rootsift", 0.3)))
+    chart = re.search(r"<figcaption>precision-recall<.*?</figure>", page)[0]
+    assert len(re.findall(r"<path class='\w+' d=[^>]*><title>", chart)) == 8
+    assert chart.count("class='other'") == 3
+    named = set(re.findall(r"<text class='\w+'[^>]*>([^<]*)<", chart))
+    assert named == {"n0", "n1", "n2", "rootsift", "sift"}
+
+
+def test_what_figures_rest_on_is_told(report) -> None:
+    other = make_result("orb", versions={"torch": "2.5.0"}, seconds={"describe": 9.5})
+    page = page_of(report(make_result("sift"), other))
+    for told in ("ab" * 32, "<th>overlap error<td>0.4", "2.5.0 (orb); 2.13.0 (sift)", "<td>9.5<td>–", "2025-05-04"):
+        assert told in page
+
+
+def test_two_descriptors_of_one_name_are_told_apart(report) -> None:
+    twins = [Identity("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
+    written = report(*(make_result(value=0.5 + index / 10, descriptor=one) for index, one in enumerate(twins)))
+    assert [row[0] for row in markdown_rows(written)[0]] == ["mine bbbbbb", "mine aaaaaa"]
+
+
+def test_one_descriptor_twice_is_an_error_that_names_both_files(report) -> None:
+    with pytest.raises(DataError, match=r"1\.json: expected one result of sift on oxford, also got .*0\.json"):
+        report(make_result("sift"), make_result("sift", 0.6))
+
+
+def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
+    file = write_result(make_result(), tmp_path / "sift.json")
+    assert len(write_report([file, tmp_path, file], tmp_path / "report").verdicts) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "doap result 1"}'])
+def test_a_damaged_result_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "sift.json").write_text(text)
+    with pytest.raises(DataError, match=r"sift\.json: expected a result of `doap eval`"):
+        write_report([tmp_path], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_no_results_are_an_error_that_says_where(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no \*\.json"):
+        write_report([tmp_path], tmp_path / "report")
+    with pytest.raises(DataError, match=r"none\.json: .* got no such file"):
+        write_report([tmp_path / "none.json"], tmp_path / "report")
+
+
+def test_out_must_not_be_a_file(tmp_path: Path) -> None:
+    file = write_result(make_result(), tmp_path / "sift.json")
+    with pytest.raises(DataError, match=r"sift\.json: expected a folder to write to"):
+        write_report([file], file)
+
+
+def test_a_report_among_its_results_can_be_made_again(tmp_path: Path) -> None:
+    write_result(make_result(), tmp_path / "sift.json")
+    first, second = (page_of(write_report([tmp_path], tmp_path / "report")) for _ in range(2))
+    assert first == second

@@ -1,0 +1,92 @@
+"""Results on disk: what is written is what is read, whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from doap.errors import DataError
+from doap.evaluation.result import (
+    Curve,
+    Dataset,
+    Estimate,
+    Figure,
+    Gallery,
+    Histogram,
+    Identity,
+    Result,
+    gallery_path,
+    read_gallery,
+    read_result,
+    write_result,
+)
+
+RESULT = Result(
+    benchmark="oxford",
+    protocol={"detector": "sift", "overlap": 0.4, "list": [1, 2]},
+    dataset=Dataset("graf", "ab" * 32),
+    descriptor=Identity("my <net>", "real", 128, 512, "cd" * 32, None),
+    figures=(
+        Figure("mAP", "higher", "pairs of images", Estimate(0.5, 0.4, 0.6, 5), {"graf": Estimate(0.5, 0.4, 0.6, 5)}),
+        Figure("FPR95", "lower", "pairs", Estimate(0.1, 0.05, 0.2, 100)),
+    ),
+    curves=(Curve("precision-recall", "recall", "precision", [(0.0, 1.0), (1.0, 0.5)]),),
+    histogram=Histogram([0.0, 1.0, 2.0], [0.9, 0.1], [0.2, 0.8]),
+    seed=3,
+    date="2026-01-02",
+    seconds={"describe": 1.5, "judge": 2.0},
+    versions={"doap": "0.1.0"},
+)
+GALLERY = Gallery(
+    np.arange(2 * 2 * 9, dtype=np.uint8).reshape(2, 2, 3, 3),
+    np.arange(27, dtype=np.uint8).reshape(1, 3, 3, 3),
+    np.array([0.1, 0.2], np.float32),
+    np.array([[0.5, 0.4]], np.float32),
+)
+
+
+@pytest.mark.parametrize("histogram", [RESULT.histogram, None])
+def test_what_is_written_is_what_is_read(tmp_path, histogram):
+    result = dataclasses.replace(RESULT, histogram=histogram)
+    assert read_result(write_result(result, tmp_path / "r.json")) == result
+
+
+def test_gallery_lies_beside_the_json_and_not_in_it(tmp_path):
+    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
+    read = read_gallery(path)
+    assert read is not None
+    for part in dataclasses.fields(Gallery):
+        assert np.array_equal(getattr(read, part.name), getattr(GALLERY, part.name))
+    assert "best" not in json.loads(path.read_text())
+    assert read_gallery(write_result(RESULT, tmp_path / "other.json")) is None
+
+
+def test_figures_are_found_by_name():
+    assert RESULT.headline.name == "mAP"
+    assert RESULT.figure("FPR95").total.value == 0.1
+    assert RESULT.figure("nothing") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "another"}', json.dumps({"format": "doap result 1", "figures": []})],
+    ids=["empty", "list", "no format", "another format", "fields missing"],
+)
+def test_another_file_is_named(tmp_path, text):
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(DataError, match=r"r\.json: expected a result of `doap eval`, got another file"):
+        read_result(tmp_path / "r.json")
+    with pytest.raises(DataError, match=r"gone\.json"):
+        read_result(tmp_path / "gone.json")
+
+
+def test_a_damaged_gallery_is_named(tmp_path):
+    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
+    whole = gallery_path(path).read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no archive at all"):
+        gallery_path(path).write_bytes(damaged)
+        with pytest.raises(DataError, match=r"r\.npz: expected the gallery of a result"):
+            read_gallery(path)

@@ -1,0 +1,144 @@
+"""Retrieval: Average Precision of queries among distractors, in three forms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from doap.errors import ArgumentError, ShapeError
+from doap.evaluation import retrieval
+from doap.evaluation.retrieval import FORMS, Form, precision_among, precision_by_label
+from doap.functional import average_precision, pack_bits
+from oracles.areas import settled_ap
+from oracles.ranking import enumerated_ap
+
+Task = tuple[Tensor, Tensor, Tensor]
+
+
+def make_task(bits: bool = False, queries: int = 20, distractors: int = 50) -> Task:
+    """Queries, their five noisy matches in two variants, and distractors."""
+    generator = torch.Generator().manual_seed(0)
+    asked, strangers = (normalize(torch.randn(n, 16, generator=generator)) for n in (queries, distractors))
+    noise = torch.randn(queries, 2, 5, 16, generator=generator) * torch.tensor([0.3, 0.6]).view(1, 2, 1, 1)
+    matches = normalize(asked[:, None, None] + noise, dim=3)
+    if bits:
+        return pack_bits(asked), pack_bits(matches.flatten(0, 2)).view(queries, 2, 5, 2), pack_bits(strangers)
+    return asked, matches, strangers
+
+
+def slow_distance(one: Tensor, other: Tensor) -> float:
+    if one.dtype == torch.uint8:
+        return float(sum(bin(a ^ b).count("1") for a, b in zip(one.tolist(), other.tolist(), strict=True)))
+    return round(float((one.double() - other.double()).norm()), 6)
+
+
+def slow_lists(task: Task, variant: int, number: int) -> list[list[float]]:
+    """The list of each query, as the programs write it: five matches, then distractors."""
+    queries, matches, distractors = task
+    return [
+        [slow_distance(query, item) for item in (*own[variant], *distractors[:number])]
+        for query, own in zip(queries, matches, strict=True)
+    ]
+
+
+def slow_precision(distances: list[float], form: Form) -> float:
+    """With a stable sort of the list, whose first five are the matches."""
+    ranked = sorted(range(len(distances)), key=lambda item: distances[item])
+    return settled_ap([item < 5 for item in ranked], 5, form)
+
+
+@pytest.mark.parametrize("bits", [False, True])
+@pytest.mark.parametrize("form", ["python", "matlab"])
+def test_programs_of_hpatches_equal_a_stable_sort_and_a_loop(bits: bool, form: Form) -> None:
+    task = make_task(bits)
+    ours = precision_among(*task, [(form, 50), (form, 7)])
+    for variant in range(2):
+        for way, number in enumerate((50, 7)):
+            slow = [slow_precision(distances, form) for distances in slow_lists(task, variant, number)]
+            assert ours[:, variant, way].tolist() == pytest.approx(slow)
+
+
+def test_tie_aware_equals_scikit_learn_without_ties() -> None:
+    task = make_task()
+    ours = precision_among(*task, [("tie-aware", 50)])
+    for variant in range(2):
+        theirs = [
+            average_precision_score([1] * 5 + [0] * 50, [-distance for distance in distances])
+            for distances in slow_lists(task, variant, 50)
+        ]
+        assert ours[:, variant, 0].tolist() == pytest.approx(theirs)
+
+
+def test_tie_aware_of_bits_equals_the_mean_over_all_orders() -> None:
+    task = make_task(bits=True)
+    ours = precision_among(*task, [("tie-aware", 50), ("tie-aware", 3)])
+    for variant in range(2):
+        for way, number in enumerate((50, 3)):
+            apart = torch.tensor(slow_lists(task, variant, number))
+            positive = (torch.arange(apart.shape[1]) < 5).expand_as(apart)
+            torch.testing.assert_close(ours[:, variant, way], average_precision(apart, positive))
+    few = slow_lists(task, 0, 3)[0]
+    assert float(ours[0, 0, 1]) == pytest.approx(enumerated_ap(few, [True] * 5 + [False] * 3)["expected"])
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_equal_descriptors_score_one_in_the_programs_and_chance_when_ties_are_counted(bits: bool) -> None:
+    queries, matches, distractors = (torch.ones_like(part) for part in make_task(bits, distractors=995))
+    ours = precision_among(queries, matches, distractors, [(form, 995) for form in FORMS])
+    chance = float(average_precision(torch.zeros(1, 1000), torch.arange(1000)[None] < 5))
+    assert chance < 0.02
+    assert ours[:, :, 0].flatten().tolist() == pytest.approx([chance] * 40)
+    assert (ours[:, :, 1:] == 1).all()
+
+
+def test_python_is_below_matlab_with_as_many_distractors_and_more_so_with_more() -> None:
+    ours = precision_among(*make_task(), [("matlab", 10), ("python", 10), ("python", 50)])
+    assert (ours[..., 0] >= ours[..., 1]).all()
+    assert (ours[..., 1] >= ours[..., 2]).all()
+    matlab, python, more = ours.mean(dim=(0, 1)).tolist()
+    assert matlab > python > more
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_blocks_of_rows_change_nothing(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, ways = make_task(bits), [(form, 50) for form in FORMS]
+    labels = torch.arange(20) % 4
+    described, everyone = task[0], torch.arange(20)
+    whole = precision_among(*task, ways), precision_by_label(described, labels, everyone, everyone)
+    monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
+    torch.testing.assert_close(precision_among(*task, ways), whole[0])
+    torch.testing.assert_close(precision_by_label(described, labels, everyone, everyone), whole[1])
+
+
+def test_without_distractors_all_is_found() -> None:
+    queries, matches, distractors = make_task()
+    ours = precision_among(queries, matches, distractors[:0], [(form, 0) for form in FORMS])
+    torch.testing.assert_close(ours, torch.ones_like(ours))
+
+
+def test_matches_of_another_number_of_queries_are_refused() -> None:
+    queries, matches, distractors = make_task()
+    with pytest.raises(ShapeError, match=r"matches: expected \(20, V, P, 16\), got \(19, 2, 5, 16\)"):
+        precision_among(queries, matches[1:], distractors, [("tie-aware", 50)])
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_by_label_equals_a_loop_over_queries_that_leaves_out_the_query_itself(bits: bool) -> None:
+    described = make_task(bits, queries=40)[0]
+    labels = torch.arange(40) % 8
+    queries, gallery = torch.arange(0, 30), torch.arange(10, 40)
+    slow = []
+    for query in queries.tolist():
+        others = [item for item in gallery.tolist() if item != query]
+        distances = torch.tensor([[slow_distance(described[query], described[item]) for item in others]])
+        slow.append(float(average_precision(distances, (labels[others] == labels[query])[None])))
+    assert precision_by_label(described, labels, queries, gallery).tolist() == pytest.approx(slow)
+
+
+def test_query_without_a_match_is_refused() -> None:
+    described, labels = make_task()[0], torch.arange(20) % 4
+    with pytest.raises(ArgumentError, match="expected a match in the gallery for each, got 5 without"):
+        precision_by_label(described, labels, torch.arange(20), (labels != 3).nonzero()[:, 0])

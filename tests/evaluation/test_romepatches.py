@@ -1,0 +1,111 @@
+"""RomePatches as a benchmark, on small halves in its format whose patches carry their group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.readers import formats
+from doap.errors import DataError
+from doap.evaluation.controls import CONTROLS
+from doap.evaluation.describing import Describing
+from doap.evaluation.result import Benchmark, Figure
+from doap.evaluation.romepatches import Rome, open_romepatches
+from doap.peers import Describer
+from oracles.coded_patches import coded_patches, noisy, perfect
+from oracles.ranking import textbook_ap
+
+SIDE = 51
+GROUPS, PER_GROUP = 30, 4
+
+
+def write_half(root: Path, split: str, seed: int) -> None:
+    """One query of each group first, as in the release, and then the others in random order."""
+    others = np.random.default_rng(seed).permutation(np.repeat(np.arange(GROUPS), PER_GROUP - 1))
+    labels = np.concatenate([np.arange(GROUPS), others])
+    patches = coded_patches(labels, SIDE, seed)
+    formats.write_romepatches(root, split, patches, labels.tolist(), queries=GROUPS)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rome")
+    write_half(folder, "train", 0)
+    write_half(folder, "test", 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rome(root: Path) -> Rome:
+    return open_romepatches(root)
+
+
+def figures(benchmark: Benchmark, describer: Describer) -> dict[str, Figure]:
+    return {figure.name: figure for figure in benchmark.judge(Describing(describer), seed=0).figures}
+
+
+def test_perfect_descriptor_finds_all(rome: Rome) -> None:
+    for figure in figures(rome, perfect(SIDE)).values():
+        assert [figure.total.value, *(part.value for part in figure.parts.values())] == pytest.approx([1, 1, 1])
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_controls_score_chance(rome: Rome, name: str) -> None:
+    for figure in figures(rome, CONTROLS[name]()).values():
+        # Three of 90, or of 119, in random order.
+        assert figure.total.value < 0.12
+
+
+@pytest.mark.parametrize(("reading", "gallery"), [("mAP", range(GROUPS, 120)), ("mAP, all patches", range(120))])
+def test_figures_equal_a_loop_over_queries(rome: Rome, reading: str, gallery: range) -> None:
+    split = rome.halves["test"].split
+    described = Describing(noisy(SIDE)).patches(split.patches).double()
+    precision = []
+    for query in range(GROUPS) if reading == "mAP" else range(120):
+        ranked = sorted(
+            (item for item in gallery if item != query),
+            key=lambda item: float((described[query] - described[item]).norm()),
+        )
+        precision.append(textbook_ap([bool(split.labels[item] == split.labels[query]) for item in ranked]))
+    figure = figures(rome, noisy(SIDE))[reading]
+    assert 0.2 < np.mean(precision) < 0.99
+    assert figure.total.value == pytest.approx(np.mean(precision), abs=1e-6)
+
+
+def test_total_is_of_the_test_half_and_over_groups(rome: Rome) -> None:
+    for figure in figures(rome, noisy(SIDE)).values():
+        assert list(figure.parts) == ["train", "test"]
+        assert figure.total == figure.parts["test"] != figure.parts["train"]
+        assert (figure.unit, figure.total.units) == ("groups", GROUPS)
+        assert figure.total.low < figure.total.value < figure.total.high
+
+
+def test_train_half_alone_is_judged_on_itself(tmp_path: Path) -> None:
+    write_half(tmp_path, "train", 0)
+    rome = open_romepatches(tmp_path)
+    assert rome.protocol["total"] == "train"
+    assert list(figures(rome, perfect(SIDE))["mAP"].parts) == ["train"]
+
+
+def test_queries_without_a_match_are_left_out_and_counted(tmp_path: Path) -> None:
+    labels = [7, 1, 2, 1, 1, 2, 9]
+    formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=3)
+    rome = open_romepatches(tmp_path)
+    assert rome.protocol["queries without a match, left out"] == {"mAP, test": 1, "mAP, all patches, test": 2}
+    assert figures(rome, perfect(SIDE))["mAP"].total.units == 2
+
+
+def test_half_without_matches_is_refused(tmp_path: Path) -> None:
+    labels = [1, 2, 3, 4]
+    formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=2)
+    with pytest.raises(DataError, match="expected patches of one label, for queries to find, got none"):
+        open_romepatches(tmp_path)
+
+
+def test_checksum_depends_on_the_labels(root: Path, tmp_path: Path) -> None:
+    write_half(tmp_path, "test", 1)
+    before = open_romepatches(tmp_path).dataset.sha256
+    formats.write_romepatches(tmp_path, "test", coded_patches(np.array([1, 1, 1]), SIDE), [1, 1, 1], queries=1)
+    assert open_romepatches(tmp_path).dataset.sha256 != before

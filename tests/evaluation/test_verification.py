@@ -1,0 +1,155 @@
+"""Verification: figures, curves and the histogram of lists of pairs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch.nn.functional import normalize
+
+from doap.errors import ArgumentError
+from doap.evaluation.result import Figure, Judged
+from doap.evaluation.verification import (
+    POINTS,
+    distance_histogram,
+    judge_pairs,
+    thinned_curve,
+    verification_figures,
+)
+from doap.functional import pack_bits
+from doap.functional.metrics import SortedPairs
+
+
+def pairs_of(generator: torch.Generator, groups: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
+    """All pairs inside groups of three, and as many random ones across."""
+    rows = torch.arange(3 * groups).view(groups, 3)
+    positives = torch.cat([rows[:, list(two)] for two in itertools.combinations(range(3), 2)])
+    negatives = torch.randint(3 * groups, (400, 2), generator=generator)
+    return positives, negatives[negatives[:, 0] // 3 != negatives[:, 1] // 3]
+
+
+def noisy_groups(generator: torch.Generator, groups: int = 60) -> torch.Tensor:
+    centres = torch.randn(groups, 1, 32, generator=generator)
+    return normalize(centres + torch.randn(groups, 3, 32, generator=generator), dim=2).flatten(0, 1)
+
+
+def figure(judged: Judged, name: str) -> Figure:
+    return next(one for one in judged.figures if one.name == name)
+
+
+@pytest.fixture(scope="module")
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def real(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return noisy_groups(generator), *pairs_of(generator)
+
+
+@pytest.fixture(scope="module")
+def judged(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Judged:
+    return judge_pairs(*real, seed=0)
+
+
+def slow_distances(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    described, positives, negatives = real
+    pairs = [*positives.tolist(), *negatives.tolist()]
+    distances = [float((described[a].double() - described[b].double()).norm()) for a, b in pairs]
+    return np.array(distances), np.arange(len(pairs)) < len(positives)
+
+
+def test_average_precision_is_that_of_scikit_learn(real, judged) -> None:
+    distances, positive = slow_distances(real)
+    ours = figure(judged, "verification AP").total.value
+    assert ours == pytest.approx(average_precision_score(positive, -distances), abs=1e-6)
+
+
+def test_fpr95_is_that_of_a_scan_of_all_thresholds(real, judged) -> None:
+    distances, positive = slow_distances(real)
+    near, far = distances[positive], distances[~positive]
+    scanned = min((far <= threshold).mean() for threshold in near if (near <= threshold).mean() >= 0.95)
+    assert figure(judged, "FPR95").total.value == pytest.approx(scanned)
+
+
+def test_without_ties_the_three_policies_agree(judged) -> None:
+    assert len({one.total.value for one in judged.figures if one.name.startswith("FPR95")}) == 1
+
+
+def test_with_bits_they_stand_in_order_around_the_expectation(real) -> None:
+    described, positives, negatives = real
+    judged = judge_pairs(pack_bits(described), positives, negatives, seed=0)
+    order = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
+    assert order[0] < order[1] < order[2]
+
+
+def test_intervals_hold_their_value_and_are_over_pairs(real, judged) -> None:
+    for one in judged.figures:
+        assert one.total.low <= one.total.value <= one.total.high
+        assert one.total.low < one.total.high
+        assert (one.unit, one.total.units) == ("pairs", len(real[1]) + len(real[2]))
+
+
+def test_collapsed_descriptor_scores_chance(real) -> None:
+    _, positives, negatives = real
+    constant = normalize(torch.ones(180, 32)) + 1e-9 * torch.randn(180, 32)
+    judged = judge_pairs(constant, positives, negatives, seed=0)
+    share = len(positives) / (len(positives) + len(negatives))
+    assert figure(judged, "verification AP").total.value == pytest.approx(share, abs=0.01)
+    values = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
+    assert values == pytest.approx([0, 0.95, 1], abs=0.01)
+
+
+def test_several_lists_give_their_mean_and_each_as_a_part(generator) -> None:
+    lists = {}
+    for name, reach in ("near", 0.5), ("far", 2.0):
+        positive = torch.rand(300, generator=generator) < 0.5
+        lists[name] = SortedPairs(torch.rand(300, generator=generator) + reach * ~positive, positive)
+    for one in verification_figures(lists, seed=0):
+        assert list(one.parts) == ["near", "far"]
+        assert one.total.value == pytest.approx(np.mean([part.value for part in one.parts.values()]))
+
+
+def test_curves_are_thinned_and_run_from_left_to_right(judged) -> None:
+    assert [curve.name for curve in judged.curves] == ["precision-recall", "ROC"]
+    for curve in judged.curves:
+        xs = [x for x, _ in curve.points]
+        assert len(curve.points) <= POINTS
+        assert xs == sorted(xs)
+        assert xs[-1] == 1
+
+
+def test_thinned_curve_keeps_its_ends_and_its_corner() -> None:
+    # A good ROC curve: nearly all of it is the corner at the upper left.
+    xs = torch.cat([torch.zeros(5000), torch.linspace(0, 1, 5001)])
+    ys = torch.cat([torch.linspace(0, 1, 5000), torch.ones(5001)])
+    points = thinned_curve("ROC", "x", "y", xs, ys).points
+    assert (points[0], points[-1]) == ((0, 0), (1, 1))
+    assert min(x + 1 - y for x, y in points) < 0.02
+    assert max(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in itertools.pairwise(points)) < 0.02
+
+
+@pytest.mark.parametrize(("most", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])
+def test_histogram_holds_every_pair_once(generator, most: float, whole: bool) -> None:
+    distances = most * torch.rand(500, generator=generator)
+    distances = distances.round() if whole else distances
+    positive = torch.arange(500) < 100
+    histogram = distance_histogram(distances, positive, whole=whole)
+    assert len(histogram.edges) - 1 == len(histogram.matches) == len(histogram.others) <= 65
+    assert sum(histogram.matches) == pytest.approx(1)
+    assert sum(histogram.others) == pytest.approx(1)
+
+
+def test_bins_of_whole_distances_hold_equally_many_of_them() -> None:
+    histogram = distance_histogram(torch.arange(257.0), torch.arange(257) % 2 == 0, whole=True)
+    inside = [sum(low < value < high for value in range(257)) for low, high in itertools.pairwise(histogram.edges)]
+    assert set(inside[:-1]) == {5}
+
+
+def test_pairs_of_one_kind_are_refused(real) -> None:
+    described, positives, negatives = real
+    with pytest.raises(ArgumentError, match="expected pairs of both kinds, got 180 positive and 0 negative"):
+        judge_pairs(described, positives, negatives[:0], seed=0)

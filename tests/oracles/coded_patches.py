@@ -1,0 +1,48 @@
+"""Patches that carry their group in their first two pixels, and describers that read it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from doap.functional import pack_bits
+from doap.peers import FunctionDescriber, from_function
+
+DIM = 32
+_TABLE = normalize(torch.randn(2**16, DIM, generator=torch.Generator().manual_seed(0)))
+
+
+def coded_patches(groups: NDArray[np.int64], side: int, seed: int = 0) -> NDArray[np.uint8]:
+    """(N, S, S) of noise, that of patch i marked with `groups[i]`."""
+    patches = np.random.default_rng(seed).integers(0, 256, (len(groups), side, side), dtype=np.uint8)
+    patches[:, 0, 0], patches[:, 0, 1] = groups // 256, groups % 256
+    return patches
+
+
+def perfect(side: int) -> FunctionDescriber:
+    """Equal for patches of one group, and of no others."""
+    return from_function(_read, side, "perfect")
+
+
+def noisy(side: int, noise: float = 1.0) -> FunctionDescriber:
+    """The group, and what the pixels add to it."""
+    return from_function(lambda patches: _with_noise(patches, noise), side, "noisy")
+
+
+def noisy_bits(side: int, noise: float = 1.0) -> FunctionDescriber:
+    """The signs of `noisy`: distances that tie."""
+    return from_function(lambda patches: pack_bits(_with_noise(patches, noise)), side, "noisy bits")
+
+
+def _read(patches: Tensor) -> Tensor:
+    codes = (patches[:, 0, 0, :2] * 255).round().long()
+    return _TABLE[codes[:, 0] * 256 + codes[:, 1]]
+
+
+def _with_noise(patches: Tensor, noise: float) -> Tensor:
+    pixels = patches[:, 0, 1:].flatten(1) - 0.5
+    projection = torch.randn(pixels.shape[1], DIM, generator=torch.Generator().manual_seed(1))
+    return normalize(_read(patches) + noise * normalize(pixels @ projection))

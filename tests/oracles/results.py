@@ -1,0 +1,32 @@
+"""Results as `doap eval` leaves them, made by hand."""
+
+import dataclasses
+from typing import Any
+
+from doap.evaluation.result import Curve, Dataset, Estimate, Figure, Histogram, Identity, Result
+
+
+def estimate(value: float, half: float = 0.02, units: int = 40) -> Estimate:
+    return Estimate(value, value - half, value + half, units)
+
+
+def make_result(name: str = "sift", value: float = 0.5, half: float = 0.02, **changes: Any) -> Result:
+    """A descriptor whose mAP has this value and half this interval; `changes` are fields of the result."""
+    parts = {"graf": estimate(value - 0.1, 2 * half, 5), "wall": estimate(value + 0.1, 2 * half, 5)}
+    made = Result(
+        benchmark="oxford",
+        protocol={"overlap error": 0.4, "ties": "expected"},
+        dataset=Dataset("oxford_affine", "ab" * 32),
+        descriptor=Identity(name, "real", 128, 512, f"{name:f<64}", None),
+        figures=(
+            Figure("mAP", "higher", "pairs of images", estimate(value, half), parts),
+            Figure("FPR95", "lower", "pairs", estimate(1 - value, half / 2), {}),
+        ),
+        curves=(Curve("precision-recall", "recall", "precision", [(0.0, 1.0), (0.5, 0.9), (value, 0.2)]),),
+        histogram=Histogram([0.0, 1.0, 2.0], [0.75, 0.25], [0.125, 0.875]),
+        seed=0,
+        date="2025-05-04",
+        seconds={"describe": 1.5, "judge": 0.25},
+        versions={"torch": "2.13.0"},
+    )
+    return dataclasses.replace(made, **changes)
