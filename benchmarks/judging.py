@@ -3,9 +3,9 @@
     python benchmarks/judging.py --out results/judging.json
 
 Verification is one list of HPatches, a million negative pairs and 200,000 positive ones, from distances in memory to
-AP; scikit-learn does the same beside it. Retrieval is 10,000 queries with five matches each among 20,000 distractors, from
-descriptors in memory to the AP of every query, in the three forms and seven pools of HPatches at once. Each retrieval
-runs in a process of its own, and its memory is what that process ever held, libraries included.
+AP; scikit-learn does the same beside it. Retrieval is 10,000 queries with five matches each among 20,000 distractors,
+from descriptors in memory to the AP of every query, in the three forms and seven pools of HPatches at once. Each runs
+in a process of its own, and its memory is what that process ever held, libraries included.
 """
 
 from __future__ import annotations

@@ -101,6 +101,10 @@ def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
     return described
 
 
+def read_rows(root: Path, kind: str) -> list[list[str]]:
+    return [line.split(",") for line in (root / "tasks" / f"{kind}_split-a.csv").read_text().splitlines()[1:]]
+
+
 def strip(level: int, image: int) -> int:
     return 0 if image == 0 else 1 + 5 * level + image - 1
 
@@ -144,7 +148,7 @@ def test_python_is_below_matlab_in_every_task(judge, make, task: str) -> None:
 @pytest.mark.parametrize("form", ["python", "matlab"])
 def test_verification_equals_a_stable_sort_and_a_loop(root: Path, judge, make, form: str) -> None:
     described = described_by(root, make(SIDE))
-    rows = {kind: read_pairs(root, kind) for kind in ("pos", "neg_intra", "neg_inter")}
+    rows = {kind: read_rows(root, f"verif_{kind}") for kind in ("pos", "neg_intra", "neg_inter")}
     for level, noise in enumerate(("easy", "hard", "tough")):
         for kind in ("intra", "inter"):
             apart = {
@@ -163,11 +167,6 @@ def test_verification_equals_a_stable_sort_and_a_loop(root: Path, judge, make, f
             part = figure(judge(make(SIDE)), f"verification mAP ({form})").parts[f"{noise}, {kind}"]
             assert part.value == pytest.approx(slow)
             assert (part.low <= part.value <= part.high, part.units) == (True, 3)
-
-
-def read_pairs(root: Path, kind: str) -> list[list[str]]:
-    lines = (root / "tasks" / f"verif_{kind}_split-a.csv").read_text().splitlines()
-    return [line.split(",") for line in lines[1:]]
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
@@ -209,7 +208,9 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
     monkeypatch.setattr(hpatches, "POOLS", (8, 11))
     judged = open_hpatches(root).judge(Describing(noisy(SIDE)), seed=0)
     described = described_by(root, noisy(SIDE))
-    queries, distractors = (read_patches(root, kind) for kind in ("queries", "distractors"))
+    queries, distractors = (
+        [(name, int(index)) for name, index in read_rows(root, kind)] for kind in ("retr_queries", "retr_distractors")
+    )
     slow: dict[int, list[float]] = {8: [], 11: []}
     for name, index in queries:
         # One masks and then takes the first that fit in the pool with the five matches, the other the reverse.
@@ -227,11 +228,6 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
         assert value(judged, "retrieval mAP (python, mean of pools)") == pytest.approx(np.mean([*slow.values()]))
 
 
-def read_patches(root: Path, kind: str) -> list[tuple[str, int]]:
-    lines = (root / "tasks" / f"retr_{kind}_split-a.csv").read_text().splitlines()
-    return [(name, int(index)) for name, index in (line.split(",") for line in lines[1:])]
-
-
 def test_parts_are_noise_kinds_and_sequences(judge) -> None:
     judged = judge(noisy(SIDE))
     assert judged.figures[0].name == "matching mAP (tie-aware)"
@@ -239,8 +235,7 @@ def test_parts_are_noise_kinds_and_sequences(judge) -> None:
     assert list(parts) == ["easy", "hard", "tough", "illumination", "viewpoint", "i_dome", "v_wall", "v_boat"]
     total = figure(judged, "matching mAP (python)").total
     assert total.value == pytest.approx(np.mean([parts[name].value for name in SEQUENCES]))
-    assert total.units == 15
-    assert figure(judged, "retrieval mAP (python)").total.units == 15
+    assert total.units == figure(judged, "retrieval mAP (python)").total.units == 15
     assert (len(judged.curves), judged.histogram is not None) == (2, True)
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 def settled_ap(ranked: list[bool], number: int, form: str) -> float:
     """AP of a list whose order is settled.
 
-    `python` is the area under straight lines through (0, 1) and the point (recall, precision) of each rank, `matlab` the
-    sum of the precision at each positive, over their number.
+    `python` is the area under straight lines through (0, 1) and the point (recall, precision) of each rank, `matlab`
+    the sum of the precision at each positive, over their number.
     """
     hits, area, before = 0, 0.0, 1.0
     for rank, hit in enumerate(ranked, start=1):

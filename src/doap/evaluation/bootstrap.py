@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,11 +53,10 @@ def estimate(
     return _estimate(statistic(np.ones(units)), drawn, units)
 
 
-def _resamples(units: int, seed: int, number: int) -> list[NDArray[np.float64]]:
+def _resamples(units: int, seed: int, number: int) -> Iterator[NDArray[np.float64]]:
     generator = stream(seed, "bootstrap")
-    return [
-        np.bincount(generator.integers(units, size=units), minlength=units).astype(np.float64) for _ in range(number)
-    ]
+    for _ in range(number):
+        yield np.bincount(generator.integers(units, size=units), minlength=units).astype(np.float64)
 
 
 def _estimate(value: float, resampled: list[float], units: int) -> Estimate:

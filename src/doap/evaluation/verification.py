@@ -74,16 +74,20 @@ def verification_curves(distances: Tensor, positive: Tensor, of: str = "") -> tu
     wrong, right, _ = roc_curve(distances, positive)
     return (
         thinned_curve(f"precision-recall{of}", "recall", "precision", recall, precision),
-        thinned_curve(f"ROC{of}", "false-positive rate", "true-positive rate", wrong, right),
+        # Good descriptors differ where hardly anything is wrong: a linear axis would show them as one corner.
+        thinned_curve(f"ROC{of}", "false-positive rate", "true-positive rate", wrong, right, x_base=10),
     )
 
 
-def thinned_curve(name: str, x: str, y: str, xs: Tensor, ys: Tensor) -> Curve:
+def thinned_curve(name: str, x: str, y: str, xs: Tensor, ys: Tensor, x_base: int | None = None) -> Curve:
     """A curve of at most `POINTS` of its points, as far apart along it as can be: a corner keeps its shape."""
     points = np.stack([xs.numpy(), ys.numpy()], axis=1)
-    along = np.concatenate([[0.0], np.abs(np.diff(points, axis=0)).sum(axis=1).cumsum()])
+    if x_base:
+        points = points[points[:, 0] > 0]
+    drawn = np.stack([np.log(points[:, 0]), points[:, 1]], axis=1) if x_base else points
+    along = np.concatenate([[0.0], np.abs(np.diff(drawn, axis=0)).sum(axis=1).cumsum()])
     kept = np.unique(np.searchsorted(along, np.linspace(0, along[-1], POINTS)).clip(max=len(points) - 1))
-    return Curve(name, x, y, [(float(a), float(b)) for a, b in points[kept]])
+    return Curve(name, x, y, [(float(a), float(b)) for a, b in points[kept]], x_base)
 
 
 def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> Histogram:
