@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.data.augment import change_light, flip_and_rotate
+from doap.data.augment import change_light, flip_and_rotate, move_frames
 from doap.data.random_streams import stream
 from doap.errors import ArgumentError
 
@@ -86,3 +86,43 @@ def test_patches_that_are_not_the_labels_are_refused() -> None:
 def test_a_gain_beyond_one_is_refused() -> None:
     with pytest.raises(ArgumentError, match="0 to 1"):
         change_light(copies(1), np.arange(1), stream(0, "light"), gain=1.5)
+
+
+def smooth_patches(number: int) -> torch.Tensor:
+    """Waves, brighter to the right and downwards: where a pixel came from can be read off it."""
+    y, x = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    return (4 * x + 3 * y).to(torch.uint8).repeat(number, 1, 1, 1)
+
+
+def test_frames_without_noise_stay_where_they_are() -> None:
+    patches = smooth_patches(5)
+    assert torch.equal(move_frames(patches, np.arange(5), stream(0, "frames")), patches)
+
+
+def test_frames_move_scale_and_turn_as_told() -> None:
+    """The middle of the ramp tells the shift, its slopes the scale and the angle."""
+    patches = smooth_patches(2000)
+    moved = move_frames(patches, np.arange(2000), stream(0, "frames"), noise=0.05)[:, 0].double()
+    inner = moved[:, 12:20, 12:20]
+    down = (inner[:, -1] - inner[:, 0]).mean(1) / 7
+    right = (inner[:, :, -1] - inner[:, :, 0]).mean(1) / 7
+    # A shift by (x, y) halves of 16 pixels changes the middle by 4·16·x + 3·16·y.
+    assert float((inner.mean(dim=(1, 2)) - 108.5).std()) == pytest.approx(0.05 * 16 * 5, rel=0.05)
+    assert float((down**2 + right**2).sqrt().log().std()) == pytest.approx(0.05, rel=0.1)
+    assert float(torch.atan2(down, right).std()) == pytest.approx(0.05, rel=0.1)
+
+
+def test_each_patch_of_a_group_moves_by_itself() -> None:
+    moved = move_frames(smooth_patches(6), np.zeros(6, np.int64), stream(0, "frames"), noise=0.1)
+    assert len(moved.flatten(1).unique(dim=0)) == 6
+
+
+def test_frames_of_a_part_of_the_list_move_as_in_the_whole() -> None:
+    labels, own = np.repeat(np.arange(10), 3), np.array([1, 4, 5, 29])
+    whole = move_frames(smooth_patches(30), labels, stream(3, "frames"), noise=0.1)
+    assert torch.equal(move_frames(smooth_patches(4), labels, stream(3, "frames"), own, noise=0.1), whole[own])
+
+
+def test_negative_noise_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="noise: expected 0 or more, got -1"):
+        move_frames(smooth_patches(1), np.arange(1), stream(0, "frames"), noise=-1)

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.data.sampler import GroupSampler, ListPlan, RomeSampler, Sampler, SequenceSampler, SourceSampler, shard
+from doap.data.sampler import (
+    GroupSampler,
+    ListPlan,
+    MixedSampler,
+    RomeSampler,
+    Sampler,
+    SequenceSampler,
+    SourceSampler,
+    shard,
+)
 from doap.errors import ArgumentError, DataError
 from oracles.memory_source import MemorySource, memory_source
 
@@ -213,3 +222,36 @@ def test_groups_that_are_held_out_are_never_in_a_list():
     for sampler in (make(source, 30, 0, among=among) for make in SAMPLERS):
         drawn = np.concatenate([sampler.batch(step).groups for step in range(2 * sampler.steps_per_epoch)])
         assert set(drawn.tolist()) <= set(np.flatnonzero(among).tolist())
+
+
+class TestMixedSampler:
+    source = memory_source([4] * 90, [0] * 90, sources=[0] * 30 + [1, 2, 3] * 20)
+
+    def test_tracks_are_the_share_that_was_asked_for(self) -> None:
+        sampler = MixedSampler(self.source, 40, 0, tracks_share=0.3)
+        for plan in plans(sampler):
+            assert (plan.groups < 30).sum() == 3
+            assert len(plan.indices) <= 40
+            assert len(np.unique(plan.groups)) == len(plan.groups)
+
+    def test_each_kind_is_gone_through_before_any_group_comes_again(self) -> None:
+        sampler = MixedSampler(self.source, 40, 0, tracks_share=0.5)
+        assert sampler.steps_per_epoch == 12
+        made_up = np.concatenate([plan.groups[plan.groups >= 30] for plan in plans(sampler)])
+        assert np.array_equal(np.sort(made_up), np.arange(30, 90))
+        tracks = np.concatenate([sampler.batch(step).groups for step in range(6)])
+        assert np.array_equal(np.sort(tracks[tracks < 30]), np.arange(30))
+
+    def test_only_groups_that_may_be_used_are(self) -> None:
+        among = np.arange(90) % 2 == 0
+        for plan in plans(MixedSampler(self.source, 40, 0, among=among)):
+            assert (plan.groups % 2 == 0).all()
+
+    @pytest.mark.parametrize("share", [0, 1, -0.5, 2])
+    def test_a_share_is_between_nothing_and_all(self, share: float) -> None:
+        with pytest.raises(ArgumentError, match="tracks_share: expected a share between 0 and 1"):
+            MixedSampler(self.source, 40, 0, tracks_share=share)
+
+    def test_a_set_without_tracks_is_an_error(self) -> None:
+        with pytest.raises(DataError, match="expected groups of 2 patches or more"):
+            MixedSampler(memory_source([4] * 60, [0] * 60, sources=[1] * 60), 40, 0)

@@ -29,6 +29,10 @@ class MemorySource:
         return np.array(self.sources or [0] * len(self.count), dtype=np.int32)
 
     @property
+    def source_names(self) -> list[str]:
+        return ["tracks", *(f"{number}.jpg" for number in range(1, int(self.source_ids.max()) + 1))]
+
+    @property
     def patch_size(self) -> int:
         return int(self.patches.shape[1])
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from doap.data.augment import change_light, flip_and_rotate
+from doap.data.augment import change_light, flip_and_rotate, move_frames
 from doap.data.mining import Mined
 from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers, ListPlan, Sampler, shard
@@ -32,6 +32,7 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         augment: flip and rotate, a whole group alike.
         gain: light changes per patch, see `change_light`; 0 leaves it.
         offset: likewise.
+        noise: of the frames, per patch, see `move_frames`; 0 leaves them.
         rank: this process, from 0.
         world: how many processes share a list.
         mined: in-sequence pairs to ignore, beside those that the source names.
@@ -46,6 +47,7 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         augment: bool = True,
         gain: float = 0.0,
         offset: float = 0.0,
+        noise: float = 0.0,
         rank: int = 0,
         world: int = 1,
         mined: Mined | None = None,
@@ -53,7 +55,7 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         if not 0 <= rank < world:
             raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
         self.source, self.sampler, self.seed, self.augment = source, sampler, seed, augment
-        self.gain, self.offset, self.rank, self.world, self.mined = gain, offset, rank, world, mined
+        self.gain, self.offset, self.noise, self.rank, self.world, self.mined = gain, offset, noise, rank, world, mined
 
     def __len__(self) -> int:
         return self.sampler.steps_per_epoch
@@ -64,6 +66,8 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         patches = torch.from_numpy(self.source.gather(plan.indices[own])).unsqueeze(1)
         if self.augment:
             patches = flip_and_rotate(patches, plan.labels, stream(self.seed, "turn", step), own)
+        if self.noise:
+            patches = move_frames(patches, plan.labels, stream(self.seed, "frames", step), own, noise=self.noise)
         if self.gain or self.offset:
             light = stream(self.seed, "light", step)
             patches = change_light(patches, plan.labels, light, own, gain=self.gain, offset=self.offset)

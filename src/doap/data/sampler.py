@@ -38,9 +38,18 @@ class GroupSource(Protocol):
     @property
     def sequence_names(self) -> Sequence[str]: ...
 
+    @property
+    def source_names(self) -> Sequence[str]: ...
+
     def gather(self, indices: Integers) -> NDArray[np.uint8]: ...  # (n,) -> (n, S, S)
 
     def ignored(self, groups: Integers) -> NDArray[Any]: ...  # (g,) -> (P, 2) positions in `groups`
+
+
+def from_tracks(source: GroupSource) -> NDArray[np.bool_]:
+    """(G,) which groups are tracks of a reconstruction; all others are of photos, one by one."""
+    tracks = np.array([name.split(" ")[0] == "tracks" for name in source.source_names])
+    return tracks[source.source_ids]
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,42 @@ class SourceSampler(GroupSampler):
         before -= before[first][number]
         _, block = np.unique(np.stack([number, before // self._share]), axis=1, return_inverse=True)
         return groups[np.argsort(generator.permutation(block.max() + 1)[block], kind="stable")]
+
+
+class MixedSampler(Sampler):
+    """Lists of which tracks of reconstructions are a given share, and groups of made-up views the rest.
+
+    The two are gone through each at its own pace, each group once before any comes again; an epoch is the longer of the
+    two.
+
+    Args:
+        tracks_share: of the patches of a list, between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        source: GroupSource,
+        list_size: int,
+        seed: int,
+        *,
+        tracks_share: float = 0.5,
+        per_group: int = 16,
+        min_count: int = 2,
+        among: NDArray[np.bool_] | None = None,
+    ) -> None:
+        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
+        if not 0 < tracks_share < 1:
+            raise ArgumentError(f"tracks_share: expected a share between 0 and 1, got {tracks_share}")
+        tracks, allowed = from_tracks(source), True if among is None else among
+        room = round(list_size * tracks_share)
+        self._parts = [
+            GroupSampler(source, size, seed, per_group=per_group, min_count=min_count, among=kind & allowed)
+            for size, kind in ((room, tracks), (list_size - room, ~tracks))
+        ]
+        self.steps_per_epoch = max(part.steps_per_epoch for part in self._parts)
+
+    def choose(self, step: int) -> Integers:
+        return np.concatenate([part.choose(step) for part in self._parts])
 
 
 class SequenceSampler(Sampler):

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from doap.data.sampler import from_tracks
 from doap.data.writer import FORMAT, SCHEMA, SetWriter, read_json, sha256, unit_rows
 from doap.errors import ArgumentError, DataError
 
@@ -164,15 +165,14 @@ def check_set(path: str | Path) -> SetSummary:
     _check_ignored(patch_set)
     sizes, groups = np.unique(patch_set.count, return_counts=True)
     per_sequence = np.bincount(patch_set.sequence_ids, minlength=len(patch_set.sequence_names))
-    tracks = [index for index, name in enumerate(patch_set.source_names) if name.split(" ")[0] == "tracks"]
-    from_tracks = int(np.isin(patch_set.source_ids, tracks).sum())
+    tracks = int(from_tracks(patch_set).sum())
     return SetSummary(
         patches=len(patch_set.patches),
         groups=len(patch_set),
         groups_per_sequence=dict(zip(patch_set.sequence_names, per_sequence.tolist(), strict=True)),
         groups_per_size=dict(zip(sizes.tolist(), groups.tolist(), strict=True)),
-        from_tracks=from_tracks,
-        from_photos=len(patch_set) - from_tracks,
+        from_tracks=tracks,
+        from_photos=len(patch_set) - tracks,
     )
 
 

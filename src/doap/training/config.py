@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from doap.data.sampler import GroupSampler, RomeSampler, Sampler, SequenceSampler, SourceSampler
+from doap.data.sampler import GroupSampler, MixedSampler, RomeSampler, Sampler, SequenceSampler, SourceSampler
 from doap.errors import DataError
 from doap.functional.average_precision import Form
 from doap.functional.distance import Distance
@@ -25,6 +25,7 @@ else:
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "groups": GroupSampler,
+    "mixed": MixedSampler,
     "sources": SourceSampler,
     "sequences": SequenceSampler,
     "rome": RomeSampler,
@@ -43,13 +44,15 @@ class Data(_Section):
     held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups in places held out, if no other set")
     list_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
     per_group: int = Field(2, ge=2, description="patches of one group in a list, at most")
-    sampler: Literal["groups", "sources", "sequences", "rome"] = "groups"
+    sampler: Literal["groups", "mixed", "sources", "sequences", "rome"] = "groups"
+    tracks_share: float = Field(0.5, gt=0, lt=1, description="for the sampler `mixed`: tracks in a list")
     sources_per_list: int = Field(8, ge=1, description="for the sampler `sources`: photos or models in a list")
     sequences_per_list: int = Field(2, ge=1, description="for the sampler `sequences`")
     mining: bool = Field(False, description="label mining: in-sequence look-alikes are ignored")
     augment: bool = Field(True, description="flips and quarter turns, shared by a group")
     gain: float = Field(0.0, ge=0, le=1, description="random gain of each patch")
     offset: float = Field(0.0, ge=0, le=1, description="random offset of each patch")
+    noise: float = Field(0.0, ge=0, description="of position, scale and angle of each patch")
     workers: int = Field(0, ge=0, description="processes that prepare lists; lists do not depend on it")
 
 

@@ -245,8 +245,9 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
     else:
         apart = np.zeros(len(source), dtype=bool)
         validation = PatchSample.draw(open_set(recipe.validation))
-    per_list = {"sequences": "sequences_per_list", "sources": "sources_per_list"}.get(recipe.sampler)
-    more = {per_list: getattr(recipe, per_list)} if per_list else {}
+    settings = {"mixed": "tracks_share", "sequences": "sequences_per_list", "sources": "sources_per_list"}
+    setting = settings.get(recipe.sampler)
+    more = {setting: getattr(recipe, setting)} if setting else {}
     sampler = SAMPLERS[recipe.sampler](
         source, recipe.list_size, config.run.seed, per_group=recipe.per_group, among=~apart, **more
     )
@@ -257,6 +258,7 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
         augment=recipe.augment,
         gain=recipe.gain,
         offset=recipe.offset,
+        noise=recipe.noise,
         rank=ranks.rank,
         world=ranks.world,
         mined=mine(source, seed=config.run.seed) if recipe.mining else None,
