@@ -3,6 +3,9 @@
     python benchmarks/losses.py TRAIN VALIDATION --steps 120 --out results/losses-sweep.json
     python benchmarks/losses.py TRAIN VALIDATION --minutes 10 --out results/losses.json \\
         --variants "AP, 8 bins, squared, rate 3" "triplet, rate 3" --seeds 0 1 2
+    python benchmarks/losses.py TRAIN VALIDATION --steps 300 --levers --out results/levers.json
+
+The third tries what else may help, one change at a time from the default recipe (`base`).
 
 Each run is `doap train` on one core, two at a time side by side, so that what disturbs one disturbs the other. Variants
 are chosen on the validation set, which is of other places than the training set. Runs that are done are not repeated.
@@ -43,13 +46,28 @@ SWEEP: dict[str, Recipe] = {
         f"AP, 8 bins, squared, rate {rate:g}": {"loss": SQUARED, "optimiser": {"learning_rate": rate}} for rate in RATES
     },
 }
+LEVERS: dict[str, Recipe] = {
+    "base": {},
+    "noise 0.05": {"data": {"noise": 0.05}},
+    "noise 0.1": {"data": {"noise": 0.1}},
+    "half tracks": {"data": {"sampler": "mixed", "tracks_share": 0.5}},
+    "light": {"data": {"gain": 0.3, "offset": 0.1}},
+    "4 of a group": {"data": {"per_group": 4}},
+    "M = 4,096": {"data": {"list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
+    "FastAP": {"loss": {"form": "fastap"}},
+    "two places": {"data": {"sampler": "sequences", "sequences_per_list": 2}},
+    "no dropout": {"network": {"dropout": 0.0}},
+}
+# The sweep of losses has a rate of 1 unless it says another; levers have the default.
+VARIANTS = {name: {"optimiser": {"learning_rate": 1.0}, **recipe} for name, recipe in SWEEP.items()} | LEVERS
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("train", type=Path)
     parser.add_argument("validation", type=Path)
-    parser.add_argument("--variants", nargs="+", default=list(SWEEP), choices=list(SWEEP), metavar="NAME")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), metavar="NAME", help="else all losses")
+    parser.add_argument("--levers", action="store_true", help="all levers instead")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--minutes", type=float, help="wall-clock time of each run")
     parser.add_argument("--steps", type=int, default=120, help="instead, if no minutes are given")
@@ -57,14 +75,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         runs = options.runs or Path(folder)
-        wanted = [(variant, seed) for seed in options.seeds for variant in options.variants]
+        variants = options.variants or list(LEVERS if options.levers else SWEEP)
+        wanted = [(variant, seed) for seed in options.seeds for variant in variants]
         ends = pool.map(lambda one: run(*one, options, runs), wanted)
         rows = []
         for (variant, seed), end in zip(wanted, ends, strict=True):
             rows.append({"variant": variant, "seed": seed, **end})
             print(f"{variant:24} seed {seed}  {end['steps']:5} steps  mAP {end['map']:.4f}  FPR95 {end['fpr95']:.4f}")
             summary = {name: summarise(rows, name) for name in dict.fromkeys(row["variant"] for row in rows)}
-            recipes = {name: {"optimiser": {"learning_rate": 1.0}, **SWEEP[name]} for name in summary}
+            recipes = {name: VARIANTS[name] for name in summary}
             budget = {"minutes": options.minutes} if options.minutes else {"steps": options.steps}
             figures = {**budget, "threads": 1, "recipes": recipes, "runs": rows, "summary": summary}
             record.write(options.out, options.seed, figures)
@@ -77,16 +96,12 @@ def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dic
     out.mkdir(parents=True, exist_ok=True)
     recipe = out / "recipe.toml"
     # Validation costs time that the other loss would not have: only the end is judged.
-    defaults: Recipe = {
-        "optimiser": {"learning_rate": 1.0},
-        "run": {"validate_every": 1_000_000, "checkpoint_every": 50},
-    }
+    defaults: Recipe = {"run": {"validate_every": 1_000_000, "checkpoint_every": 50}}
+    own = VARIANTS[variant]
     if not options.minutes:
-        pieces = "piece" in SWEEP[variant].get("run", {})
+        pieces = "piece" in own.get("run", {})
         defaults["schedule"] = {"steps": options.steps * 3 // 16 if pieces else options.steps}
-    sections = {
-        name: {**defaults.get(name, {}), **SWEEP[variant].get(name, {})} for name in {*defaults, *SWEEP[variant]}
-    }
+    sections = {name: {**defaults.get(name, {}), **own.get(name, {})} for name in {*defaults, *own}}
     recipe.write_text(
         "\n".join(
             f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())

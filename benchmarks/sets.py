@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import record
 
+from doap.data.sampler import from_tracks
 from doap.data.store import PatchSet, open_set
 
 
@@ -34,7 +35,7 @@ def main() -> None:
 def statistics(path: Path) -> dict[str, object]:
     """Patches and groups, from tracks and from made-up views, in all and place by place."""
     patch_set = open_set(path)
-    tracks = np.char.startswith(np.array(patch_set.source_names), "tracks")[patch_set.source_ids]
+    tracks = from_tracks(patch_set)
     # Photos that are places of their own are told together, by their folder.
     names = np.array([name.split("/")[0] for name in patch_set.sequence_names])[patch_set.sequence_ids]
 
