@@ -25,6 +25,15 @@ def test_pooling_finds_the_same_keypoints():
     assert not np.array_equal(plain[1], pooled[1])
 
 
+def test_fewer_keypoints_are_the_largest_of_all():
+    pytest.importorskip("pycolmap")
+    every, some = colmap_sift(PHOTO), colmap_sift(PHOTO, most=100)
+    assert 100 <= len(some[0]) < len(every[0]) / 2
+    rows = [np.flatnonzero((every[0] == keypoint).all(axis=1))[0] for keypoint in some[0]]
+    assert np.array_equal(every[1][rows], some[1])
+    assert np.median(every[0][:, 2]) < some[0][:, 2].min()
+
+
 def test_keypoints_are_those_of_opencv_where_both_find_one():
     """Place without a half pixel, 12σ, and angles clockwise."""
     pytest.importorskip("pycolmap")

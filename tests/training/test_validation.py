@@ -48,7 +48,8 @@ class Fake:
 
 
 def hardest(describer, drawn, **arguments):
-    return own.hardest(describe_patches(describer, drawn.patches), drawn, **arguments)
+    answers = own.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
+    return own.hardest(answers, drawn, **arguments)
 
 
 def one_hot(groups, patches):

@@ -32,7 +32,7 @@ class ColmapDetector:
 
     def detect(self, image: Image, most: int | None = None) -> Detected:
         """As `Detector.detect`."""
-        keypoints, _ = colmap_sift(image)
+        keypoints, _ = colmap_sift(image, most=most)
         return colmap_frames(keypoints, self.magnification)[:most], keypoints[:most, 2]
 
 
@@ -51,7 +51,9 @@ def colmap_frames(keypoints: NDArray[np.float32], magnification: float) -> NDArr
     return frames_from_arrays(keypoints[:, :2], magnification * sigma / 2, angle)
 
 
-def colmap_sift(image: Image, scales: int = 1) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def colmap_sift(
+    image: Image, scales: int = 1, most: int | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Keypoints and descriptors of COLMAP, which describes no keypoints but its own.
 
     COLMAP has two extractors, with different keypoints, and only one of them pools over domain sizes. That one is used
@@ -60,6 +62,8 @@ def colmap_sift(image: Image, scales: int = 1) -> tuple[NDArray[np.float32], NDA
     Args:
         image: (height, width) uint8.
         scales: domain sizes to pool over, from a sixth of SIFT's to three times it, as COLMAP has them; 1 is SIFT's.
+        most: spots that are enough, the largest; COLMAP goes on to the end of a level of its pyramid, and a spot may
+            have two directions, so that there may be more keypoints. None is all.
 
     Returns:
         (N, 4) float32 x, y, σ and the angle in radians, clockwise, pixel centres at integers, the largest first; and
@@ -73,7 +77,7 @@ def colmap_sift(image: Image, scales: int = 1) -> tuple[NDArray[np.float32], NDA
         return np.zeros((0, 4), np.float32), np.zeros((0, 128), np.float32)
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
-    options.sift.max_num_features = _MORE_THAN_ANY
+    options.sift.max_num_features = most or _MORE_THAN_ANY
     options.sift.domain_size_pooling = True
     options.sift.dsp_num_scales = scales
     if scales == 1:

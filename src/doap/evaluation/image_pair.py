@@ -16,7 +16,7 @@ from doap.evaluation.homography import corner_error, matching_accuracy, reprojec
 from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_one
 from doap.functional import average_precision, pair_distances, table_distances
 from doap.geometry import estimate
-from doap.images import centres
+from doap.images import centres, inside
 from doap.matching import match_descriptors
 
 PIXELS = np.arange(1, 11)
@@ -94,12 +94,17 @@ class Outcome:
 
 
 def look_at(image: NDArray[np.uint8], detector: Detector, most: int, number: int) -> Photo:
-    """An image and its keypoints, shuffled; `number` is that of the image.
+    """An image and the strongest of its keypoints, shuffled; `number` is that of the image.
+
+    Patches must lie in the image, for beyond it there is nothing to describe: one descriptor would be judged by the
+    pixels it invents there, and another, that looks at the image itself, by none.
 
     Detectors give the strongest first, and the strongest of two images correspond so often that a constant descriptor,
     whose ties go to the lowest index, would be right.
     """
-    frames, _ = detector.detect(image, most)
+    frames, _ = detector.detect(image)
+    height, width = image.shape
+    frames = frames[inside(frames, height, width)][:most]
     return Photo(image, frames[stream(0, "order of keypoints", number).permutation(len(frames))])
 
 

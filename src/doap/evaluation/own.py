@@ -52,7 +52,7 @@ class OwnSet:
         """Retrieval, matching and verification of one describer."""
         sample = self.sample
         described = describe.patches(sample.patches)
-        rows, precision = retrieval_precision(described, sample.relation)
+        answers = retrieve(described, sample.relation)
         groups, places = sample.relation.groups.numpy(), sample.places
 
         def by_place(name: str, values: NDArray[np.float64], of: NDArray[np.int64]) -> Figure:
@@ -64,10 +64,10 @@ class OwnSet:
             }
             return Figure(name, "higher", "groups", estimate_mean(values, seed, clusters=groups[of]), parts)
 
-        retrieval = by_place("retrieval mAP", precision.numpy(), rows.numpy())
+        retrieval = by_place("retrieval mAP", answers.precision, answers.triples[:, 0])
         verification = judge_pairs(described, sample.positives, sample.negatives, seed)
         figures = (retrieval, self._matching(described, seed), *verification.figures)
-        return Judged(figures, verification.curves, verification.histogram, gallery(described, sample))
+        return Judged(figures, verification.curves, verification.histogram, gallery(answers, sample))
 
     def _matching(self, described: Tensor, seed: int) -> Figure:
         """AP of the nearest neighbours in each place, and its mean over the places."""
@@ -91,7 +91,7 @@ class OwnSet:
 
 
 def open_patches(
-    root: str | Path, *, groups: int = 6000, per_group: int = 4, pairs: int = 100_000, report: Report = silent
+    root: str | Path, *, groups: int = 4000, per_group: int = 4, pairs: int = 100_000, report: Report = silent
 ) -> OwnSet:
     """Open a patch-group set as a benchmark.
 
@@ -120,19 +120,35 @@ def open_patches(
     return OwnSet(Dataset(Path(root).name, checksum([patch_set.path / "meta.json"])), protocol, sample)
 
 
-def retrieval_precision(described: Tensor, relation: Relation) -> tuple[Tensor, Tensor]:
-    """AP where each item queries all others, ties by their expectation.
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What each of Q queries was answered.
+
+    Attributes:
+        precision: (Q,) AP, ties by their expectation.
+        triples: (Q, 3) the query, its nearest match and its nearest distractor.
+        apart: (Q, 2) its distances to the two.
+    """
+
+    precision: NDArray[np.float64]
+    triples: NDArray[np.int64]
+    apart: NDArray[np.float32]
+
+
+def retrieve(described: Tensor, relation: Relation) -> Answers:
+    """Each item that has a match queries all others; memory is that of some rows of the (M, M) distances.
 
     Args:
         described: (M, D) float32 or (M, D/8) uint8.
         relation: of M items.
-
-    Returns:
-        (Q,) the items that have a match, and (Q,) their AP.
     """
-    blocks = [(rows, average_precision_by_counting(*tables)) for rows, *tables in _blocks(described, relation)]
-    rows, precision = zip(*blocks, strict=True)
-    return torch.cat(rows), torch.cat(precision)
+    precision, triples, apart = [], [], []
+    for rows, distances, positive, distractor in _blocks(described, relation):
+        precision.append(average_precision_by_counting(distances, positive, distractor))
+        nearest = [distances.masked_fill(~kind, torch.inf).min(dim=1) for kind in (positive, distractor)]
+        triples.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
+        apart.append(torch.stack([one.values for one in nearest], dim=1))
+    return Answers(*(torch.cat(parts).cpu().numpy() for parts in (precision, triples, apart)))
 
 
 def nearest(
@@ -165,39 +181,28 @@ def answer_precision(distances: Tensor, right: Tensor, weights: NDArray[np.float
     return float(precision) * float(right.double().mean())
 
 
-def gallery(described: Tensor, sample: PatchSample, number: int = SHOWN) -> Gallery:
+def gallery(answers: Answers, sample: PatchSample, number: int = SHOWN) -> Gallery:
     """Right answers by the greatest margin, and wrong ones; each group shows itself once."""
-    answers = _nearest_two(described, sample)
-    (best, near), (worst, apart) = (_foremost(*answers, sample, number, wrong=wrong) for wrong in (False, True))
+    (best, near), (worst, apart) = (_foremost(answers, sample, number, wrong=wrong) for wrong in (False, True))
     return Gallery(sample.patches[best[:, :2]], sample.patches[worst], near[:, 0], apart)
 
 
-def hardest(described: Tensor, sample: PatchSample, number: int = 24) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def hardest(answers: Answers, sample: PatchSample, number: int = 24) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The worst errors: a distractor much nearer to the query than any of its matches.
 
     Each group asks once, with the worst of its patches, so that one odd group does not fill the gallery.
 
     Returns:
-        (n, 3) patches: the query, its nearest match, its nearest distractor; the worst error first. There are fewer
-        than `number` where the describer made fewer errors. And (n, 2), the distances of the query to the other two.
+        (n, 3) and (n, 2) of `answers`, the worst error first; fewer than `number` where there are fewer errors.
     """
-    return _foremost(*_nearest_two(described, sample), sample, number, wrong=True)
-
-
-def _nearest_two(described: Tensor, sample: PatchSample) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(Q, 3) each query, its nearest match and its nearest distractor; (Q, 2) its distances to the two."""
-    found, apart = [], []
-    for rows, distances, positive, distractor in _blocks(described, sample.relation):
-        nearest = [distances.masked_fill(~kind, torch.inf).min(dim=1) for kind in (positive, distractor)]
-        found.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
-        apart.append(torch.stack([one.values for one in nearest], dim=1))
-    return torch.cat(found).cpu().numpy(), torch.cat(apart).cpu().numpy()
+    return _foremost(answers, sample, number, wrong=True)
 
 
 def _foremost(
-    triples: NDArray[np.int64], apart: NDArray[np.float32], sample: PatchSample, number: int, *, wrong: bool
+    answers: Answers, sample: PatchSample, number: int, *, wrong: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The rows of `_nearest_two` that are most wrong, or most right: by the greatest margin, each group once."""
+    """Those that are most wrong, or most right: by the greatest margin, each group once."""
+    triples, apart = answers.triples, answers.apart
     margin = (apart[:, 0] - apart[:, 1]) * (1 if wrong else -1)
     order = np.argsort(-margin, kind="stable")
     order = order[margin[order] > 0]

@@ -138,6 +138,7 @@ def open_sequences(
         "detector": detector.name,
         "magnification": detector.magnification,
         "keypoints of an image": most,
+        "keypoints": "the strongest of those whose patches lie in the image",
         "region": "ellipse inscribed in the patch",
         "overlap error at most": threshold,
         "overlap": f"in image 1, with its region scaled to a radius of {RADIUS:g} px; homography linearised",

@@ -50,11 +50,16 @@ class ColmapPeer:
     def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor:
         """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
         check_shape(frames, "N 2 3", name="frames")
-        keypoints, descriptors = colmap_sift(image, self._scales)
-        own = colmap_frames(keypoints, self.detector.magnification)
-        row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
-        rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32, copy=False)]
-        if unknown := rows.count(-1):
+        # Pooling takes long. The largest come first, so those asked for are often among twice as many.
+        for most in (2 * len(frames), None):
+            keypoints, descriptors = colmap_sift(image, self._scales, most)
+            own = colmap_frames(keypoints, self.detector.magnification)
+            row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
+            rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32, copy=False)]
+            if -1 not in rows:
+                break
+        else:
+            unknown = rows.count(-1)
             raise ArgumentError(
                 f"{self.name}: expected frames that COLMAP finds in the image, got {unknown} others of {len(rows)}; "
                 "detect them with --detector colmap"

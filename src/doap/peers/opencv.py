@@ -1,7 +1,7 @@
 """Descriptors of OpenCV, computed on patches.
 
-They see the patches that a network sees, no more. It costs them little: SIFT of a 32×32 patch has a cosine of about
-0.97 with SIFT of the photo that the patch was cut from.
+They see the patches that a network sees, no more. It costs them a little: SIFT of a 32×32 patch has a cosine of about
+0.97 with SIFT of the photo that the patch was cut from, and `colmap-sift` shows what it is worth on the photo itself.
 """
 
 from __future__ import annotations

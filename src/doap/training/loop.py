@@ -34,7 +34,7 @@ from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor, load
 from doap.errors import DataError
 from doap.evaluation.describing import describe_patches
-from doap.evaluation.own import hardest
+from doap.evaluation.own import hardest, retrieve
 from doap.evaluation.sample import PatchSample
 from doap.losses import HardestTriplet, ListwiseAP
 from doap.networks import parameter_groups
@@ -210,7 +210,8 @@ class _Run:
         self._save("last.safetensors")
         self._tell("end")
         best = load(self.out / "best.safetensors")
-        triples, distances = hardest(describe_patches(best, self.validation.patches), self.validation)
+        answers = retrieve(describe_patches(best, self.validation.patches), self.validation.relation)
+        triples, distances = hardest(answers, self.validation)
         np.savez(self.out / "gallery.npz", patches=self.validation.patches[triples], distances=distances)
         write_page(self.out)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from doap.evaluation.describing import describe_patches
-from doap.evaluation.own import retrieval_precision
+from doap.evaluation.own import retrieve
 from doap.evaluation.sample import PatchSample
 from doap.functional import fpr_at_recall, pair_distances
 from doap.peers import Describer
@@ -36,7 +36,7 @@ def judge(describer: Describer, sample: PatchSample) -> Judgement:
     """Retrieval and verification on one sample. Memory is that of some rows of the (M, M) distances, never all."""
     begin = time.perf_counter()
     described = describe_patches(describer, sample.patches)
-    precision = retrieval_precision(described, sample.relation)[1]
+    precision = retrieve(described, sample.relation).precision
     pairs = torch.cat([sample.positives, sample.negatives])
     apart = pair_distances(described[pairs[:, 0]], described[pairs[:, 1]])
     is_positive = torch.arange(len(pairs)) < len(sample.positives)
