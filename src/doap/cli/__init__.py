@@ -12,6 +12,7 @@ import typer
 from doap.cli import data
 from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
+from doap.cli.compare import compare
 from doap.cli.doctor import doctor
 from doap.cli.eval import evaluate
 from doap.cli.extract import extract
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(match)
 app.command()(extract)
 app.command()(colmap)
+app.command()(compare)
 app.command()(calibrate)
 app.add_typer(data.app, name="data")
 app.command()(train)

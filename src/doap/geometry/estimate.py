@@ -47,27 +47,31 @@ def estimate(
     nothing = Geometry(None, np.zeros(count, np.bool_))
     if count < _FEWEST[model]:
         return nothing
-    if cameras is not None:
-        (points0, focal0), (points1, focal1) = (
-            _normalised(points, camera) for points, camera in zip((points0, points1), cameras, strict=True)
-        )
-        matrix, mask = cv2.findEssentialMat(
-            points0,
-            points1,
-            np.eye(3),
-            method=cv2.USAC_MAGSAC,
-            prob=_CONFIDENCE,
-            threshold=threshold * 2 / (focal0 + focal1),
-            maxIters=_ITERATIONS,
-        )
-    elif model == "homography":
-        matrix, mask = cv2.findHomography(
-            points0, points1, cv2.USAC_MAGSAC, threshold, maxIters=_ITERATIONS, confidence=_CONFIDENCE
-        )
-    else:
-        matrix, mask = cv2.findFundamentalMat(
-            points0, points1, cv2.USAC_MAGSAC, threshold, confidence=_CONFIDENCE, maxIters=_ITERATIONS
-        )
+    try:
+        if cameras is not None:
+            (points0, focal0), (points1, focal1) = (
+                _normalised(points, camera) for points, camera in zip((points0, points1), cameras, strict=True)
+            )
+            matrix, mask = cv2.findEssentialMat(
+                points0,
+                points1,
+                np.eye(3),
+                method=cv2.USAC_MAGSAC,
+                prob=_CONFIDENCE,
+                threshold=threshold * 2 / (focal0 + focal1),
+                maxIters=_ITERATIONS,
+            )
+        elif model == "homography":
+            matrix, mask = cv2.findHomography(
+                points0, points1, cv2.USAC_MAGSAC, threshold, maxIters=_ITERATIONS, confidence=_CONFIDENCE
+            )
+        else:
+            matrix, mask = cv2.findFundamentalMat(
+                points0, points1, cv2.USAC_MAGSAC, threshold, confidence=_CONFIDENCE, maxIters=_ITERATIONS
+            )
+    except cv2.error:
+        # OpenCV 5 throws where no model of a few matches held.
+        return nothing
     if matrix is None or np.shape(matrix) != (3, 3) or not np.any(mask):
         return nothing
     return Geometry(np.asarray(matrix, np.float64), np.asarray(mask).ravel().astype(np.bool_))

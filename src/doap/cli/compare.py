@@ -1,0 +1,84 @@
+"""`doap compare PHOTOS --against sift,rootsift --descriptor my.safetensors --out REPORT`: should I switch?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from doap.cli.names import DESCRIPTOR_HELP
+from doap.cli.progress import reported
+
+if TYPE_CHECKING:
+    from doap.evaluation.compare import Comparison
+
+
+def compare(
+    photos: Annotated[list[Path], typer.Argument(metavar="PHOTOS", help="Your photos, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", help="REPORT: a folder for index.html and comparison.json.")],
+    descriptor: Annotated[str | None, typer.Option(help=f"The candidate. {DESCRIPTOR_HELP}")] = None,
+    against: Annotated[str, typer.Option(help="What you use now, and others: names or files, with commas.")] = (
+        "sift,rootsift"
+    ),
+    detector: Annotated[str, typer.Option(help="Whose keypoints all of them see.")] = "sift",
+    most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
+    number: Annotated[int, typer.Option("--photos", min=1, help="Photos to judge on, spread over those given.")] = 20,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of them to match; neighbours first if not all.")] = 200,
+    reconstruction: Annotated[
+        bool, typer.Option("--reconstruction/--no-reconstruction", help="Whether COLMAP reconstructs too.")
+    ] = True,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Should I switch? Hold a descriptor against others on your own photos; the answer may be to stay."""
+    if descriptor is None:
+        raise typer.BadParameter(
+            "expected a descriptor to judge, got none; no weights come with doap yet: train one with `doap train` and "
+            "give its file",
+            param_hint="--descriptor",
+        )
+    from doap.cli.names import open_descriptors, open_detector
+    from doap.evaluation.compare import compare_photos
+    from doap.images import list_images
+
+    describers, files = open_descriptors([descriptor, *filter(None, map(str.strip, against.split(",")))])
+    given = [file for path in photos for file in (list_images(path) if path.is_dir() else [path])]
+    with reported("photos", quiet=as_json) as report:
+        comparison = compare_photos(
+            given,
+            describers,
+            out,
+            files=files,
+            detector=open_detector(detector),
+            most=most,
+            photos=number,
+            pairs=pairs,
+            reconstruction=reconstruction,
+            seed=seed,
+            report=report,
+        )
+    for reason in comparison.left_out.values():
+        typer.echo(f"left out: {reason}", err=True)
+    if as_json:
+        typer.echo(json.dumps(comparison.told()))
+        return
+    _show(comparison)
+    typer.echo(f"look at {out / 'index.html'}")
+
+
+def _show(comparison: Comparison) -> None:
+    """The figures, descriptors across; then the sentence."""
+    names = [one.name for one in comparison.descriptors]
+    typer.echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
+    for stage in (comparison.pairs, comparison.views):
+        for figure, contest in stage.contests.items():
+            typer.echo(f"{figure:22}" + "".join(f"{contest.totals[name].value:14.3f}" for name in names))
+    if comparison.models:
+        for figure in ("registered", "points"):
+            values = (getattr(comparison.models[name], figure) for name in names)
+            typer.echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
+    else:
+        typer.echo(f"no reconstruction: {comparison.models_note}")
+    typer.echo(comparison.verdict.sentence)

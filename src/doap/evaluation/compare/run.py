@@ -1,0 +1,111 @@
+"""The comparison as a whole: photos → views, pairs, models → verdict → a page and a JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from doap.detectors import Detector, sift
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.compare.comparison import Comparison
+from doap.evaluation.compare.models import Model, reconstruct
+from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, draw_pairs, grown, judge_pairs
+from doap.evaluation.compare.page import write_page
+from doap.evaluation.compare.shots import LONGEST_SIDE, VIEWS, spread, take
+from doap.evaluation.compare.verdict import decide
+from doap.evaluation.compare.views import judge_views
+from doap.evaluation.describing import Describing
+from doap.evaluation.run import identify, versions
+from doap.files import make_folder, whole_file
+from doap.peers import Describer
+from doap.types import Report, silent
+
+
+def compare_photos(
+    paths: Sequence[str | Path],
+    describers: Mapping[str, Describer],
+    out: str | Path,
+    *,
+    files: Mapping[str, Path] | None = None,
+    detector: Detector | None = None,
+    most: int = 2048,
+    photos: int = 20,
+    pairs: int = 200,
+    reconstruction: bool = True,
+    seed: int = 0,
+    report: Report = silent,
+) -> Comparison:
+    """Hold one descriptor against others on photos of which nothing is known; all see the same keypoints.
+
+    Writes `index.html`, a page that needs nothing else, and `comparison.json`. For the rule see `compare.verdict`.
+
+    Args:
+        paths: files of photos, in the order they were taken if there is one.
+        describers: by name; the first is the candidate.
+        out: folder of the report, made if it is not there.
+        files: where a describer was read from, by name.
+        detector: where to look; SIFT's blobs if not given.
+        most: keypoints of a photo, the strongest.
+        photos: to judge on; of more, runs of five neighbours are taken, spread over all.
+        pairs: of these photos, to match; all if they are no more, else the nearest neighbours.
+        reconstruction: whether COLMAP is tried; it takes the longest.
+        seed: of all that is drawn.
+        report: told what is at hand, stage by stage.
+    """
+    if len(describers) < 2:
+        raise ArgumentError(f"describers: expected a candidate and one other or more, got {list(describers)}")
+    if min(most, photos, pairs) < 1:
+        raise ArgumentError(f"most, photos and pairs: expected 1 or more, got {most}, {photos} and {pairs}")
+    detector, out = detector or sift(), Path(out)
+    make_folder(out)
+    given = list(dict.fromkeys(map(Path, paths)))
+    describing = {name: Describing(describer) for name, describer in describers.items()}
+    shots, left_out = take(spread(given, photos), describing, detector, most, report)
+    if not shots:
+        why = next(iter(left_out.values()), "no photo")
+        raise DataError(f"photos: expected one or more to judge on, got none of {len(given)}: {why}")
+    keypoints = sum(len(shot.photo.frames) for shot in shots)
+    seconds = {name: 1000 * describe.seconds / keypoints for name, describe in describing.items()}
+    views = judge_views(shots, describing, detector, most, seed, report)
+    overlaps = judge_pairs(shots, list(describers), pairs, seed, report)
+    models: dict[str, Model] = {}
+    note = "not asked for"
+    if reconstruction:
+        together = [shots[photo] for photo in grown(overlaps.items, photos)]
+        models, note = reconstruct(together, describers, detector, most, seed, report)
+    descriptors = tuple(identify(name, one, (files or {}).get(name)) for name, one in describing.items())
+    comparison = Comparison(
+        verdict=decide(overlaps, views, descriptors, seconds, len(shots)),
+        descriptors=descriptors,
+        photos=[shot.name for shot in shots],
+        left_out=left_out,
+        given=len(given),
+        views=views,
+        pairs=overlaps,
+        models=models,
+        models_note=note,
+        seconds=seconds,
+        settings={
+            "detector": detector.name,
+            "magnification": detector.magnification,
+            "keypoints of a photo": most,
+            "photos at most": photos,
+            "pairs at most": pairs,
+            "longest side": LONGEST_SIDE,
+            "views of a photo": VIEWS,
+            "matches": "mutual nearest neighbours, no ratio test",
+            "geometry": "fundamental matrix by USAC_MAGSAC, 1.5 px",
+            "a pair overlaps": f"{JOINED} inliers and {JOINED_SHARE * 100:.0f} % of the matches, by any descriptor",
+            "interval": "95 % of 1,000 resamples of photos",
+        },
+        seed=seed,
+        date=datetime.date.today().isoformat(),
+        versions=versions(),
+    )
+    with whole_file(out / "comparison.json") as unfinished:
+        text = json.dumps(comparison.told(), indent=1, ensure_ascii=False)
+        unfinished.write_text(text + "\n", encoding="utf-8")
+    write_page(comparison, draw_pairs(shots, overlaps), out / "index.html")
+    return comparison

@@ -1,0 +1,63 @@
+"""`doap compare` as a person types it."""
+
+import json
+
+import pytest
+
+from oracles.photos import write_photo
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for seed in range(2):
+        write_photo(folder / f"{seed}.png", seed, height=160, width=200)
+    (folder / "2.jpg").write_bytes(b"no photo")
+    return folder
+
+
+def test_table_sentence_and_page_are_told(doap, photos, tmp_path):
+    arguments = ("--descriptor", "rootsift", "--against", "sift, rootsift", "--most", 100, "--out", tmp_path)
+    ran = doap("compare", photos, *arguments)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[0].split() == ["rootsift", "sift"]
+    assert any(line.startswith("AP") for line in lines)
+    assert any(line.startswith("no reconstruction: ") for line in lines)
+    assert any(line.startswith("No difference that 2 photos can show: ") for line in lines)
+    assert lines[-1] == f"look at {tmp_path / 'index.html'}"
+    assert "left out: " in ran.stderr
+    assert "2.jpg" in ran.stderr
+
+
+def test_json_is_that_of_the_report(doap, photos, tmp_path):
+    arguments = ("--descriptor", "sift", "--against", "random", "--most", 50, "--no-reconstruction", "--json")
+    ran = doap("compare", photos / "0.png", *arguments, "--out", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told == json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    assert told["models_note"] == "not asked for"
+    assert [one["name"] for one in told["descriptors"]] == ["sift", "random"]
+
+
+def test_no_descriptor_is_wrong_usage_and_says_why(doap, photos, tmp_path):
+    ran = doap("compare", photos, "--out", tmp_path)
+    assert ran.returncode == 2
+    assert "no weights come with doap yet" in " ".join(ran.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "expected a file"]),
+        (["--descriptor", "sift", "--against", "sift"], ["expected a candidate and one other", "['sift']"]),
+        (["--descriptor", "sift", "--detector", "surf"], ["detector: expected one of sift", "'surf'"]),
+        (["--descriptor", "sift", "--against", "dsp-sift"], ["dsp-sift", "--detector colmap"]),
+    ],
+)
+def test_fault_is_one_line(doap, photos, tmp_path, arguments, words):
+    ran = doap("compare", photos, *arguments, "--out", tmp_path)
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("doap: ")]
+    assert (ran.returncode, ran.stdout, len(lines)) == (1, "", 1)
+    for word in words:
+        assert word in lines[0]
