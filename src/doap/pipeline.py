@@ -53,7 +53,7 @@ def extract(
 def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer) -> Tensor:
     """Descriptors (N, D) float32 or (N, D/8) uint8 of frames (N, 2, 3) of a grey image."""
     if isinstance(descriptor, ImageDescriber):
-        return descriptor.describe_frames(image.levels[0] if isinstance(image, Pyramid) else image, frames)
+        return descriptor.describe_frames(image, frames)
     patches = torch.from_numpy(extract_patches(image, frames, descriptor.patch_size))
     return descriptor.describe(patches.unsqueeze(1).float() / 255)
 

@@ -120,10 +120,7 @@ def test_average_precision_is_that_of_the_definition(benchmark):
     """Sort all distances, walk; overlap by looking at every match; AP by counting at each right one."""
     peer = rootsift()
     pair = benchmark.pairs[1]
-    described = [
-        peer.describe(torch.from_numpy(extract_patches(photo.image, photo.frames, 32))[:, None] / 255)
-        for photo in pair.photos
-    ]
+    described = [peer.describe_frames(photo.image, photo.frames) for photo in pair.photos]
     seen0, seen1 = (one[torch.from_numpy(seen)].double() for one, seen in zip(described, pair.seen, strict=True))
     distances = (seen0[:, None] - seen1).norm(dim=2).numpy()
     frames0, frames1 = (photo.frames[seen].astype(float) for photo, seen in zip(pair.photos, pair.seen, strict=True))
@@ -227,8 +224,9 @@ def test_corresponding_keypoints_are_nearer_than_others(judged):
     assert middles @ judged.histogram.matches < 0.7 * (middles @ judged.histogram.others)
 
 
-def test_gallery_shows_patches_of_the_keypoints(benchmark, judged):
-    gallery = judged.gallery
+def test_gallery_shows_patches_of_the_keypoints(benchmark):
+    of_patches = from_function(rootsift().describe)
+    gallery = benchmark.judge(Describing(of_patches), seed=0).gallery
     assert gallery.best.shape == (5, 2, 32, 32)
     assert gallery.worst.shape == (len(gallery.worst_distances), 3, 32, 32)
     assert (np.diff(gallery.best_distances) >= 0).all()
@@ -236,7 +234,7 @@ def test_gallery_shows_patches_of_the_keypoints(benchmark, judged):
     of_image_1 = extract_patches(photos(benchmark)[0].image, photos(benchmark)[0].frames, 32)
     for query in (*gallery.best[:, 0], *gallery.worst[:, 0]):
         assert (of_image_1 == query).all(axis=(1, 2)).any()
-    described = rootsift().describe(torch.from_numpy(gallery.worst.reshape(-1, 1, 32, 32)) / 255)
+    described = of_patches.describe(torch.from_numpy(gallery.worst.reshape(-1, 1, 32, 32)) / 255)
     query, *others = described.view(-1, 3, 128).unbind(1)
     apart = torch.stack([(query - other).norm(dim=1) for other in others], dim=1)
     np.testing.assert_allclose(gallery.worst_distances, apart, atol=1e-3)

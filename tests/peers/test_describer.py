@@ -8,18 +8,19 @@ import torch
 
 from doap.descriptor import Descriptor
 from doap.errors import ShapeError
-from doap.peers import Describer, ImageDescriber, dsp_sift, fingerprint, from_function, rootsift
+from doap.peers import Describer, ImageDescriber, OwnKeypoints, dsp_sift, fingerprint, from_function, rootsift
 
 
 def test_a_descriptor_is_a_describer_of_patches():
     descriptor: Describer = Descriptor.build(dim=16)
     assert isinstance(descriptor, Describer)
     assert not isinstance(descriptor, ImageDescriber)
-    assert not isinstance(rootsift(), ImageDescriber)
 
 
-def test_one_that_needs_the_photo_is_known_by_it():
-    assert isinstance(dsp_sift(), ImageDescriber)
+def test_one_that_looks_at_the_photo_is_known_by_it_and_so_is_one_that_cannot_do_without():
+    assert isinstance(rootsift(), ImageDescriber)
+    assert not isinstance(rootsift(), OwnKeypoints)
+    assert isinstance(dsp_sift(), OwnKeypoints)
 
 
 def test_a_function_of_patches_is_a_describer_too():

@@ -12,7 +12,14 @@ from skimage import data
 
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, ShapeError
-from doap.images import extract_patches, frames_from_arrays, frames_from_keypoints, inside, transform_frames
+from doap.images import (
+    Pyramid,
+    extract_patches,
+    frames_from_arrays,
+    frames_from_keypoints,
+    inside,
+    transform_frames,
+)
 from doap.peers import PEERS, Describer, Peer, fingerprint, rootsift, sift, teblid, vgg
 
 # Those that need the photo are in test_dsp_sift.py.
@@ -125,6 +132,36 @@ def test_a_patch_is_described_as_the_photo_is_where_there_is_no_scale(keypoints,
     kept, of_photo = create().compute(PHOTO.copy(), turned)
     assert len(kept) == len(turned) > 80
     assert_alike(PEERS[name]().describe(cut(frames)), of_photo, 0.12)
+
+
+@pytest.mark.parametrize("name", ["sift", "rootsift", "daisy"])
+def test_of_a_photo_more_is_seen_than_of_its_patches(keypoints, name):
+    """A bright frame drawn just outside the patches shows in the one and not in the other."""
+    peer, photo = PEERS[name](), PHOTO.copy()
+    frame = frames_from_arrays([[150.0, 120.0]], [32.0], [0.0])
+    cv2.rectangle(photo, (150 - 40, 120 - 40), (150 + 40, 120 + 40), 255, 3)
+    assert torch.equal(peer.describe(cut(frame)), peer.describe(cut(frame, photo=photo)))
+    assert not torch.equal(peer.describe_frames(PHOTO, frame), peer.describe_frames(photo, frame))
+
+
+@pytest.mark.parametrize("name", OF_PATCHES)
+def test_frames_of_a_photo_are_described_nearly_as_their_patches(keypoints, name):
+    _, frames = whole(keypoints, frames_from_keypoints(keypoints))
+    peer = PEERS[name]()
+    described = peer.describe_frames(PHOTO, frames)
+    assert torch.equal(peer.describe_frames(Pyramid(PHOTO), frames), described)
+    assert peer.describe_frames(PHOTO, frames[:0]).shape == (0, described.shape[1])
+    assert_alike(peer.describe(cut(frames)), described, 0.2)
+
+
+def test_sift_of_frames_is_that_of_the_photo(keypoints):
+    """With what lies around the patch it is nearer to OpenCV's own, whose pyramid alone differs from ours."""
+    found, frames = whole(keypoints, frames_from_keypoints(keypoints))
+    of_photo = torch.nn.functional.normalize(torch.from_numpy(cv2.SIFT.create().compute(PHOTO, found)[1]))
+    from_frames, from_patches = sift().describe_frames(PHOTO, frames), sift().describe(cut(frames))
+    near, far = ((described * of_photo).sum(dim=1).mean() for described in (from_frames, from_patches))
+    assert near > 0.985
+    assert near > far
 
 
 @pytest.mark.parametrize("size", [32, 41, 64])

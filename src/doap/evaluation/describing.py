@@ -52,12 +52,11 @@ class Describing:
         """Descriptors of frames (N, 2, 3) of a grey image, as `patches`."""
         if not isinstance(self.describer, ImageDescriber):
             return self.patches(extract_patches(image, frames, self.describer.patch_size))
-        pixels = image.levels[0] if isinstance(image, Pyramid) else image
-        file = self._file(pixels, frames)
+        file = self._file(image.levels[0] if isinstance(image, Pyramid) else image, frames)
         if file and file.exists():
             return self._remembered(file)
         describer = self.describer
-        return self._timed(lambda: describer.describe_frames(pixels, frames), file)
+        return self._timed(lambda: describer.describe_frames(image, frames), file)
 
     def _timed(self, describe: Callable[[], Tensor], file: Path | None) -> Tensor:
         begin = time.perf_counter()

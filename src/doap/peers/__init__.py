@@ -4,7 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 from doap.peers.binary import akaze, beblid, boostdesc, latch, orb, teblid
-from doap.peers.describer import Describer, FunctionDescriber, ImageDescriber, fingerprint, from_function
+from doap.peers.describer import (
+    Describer,
+    FunctionDescriber,
+    ImageDescriber,
+    OwnKeypoints,
+    fingerprint,
+    from_function,
+)
 from doap.peers.dsp_sift import ColmapPeer, colmap_rootsift, dsp_sift
 from doap.peers.onnx import onnx_describer
 from doap.peers.opencv import Peer
@@ -35,6 +42,7 @@ __all__ = [
     "Describer",
     "FunctionDescriber",
     "ImageDescriber",
+    "OwnKeypoints",
     "Peer",
     "akaze",
     "beblid",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from doap.detectors import Detector
 from doap.errors import check_shape
+from doap.images import Pyramid
 from doap.networks import Kind
 
 _AT_ONCE = 512
@@ -36,12 +37,17 @@ class Describer(Protocol):
 
 @runtime_checkable
 class ImageDescriber(Describer, Protocol):
-    """One that looks at the image itself; its `describe` says that patches are not enough."""
+    """One that looks at the image itself where there is one, and so at more than the patch."""
+
+    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor: ...
+
+
+@runtime_checkable
+class OwnKeypoints(ImageDescriber, Protocol):
+    """One that describes the keypoints of its own detector only; its `describe` says that patches are not enough."""
 
     @property
-    def detector(self) -> Detector: ...  # whose frames it describes
-
-    def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor: ...  # as `describe`
+    def detector(self) -> Detector: ...
 
 
 def fingerprint(describer: Describer) -> str:
@@ -51,7 +57,7 @@ def fingerprint(describer: Describer) -> str:
     """
     size = describer.patch_size
     generator = np.random.Generator(np.random.PCG64(0))
-    if isinstance(describer, ImageDescriber):
+    if isinstance(describer, OwnKeypoints):
         picture = generator.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
         described = describer.describe_frames(picture, describer.detector.detect(picture, 16)[0])
     else:

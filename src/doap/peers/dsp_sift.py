@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 from doap.detectors import ColmapDetector, colmap
 from doap.detectors.colmap import colmap_frames, colmap_sift
 from doap.errors import ArgumentError, check_shape
+from doap.images import Pyramid
 from doap.networks import Kind
 
 
@@ -47,12 +48,13 @@ class ColmapPeer:
             "itself, so judge it on image sequences with --detector colmap"
         )
 
-    def describe_frames(self, image: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor:
+    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
         check_shape(frames, "N 2 3", name="frames")
+        pixels = image.levels[0] if isinstance(image, Pyramid) else image
         # Pooling takes long. The largest come first, so those asked for are often among twice as many.
         for most in (2 * len(frames), None):
-            keypoints, descriptors = colmap_sift(image, self._scales, most)
+            keypoints, descriptors = colmap_sift(pixels, self._scales, most)
             own = colmap_frames(keypoints, self.detector.magnification)
             row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
             rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32, copy=False)]

@@ -1,20 +1,24 @@
-"""Descriptors of OpenCV, computed on patches.
+"""Descriptors of OpenCV, of patches or of frames of a photo.
 
-They see the patches that a network sees, no more. It costs them a little: SIFT of a 32×32 patch has a cosine of about
-0.97 with SIFT of the photo that the patch was cut from, and `colmap-sift` shows what it is worth on the photo itself.
+Of a patch they see what a network sees, no more. It costs them something: SIFT shares gradients of half a bin beyond
+its 4×4 bins, so it looks at a quarter more than the patch. Of a frame of a photo they see all that they look at, at the
+resolution they were made for, which is how they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.errors import ArgumentError, check_shape
+from doap.images import Pyramid, extract_patches
 from doap.networks import Kind
 
 # Tiles of so many patches are made together; a thread is worth its start for as many.
@@ -22,11 +26,11 @@ _AT_ONCE = 64
 
 
 class Peer:
-    """A descriptor of OpenCV, computed for one keypoint in the middle of each patch.
+    """A descriptor of OpenCV, computed for one keypoint in the middle of a tile.
 
-    Each patch is sampled anew as a tile, in which the engine finds what it was made for: the patch enlarged or reduced
-    to `side` pixels, around it the pixels of its border as far as the engine reads, and the keypoint on a whole pixel,
-    for most engines round it to one. Patches are described one by one: engines that blur or diffuse a whole image would
+    In a tile the engine finds what it was made for: the patch with `side` pixels, as much around it as the engine
+    reads, and the keypoint on a whole pixel, for most engines round it to one. A tile is cut out of the photo, or made
+    of a patch by repeating its border. Tiles are described one by one: engines that blur or diffuse a whole image would
     let patches see each other in a mosaic of them, and those that take long take as long with a mosaic.
 
     Args:
@@ -60,7 +64,7 @@ class Peer:
         self.name, self.dim, self.patch_size = name, dim, patch_size
         self.kind: Kind = kind
         self._create, self._finish = create, finish
-        self._middle, self._keypoint_size = tile // 2, keypoint_size
+        self._side, self._tile, self._keypoint_size = side, tile, keypoint_size
         self._weights = _resampling(patch_size, side, tile)
         # A person wants to know that there is no such engine before the first patch.
         create()
@@ -77,29 +81,48 @@ class Peer:
         count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
         if not patches.is_floating_point():
             raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
-        threads = min(torch.get_num_threads(), 1 + count // _AT_ONCE)
-        with ThreadPoolExecutor(threads) as pool:
-            described = list(pool.map(self._describe_in_turn, patches.detach().cpu().tensor_split(threads)))
-        return self._finish(torch.cat(described))
+        parts = patches.detach().cpu().split(_AT_ONCE)
+        return self._in_threads([partial(self._tiles, some) for some in parts], count)
 
-    def _describe_in_turn(self, patches: Tensor) -> Tensor:
-        """(N, 1, S, S) → (N, D) or (N, D/8) as the engine has it."""
+    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """As `describe`, of frames (N, 2, 3) of a grey image, of which all that the engine looks at is cut out."""
+        wide = frames.copy()
+        wide[:, :, :2] *= self._tile / self._side
+        pyramid = image if isinstance(image, Pyramid) else Pyramid(image)
+        parts = [wide[start : start + _AT_ONCE] for start in range(0, len(wide), _AT_ONCE)]
+        return self._in_threads([partial(extract_patches, pyramid, some, self._tile) for some in parts], len(frames))
+
+    def _tiles(self, patches: Tensor) -> NDArray[np.uint8]:
+        """(n, T, T) of patches (n, 1, S, S)."""
+        pixels = (patches[:, 0].float() * 255).round().clamp(0, 255)
+        tiles: NDArray[np.uint8] = (self._weights @ pixels @ self._weights.T).round().to(torch.uint8).numpy()
+        return tiles
+
+    def _in_threads(self, parts: Sequence[Callable[[], NDArray[np.uint8]]], count: int) -> Tensor:
+        """Describe `count` tiles, of which each part makes some, with as many threads as torch uses."""
+        binary = self.kind == "binary"
+        described = np.zeros((count, self.dim // 8 if binary else self.dim), np.uint8 if binary else np.float32)
+        threads = max(1, min(torch.get_num_threads(), len(parts)))
+        with ThreadPoolExecutor(threads) as pool:
+            # Each thread has an engine of its own, and every so many-th part.
+            for _ in pool.map(lambda first: self._fill(described, parts, first, threads), range(threads)):
+                pass
+        return self._finish(torch.from_numpy(described))
+
+    def _fill(
+        self, described: NDArray[Any], parts: Sequence[Callable[[], NDArray[np.uint8]]], first: int, step: int
+    ) -> None:
+        """Write the descriptors of the parts first, first + step, … to their rows."""
         import cv2
 
-        binary = self.kind == "binary"
-        described = np.zeros((len(patches), self.dim // 8 if binary else self.dim), np.uint8 if binary else np.float32)
         # AKAZE reads the number of its level in `class_id`, and without one it ends the process.
         keypoint = cv2.KeyPoint(
-            self._middle, self._middle, self._keypoint_size, angle=0, response=0, octave=0, class_id=0
+            self._tile // 2, self._tile // 2, self._keypoint_size, angle=0, response=0, octave=0, class_id=0
         )
         engine = self._create()
-        rows = iter(described)
-        for some in patches.split(_AT_ONCE):
-            pixels = (some[:, 0].float() * 255).round().clamp(0, 255)
-            tiles = (self._weights @ pixels @ self._weights.T).round().to(torch.uint8).numpy()
-            for tile in tiles:
-                next(rows)[:] = engine.compute(tile, [keypoint])[1][0]
-        return torch.from_numpy(described)
+        for number in range(first, len(parts), step):
+            for row, tile in enumerate(parts[number](), start=number * _AT_ONCE):
+                described[row] = engine.compute(tile, [keypoint])[1][0]
 
 
 def _resampling(patch_size: int, side: int, tile: int) -> Tensor:
