@@ -52,22 +52,29 @@ class ColmapPeer:
         """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
         check_shape(frames, "N 2 3", name="frames")
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
-        # Pooling takes long. The largest come first, so those asked for are often among twice as many.
-        for most in (2 * len(frames), None):
-            keypoints, descriptors = colmap_sift(pixels, self._scales, most)
-            own = colmap_frames(keypoints, self.detector.magnification)
-            row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
-            rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32, copy=False)]
-            if -1 not in rows:
-                break
-        else:
-            unknown = rows.count(-1)
+        rows, keypoints, descriptors = self._rows(pixels, frames, 1)
+        if -1 in rows:
             raise ArgumentError(
-                f"{self.name}: expected frames that COLMAP finds in the image, got {unknown} others of {len(rows)}; "
-                "detect them with --detector colmap"
+                f"{self.name}: expected frames that COLMAP finds in the image, got {rows.count(-1)} others of "
+                f"{len(rows)}; detect them with --detector colmap"
             )
+        if self._scales > 1:
+            # Pooling takes long. COLMAP has the largest first, level by level, and neighbouring levels overlap in size.
+            smallest = keypoints[rows, 2].min(initial=np.inf)
+            enough = int((keypoints[:, 2] >= smallest / 1.5).sum())
+            rows, _, descriptors = self._rows(pixels, frames, self._scales, enough)
+        assert -1 not in rows, "however many scales are pooled, the keypoints are the same"
         # COLMAP has rounded them to whole 512ths.
         return normalize(torch.from_numpy(descriptors[np.array(rows, np.int64)]))
+
+    def _rows(
+        self, pixels: NDArray[np.uint8], frames: NDArray[np.float32], scales: int, most: int | None = None
+    ) -> tuple[list[int], NDArray[np.float32], NDArray[np.float32]]:
+        """Where each frame is among COLMAP's keypoints, −1 for one that is not; the keypoints; their descriptors."""
+        keypoints, descriptors = colmap_sift(pixels, scales, most)
+        own = colmap_frames(keypoints, self.detector.magnification)
+        row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
+        return [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32)], keypoints, descriptors
 
 
 def dsp_sift() -> ColmapPeer:
