@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from doap.errors import DataError
+from doap.evaluation.bootstrap import estimate_mean
 from doap.evaluation.report import ReportFiles, write_report
 from doap.evaluation.result import Dataset, Figure, Gallery, Identity, Result, write_result
 from oracles.pages import assert_well_nested
@@ -294,3 +295,36 @@ def test_a_report_among_its_results_can_be_made_again(tmp_path: Path) -> None:
     write_result(make_result(), tmp_path / "sift.json")
     first, second = (page_of(write_report([tmp_path], tmp_path / "report")) for _ in range(2))
     assert first == second
+
+
+def paired(name: str, values: np.ndarray, **changes: object) -> Result:
+    made = make_result(name, **changes)
+    found = estimate_mean(values, seed=0)
+    return dataclasses.replace(made, figures=(Figure("mAP", "higher", "pairs of images", found),))
+
+
+def test_differences_are_paired_where_both_were_resampled_alike(report) -> None:
+    """Images differ more than descriptors do: intervals overlap widely, and yet one is better on every image."""
+    images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
+    better, worse, chance = images + 0.02, images, images + 0.02 * np.random.default_rng(1).standard_normal(40) + 0.015
+    written = report(paired("better", better), paired("rootsift", worse), paired("maybe", chance))
+    found, other = estimate_mean(better, seed=0), estimate_mean(worse, seed=0)
+    assert found.low < other.value
+    assert other.high > found.value
+    (rows,) = markdown_rows(written)
+    assert {row[0]: "≈" in row[2] for row in rows} == {"better": False, "maybe": True, "rootsift": False}
+    assert "0.020 better than rootsift" in written.verdicts["oxford"]
+    assert "the difference is 0.020 to 0.020 in 95 % of resamples" in written.verdicts["oxford"]
+    assert written.verdicts["oxford"].endswith("Not told apart from it: maybe.")
+
+
+def test_a_difference_that_may_be_chance_is_called_so(report) -> None:
+    images, noise = np.random.default_rng(0).uniform(0.2, 0.9, 40), np.random.default_rng(1).standard_normal(40)
+    written = report(paired("rootsift", images), paired("vgg", images + 0.001 + 0.1 * (noise - noise.mean())))
+    assert written.verdicts["oxford"].endswith("0.001 better than rootsift (0.576): the difference may be chance.")
+
+
+def test_other_units_are_not_paired(report) -> None:
+    images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
+    written = report(paired("rootsift", images), paired("vgg", images[:30] + 0.02))
+    assert "their intervals overlap" in written.verdicts["oxford"]

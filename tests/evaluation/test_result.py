@@ -64,6 +64,14 @@ def test_gallery_lies_beside_the_json_and_not_in_it(tmp_path):
     assert read_gallery(write_result(RESULT, tmp_path / "other.json")) is None
 
 
+def test_resamples_are_kept_of_the_whole_and_not_of_its_parts(tmp_path):
+    sampled = Estimate(0.5, 0.4, 0.6, 5, [0.45, 0.55])
+    figure = Figure("mAP", "higher", "pairs of images", sampled, {"graf": sampled})
+    read = read_result(write_result(dataclasses.replace(RESULT, figures=(figure,)), tmp_path / "r.json")).headline
+    assert read.total.resampled == [0.45, 0.55]
+    assert read.parts["graf"] == Estimate(0.5, 0.4, 0.6, 5)
+
+
 def test_figures_are_found_by_name():
     assert RESULT.headline.name == "mAP"
     assert RESULT.figure("FPR95").total.value == 0.1

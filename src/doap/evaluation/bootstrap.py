@@ -12,10 +12,11 @@ from doap.errors import ArgumentError
 from doap.evaluation.result import Estimate
 
 SHARE = 0.95
+DECIMALS = 6
 
 
 def estimate_mean(
-    values: ArrayLike, seed: int, *, clusters: NDArray[np.integer] | None = None, resamples: int = 1000
+    values: ArrayLike, seed: int, *, clusters: NDArray[np.integer] | None = None, resamples: int = 400
 ) -> Estimate:
     """The mean of (N,) values and its interval.
 
@@ -60,5 +61,10 @@ def _resamples(units: int, seed: int, number: int) -> Iterator[NDArray[np.float6
 
 
 def _estimate(value: float, resampled: list[float], units: int) -> Estimate:
-    low, high = np.quantile(resampled, [(1 - SHARE) / 2, (1 + SHARE) / 2])
-    return Estimate(value, float(low), float(high), units)
+    return Estimate(value, *middle(resampled), units, [round(one, DECIMALS) for one in resampled])
+
+
+def middle(resampled: ArrayLike) -> tuple[float, float]:
+    """Between which values 95 % of the resamples lie."""
+    low, high = np.quantile(np.asarray(resampled, np.float64), [(1 - SHARE) / 2, (1 + SHARE) / 2])
+    return float(low), float(high)

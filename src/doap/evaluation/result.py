@@ -28,12 +28,15 @@ class Estimate:
         value: of the whole sample.
         low, high: 95 % of bootstrap resamples lie between.
         units: how many queries, pairs of images, … were resampled.
+        resampled: the value in each resample. One seed draws the same units for all descriptors, so that the resamples
+            of two are pairs, and their differences tell the two apart where their intervals cannot.
     """
 
     value: float
     low: float
     high: float
     units: int
+    resampled: list[float] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Figure:
         better: which way is better.
         unit: what was resampled, in the plural, such as `pairs of images`.
         total: over everything.
-        parts: the same by sequence, place or task.
+        parts: the same by sequence, place or task, without their resamples.
     """
 
     name: str
@@ -53,6 +56,10 @@ class Figure:
     unit: str
     total: Estimate
     parts: dict[str, Estimate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        light = {name: dataclasses.replace(estimate, resampled=[]) for name, estimate in self.parts.items()}
+        object.__setattr__(self, "parts", light)
 
 
 @dataclass(frozen=True)

@@ -106,4 +106,4 @@ def mean_over_photos(values: Sequence[float], items: Sequence[tuple[int, ...]], 
     freedom = max(len(photos) - 1, 1)
     stretch = np.sqrt(1 + 1 / freedom) * (1 + (1.96**2 + 1) / (4 * freedom))
     low, high = (float(found.value + stretch * (end - found.value)) for end in (found.low, found.high))
-    return replace(found, low=low, high=high)
+    return replace(found, low=low, high=high, resampled=[])

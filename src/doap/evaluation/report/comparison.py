@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from doap.errors import DataError
+from doap.evaluation.bootstrap import middle
 from doap.evaluation.result import Estimate, Figure, Result, read_result
 
 # Whom the others are held against: the first of these that was judged.
@@ -71,17 +74,27 @@ class Comparison:
         return sorted(having, key=lambda pair: sign * pair[1].value)
 
     def standing(self, entry: Entry, figure: Figure) -> Literal["best", "level", "behind"]:
-        """`level` has an interval that overlaps that of the best."""
+        """`level` is not told apart from the best."""
         ranked, estimate = self.ranked(figure), entry.estimate(figure.name)
         if estimate is None:
             return "behind"
         best = ranked[0][1]
-        return "best" if estimate.value == best.value else "level" if overlap(estimate, best) else "behind"
+        return "best" if estimate.value == best.value else "behind" if told_apart(best, estimate) else "level"
 
 
-def overlap(one: Estimate, other: Estimate) -> bool:
-    """Whether two intervals share a value."""
-    return one.low <= other.high and other.low <= one.high
+def difference(one: Estimate, other: Estimate) -> tuple[float, float] | None:
+    """The 95 % interval of one minus the other, resample by resample; None where they were not resampled alike."""
+    if not one.resampled or len(one.resampled) != len(other.resampled) or one.units != other.units:
+        return None
+    return middle(np.subtract(one.resampled, other.resampled))
+
+
+def told_apart(one: Estimate, other: Estimate) -> bool:
+    """Whether the interval of the difference leaves out 0; without one, whether the two intervals are apart."""
+    apart = difference(one, other)
+    if apart is None:
+        return one.low > other.high or other.low > one.high
+    return not apart[0] <= 0 <= apart[1]
 
 
 def read_results(paths: Sequence[str | Path]) -> list[tuple[Path, Result]]:
@@ -113,8 +126,8 @@ def compare(results: Iterable[tuple[Path, Result]]) -> list[Comparison]:
         names = sorted({name for each in settings for name in each})
         differing = [name for name in names if len({each.get(name) for each in settings}) > 1]
         if "dataset" in differing and len({each["dataset"] for each in settings}) == len(settings):
-            # Sets with names of their own need no checksum to be told apart.
-            differing = [name for name in differing if name != "checksum"]
+            # Sets with names of their own need no more to be told apart: what was counted in them differs of course.
+            differing = ["dataset"]
         for group, each in zip(by_settings.values(), settings, strict=True):
             apart = {name: each.get(name, "not set") for name in differing}
             said = ", ".join(value if name == "dataset" else f"{name} {value}" for name, value in apart.items())
@@ -135,14 +148,24 @@ def verdict(comparison: Comparison) -> str:
         against = others[0]
     if against is None:
         return f"{said}."
-    whether = "overlap" if overlap(top, against[1]) else "do not overlap"
     gain = number(abs(top.value - against[1].value))
-    said += f", {gain} better than {against[0].label} ({number(against[1].value)}): their intervals {whether}."
-    level = [entry.label for entry, value in others if overlap(top, value) and entry is not against[0]]
+    said += f", {gain} better than {against[0].label} ({number(against[1].value)}): {_whether(top, against[1])}."
+    level = [entry.label for entry, value in others if not told_apart(top, value) and entry is not against[0]]
     if not level:
         return said
     named = level if len(level) < 4 else [*level[:3], f"{len(level) - 3} more"]
     return f"{said} Not told apart from it: {', '.join(named[:-1])}{' and ' if named[1:] else ''}{named[-1]}."
+
+
+def _whether(top: Estimate, against: Estimate) -> str:
+    """In words, what chance may have to do with a difference."""
+    apart = difference(top, against)
+    if apart is None:
+        return f"their intervals {'do not overlap' if told_apart(top, against) else 'overlap'}"
+    low, high = sorted(abs(end) for end in apart)
+    if told_apart(top, against):
+        return f"the difference is {number(low)} to {number(high)} in 95 % of resamples"
+    return "the difference may be chance"
 
 
 def number(value: float) -> str:

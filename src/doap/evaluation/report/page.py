@@ -68,10 +68,9 @@ def _table(comparison: Comparison) -> str:
         cells = "".join(_cell(comparison, entry, figure) for figure in comparison.figures)
         rows.append(f"<tr><th>{mark} {escape(entry.label)}<td>{identity.bytes:,}<small>{what}</small>{cells}")
     unit = comparison.figures[0].unit
-    legend = (
-        f"With each figure its 95 % interval, by resampling {escape(unit)}. Best in bold; ≈ marks an interval that "
-    )
-    legend += "overlaps that of the best: all were judged on the same, so that this is a cautious test."
+    legend = f"With each figure its 95 % interval, by resampling {escape(unit)}. Best in bold; ≈ marks what is not "
+    legend += "told apart from it: the interval of their difference, on the same resamples, holds 0. Intervals of two "
+    legend += "may overlap although one is better on nearly all."
     table = f"<table><thead><tr><th>descriptor<th>bytes{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
     # More than four figures fit a desktop only with the intervals below them.
     style = "wide many" if len(comparison.figures) > 4 else "wide"

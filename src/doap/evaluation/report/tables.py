@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from doap.evaluation.report.comparison import Comparison, Entry, number
 from doap.evaluation.result import Estimate, Figure
 
-LEGEND = "95 % intervals; best in bold; ≈ marks an interval that overlaps that of the best."
+LEGEND = (
+    "95 % intervals; best in bold; ≈ marks what is not told apart from it: the interval of the difference, on the same "
+    "resamples, holds 0."
+)
 COLUMNS = ("benchmark", "descriptor", "figure", "part", "value", "low", "high", "units")
 # What LaTeX would take for a command.
 LATEX = {
