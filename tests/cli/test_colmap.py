@@ -35,7 +35,7 @@ def test_database_is_written_told_and_then_left_alone(photos, tmp_path):
     assert ran.exit_code == 0, ran.exception
     told = json.loads(ran.stdout)
     assert (told["database"], told["images"], told["pairs"], told["unchanged"]) == (str(out), 3, 3, False)
-    assert told["keypoints"] > told["matches"] > told["verified_matches"] > 0
+    assert told["keypoints"] > told["matches"] >= told["verified_matches"] > 0
     assert list(told["skipped"]) == ["bad.jpg"]
     assert "left out: " in ran.stderr
     assert "bad.jpg" in ran.stderr
