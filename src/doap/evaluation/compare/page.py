@@ -67,7 +67,7 @@ def _looked_at(comparison: Comparison) -> str:
     said = f"{len(comparison.photos)} of {comparison.given} photos were judged on"
     if comparison.left_out:
         said += f"; left out: {', '.join(comparison.left_out)} (why is told below)"
-    return f"{said}. All descriptors saw the same keypoints and the same patches, in one run."
+    return f"{said}. All descriptors saw the same keypoints, in one run."
 
 
 def _table(comparison: Comparison) -> str:
