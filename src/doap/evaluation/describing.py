@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +43,22 @@ class Describing:
     def patches(self, patches: NDArray[np.uint8]) -> Tensor:
         """(N, S, S) → (N, D) float32 or (N, D/8) uint8, on the CPU; patches of another size are sampled anew."""
         check_shape(patches, "N S S", name="patches")
-        file = self._file(patches)
-        if file and file.exists():
-            return self._remembered(file)
-        return self._timed(lambda: describe_patches(self.describer, patches), file)
+        return self._described(lambda: describe_patches(self.describer, patches), patches)
 
     def frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Descriptors of frames (N, 2, 3) of a grey image, as `patches`."""
-        if not isinstance(self.describer, ImageDescriber):
-            return self.patches(extract_patches(image, frames, self.describer.patch_size))
-        file = self._file(image.levels[0] if isinstance(image, Pyramid) else image, frames)
-        if file and file.exists():
-            return self._remembered(file)
         describer = self.describer
-        return self._timed(lambda: describer.describe_frames(image, frames), file)
+        if not isinstance(describer, ImageDescriber):
+            return self.patches(extract_patches(image, frames, describer.patch_size))
+        pixels = image.levels[0] if isinstance(image, Pyramid) else image
+        return self._described(lambda: describer.describe_frames(image, frames), pixels, frames)
 
-    def _timed(self, describe: Callable[[], Tensor], file: Path | None) -> Tensor:
+    def _described(self, describe: Callable[[], Tensor], *inputs: NDArray[Any]) -> Tensor:
+        """What is remembered of these inputs, or else what `describe` makes of them, timed."""
+        file = self._file(inputs)
+        if file and file.exists():
+            with file.open("rb") as stream:
+                return torch.from_numpy(np.load(stream))
         begin = time.perf_counter()
         described = describe()
         self.seconds += time.perf_counter() - begin
@@ -68,18 +68,14 @@ class Describing:
                 np.save(stream, described.numpy())
         return described
 
-    def _file(self, *described: NDArray[Any]) -> Path | None:
+    def _file(self, inputs: Sequence[NDArray[Any]]) -> Path | None:
         if self.memory is None:
             return None
         digest = hashlib.sha256(self.fingerprint.encode())
-        for array in described:
+        for array in inputs:
             digest.update(f" {array.shape} ".encode())
             digest.update(np.ascontiguousarray(array).data)
         return self.memory / f"{digest.hexdigest()}.npy"
-
-    def _remembered(self, file: Path) -> Tensor:
-        with file.open("rb") as stream:
-            return torch.from_numpy(np.load(stream))
 
 
 def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor:

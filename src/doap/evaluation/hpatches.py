@@ -44,7 +44,7 @@ from torch import Tensor
 from doap.data.readers import HPatches, PatchList, read_hpatches, read_retrieval, read_splits, read_verification
 from doap.data.readers.files import image_size
 from doap.data.readers.hpatches import SIDE, STRIPS
-from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION
+from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION, task_file
 from doap.errors import DataError, check_choice
 from doap.evaluation.bootstrap import estimate_mean
 from doap.evaluation.checksum import checksum
@@ -133,7 +133,7 @@ def open_hpatches(
         raise DataError(
             f"{root}: {rule}, got {len(missing)} missing, such as {some}; fetch them or choose another split"
         )
-    files = {kind: tasks / f"{kind}_split-{split}.csv" for kind in (*RETRIEVAL, *VERIFICATION)}
+    files = {kind: task_file(tasks, kind, split) for kind in (*RETRIEVAL, *VERIFICATION)}
     locate = partial(_locate, sequences, [image_size(root / name / "ref.png")[0] // SIDE for name in sequences])
     retrieval = verification = None
     left_out, used = {}, []

@@ -32,6 +32,7 @@ from doap.evaluation.sample import PatchSample
 from doap.evaluation.verification import judge_pairs
 from doap.functional import average_precision, table_distances
 from doap.functional.average_precision import average_precision_by_counting
+from doap.functional.distance import widened
 from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.types import Relation, Report, silent
 
@@ -53,18 +54,15 @@ class OwnSet:
         sample = self.sample
         described = describe.patches(sample.patches)
         answers = retrieve(described, sample.relation)
-        groups, places = sample.relation.groups.numpy(), sample.places
-
-        def by_place(name: str, values: NDArray[np.float64], of: NDArray[np.int64]) -> Figure:
-            """A mean over queries `of` (Q,) patches, resampled by group, and the same in each place."""
-            parts = {
-                place: estimate_mean(values[here], seed, clusters=groups[of[here]])
-                for index, place in enumerate(sample.place_names)
-                if (here := places[of] == index).any()
-            }
-            return Figure(name, "higher", "groups", estimate_mean(values, seed, clusters=groups[of]), parts)
-
-        retrieval = by_place("retrieval mAP", answers.precision, answers.triples[:, 0])
+        queries = answers.triples[:, 0]
+        groups, places = sample.relation.groups.numpy()[queries], sample.places[queries]
+        parts = {
+            place: estimate_mean(answers.precision[here], seed, clusters=groups[here])
+            for index, place in enumerate(sample.place_names)
+            if (here := places == index).any()
+        }
+        total = estimate_mean(answers.precision, seed, clusters=groups)
+        retrieval = Figure("retrieval mAP", "higher", "groups", total, parts)
         verification = judge_pairs(described, sample.positives, sample.negatives, seed)
         figures = (retrieval, self._matching(described, seed), *verification.figures)
         return Judged(figures, verification.curves, verification.histogram, gallery(answers, sample))
@@ -220,7 +218,7 @@ def _two_of_each(sample: PatchSample, place: int) -> tuple[NDArray[np.int64], ND
 
 def _blocks(described: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Some queries (R,) at a time, with (R, M) distances to all, and who of all is positive and who a distractor."""
-    relation = relation.to(described.device)
+    relation, described = relation.to(described.device), widened(described)
     asking = QueryPairs(relation, 0, len(described))
     for rows in asking.rows.split(rows_at_a_time(described)):
         same = relation.groups[rows, None] == relation.groups

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from doap.errors import ArgumentError, check_shape
 from doap.functional.average_precision import average_precision_by_counting
-from doap.functional.distance import pair_distances, table_distances
+from doap.functional.distance import pair_distances, table_distances, widened
 from doap.functional.metrics import Area, average_precision_at_ranks, average_precision_of_counts
 from doap.functional.pairs import rows_at_a_time
 
@@ -39,9 +39,7 @@ def precision_among(queries: Tensor, matches: Tensor, distractors: Tensor, ways:
     dim = check_shape(queries, "Q D", name="queries")["D"]
     check_shape(distractors, f"N {dim}", name="distractors")
     check_shape(matches, f"{len(queries)} V P {dim}", name="matches")
-    if distractors.dtype != torch.uint8:
-        # `table_distances` wants float64, and would convert the distractors anew for each block.
-        queries, matches, distractors = queries.double(), matches.double(), distractors.double()
+    queries, matches, distractors = widened(queries), widened(matches), widened(distractors)
     blocks = []
     for some, theirs in zip(*(one.split(rows_at_a_time(distractors)) for one in (queries, matches)), strict=True):
         far = table_distances(some, distractors)
@@ -65,6 +63,7 @@ def precision_by_label(described: Tensor, labels: Tensor, queries: Tensor, galle
     Returns:
         (Q,) float64. Memory is that of some rows of the (Q, N) distances.
     """
+    described = widened(described)
     among = described[gallery]
     blocks = []
     for rows in queries.split(rows_at_a_time(among)):

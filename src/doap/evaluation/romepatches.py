@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from doap.data.readers import RomeSplit, read_romepatches
+from doap.data.readers.romepatches import split_files
 from doap.errors import DataError
 from doap.evaluation.bootstrap import estimate_mean
 from doap.evaluation.checksum import checksum
@@ -97,7 +98,7 @@ def open_romepatches(root: str | Path, *, report: Report = silent) -> Rome:
         "ties": "expected",
         "queries without a match, left out": {name: count for name, count in skipped.items() if count},
     }
-    files = [root / f"patch_retrieval_Rome_{name}{kind}.mat" for name in halves for kind in ("", "_labels")]
+    files = [file for name in halves for file in split_files(root, name)]
     return Rome(Dataset(root.resolve().name, checksum(files)), protocol, halves)
 
 

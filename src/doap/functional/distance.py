@@ -106,9 +106,14 @@ def table_distances(queries: Tensor, gallery: Tensor) -> Tensor:
     check_shape(gallery, f"N {check_shape(queries, 'Q D', name='queries')['D']}", name="gallery")
     if gallery.dtype == torch.uint8:
         return hamming(queries, gallery).float()
-    queries, gallery = queries.double(), gallery.double()
+    queries, gallery = widened(queries), widened(gallery)
     squared = queries.square().sum(1, keepdim=True) + gallery.square().sum(1) - 2 * queries @ gallery.T
     return squared.clamp(min=0).sqrt().round(decimals=_DECIMALS).float()
+
+
+def widened(descriptors: Tensor) -> Tensor:
+    """As `table_distances` computes with them, float64, or bits as they are: once for all blocks of a table."""
+    return descriptors if descriptors.dtype == torch.uint8 else descriptors.double()
 
 
 def pair_distances(one: Tensor, other: Tensor) -> Tensor:

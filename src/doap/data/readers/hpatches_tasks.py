@@ -87,13 +87,13 @@ def read_splits(path: str | Path) -> dict[str, Split]:
 
 def read_retrieval(folder: str | Path, split: str) -> RetrievalTask:
     """The retrieval task of a split: 10,000 queries and 20,000 distractors in the published files."""
-    queries, distractors = (_read_patches(_task_file(folder, kind, split)) for kind in RETRIEVAL)
+    queries, distractors = (_read_patches(task_file(folder, kind, split)) for kind in RETRIEVAL)
     return RetrievalTask(queries, distractors)
 
 
 def read_verification(folder: str | Path, split: str) -> VerificationTask:
     """The verification task of a split: three lists of a million pairs in the published files."""
-    positive, intra, inter = (_read_pairs(_task_file(folder, kind, split)) for kind in VERIFICATION)
+    positive, intra, inter = (_read_pairs(task_file(folder, kind, split)) for kind in VERIFICATION)
     return VerificationTask(positive, intra, inter)
 
 
@@ -110,7 +110,7 @@ def examine(root: Path) -> tuple[str, list[str]]:
     for task in (RETRIEVAL, VERIFICATION):
         # A split with one file of a task must have them all.
         names = {path.stem.split("_split-")[1] for kind in task for path in root.glob(f"{kind}_split-*.csv")}
-        for file, split in ((_task_file(root, kind, name), name) for name in sorted(names) for kind in task):
+        for file, split in ((task_file(root, kind, name), name) for name in sorted(names) for kind in task):
             lists = attempt(problems, _read_lists, file) or ()
             found += bool(lists)
             named = {name for patches in lists for name in patches.names}
@@ -125,7 +125,8 @@ def _splits_file(folder: Path) -> Path:
     return beside if beside.is_file() else folder / "splits" / "splits.json"
 
 
-def _task_file(folder: str | Path, kind: str, split: str) -> Path:
+def task_file(folder: str | Path, kind: str, split: str) -> Path:
+    """Where a list of a task is; `kind` is one of `RETRIEVAL` or `VERIFICATION`."""
     return Path(folder) / f"{kind}_split-{split}.csv"
 
 

@@ -56,7 +56,7 @@ class RomePatches:
 
     def load(self, split: str) -> RomeSplit:
         """One half, made grey as OpenCV makes it."""
-        file, label_file = _files(self.root, split)
+        file, label_file = split_files(self.root, split)
         (stored,) = _read_mat(file, "patches")
         of_queries, of_database = (labels.reshape(-1) for labels in _read_mat(label_file, "labels_gt", "labels"))
         labels = np.concatenate([of_queries, of_database]).astype(np.int64)
@@ -76,7 +76,7 @@ class RomePatches:
 def read_romepatches(root: str | Path) -> RomePatches:
     """Open the folder of the release; reads no pixels."""
     root = Path(root)
-    splits = tuple(split for split in SPLITS if _files(root, split)[0].is_file())
+    splits = tuple(split for split in SPLITS if split_files(root, split)[0].is_file())
     if not splits:
         raise DataError(f"{root}: expected patch_retrieval_Rome_train.mat or …_test.mat, got neither; check the path")
     return RomePatches(root, splits)
@@ -99,7 +99,8 @@ def examine(root: Path) -> tuple[str, list[str]]:
     return f"RomePatches: {', '.join(found) or 'nothing readable'}", problems
 
 
-def _files(root: Path, split: str) -> tuple[Path, Path]:
+def split_files(root: Path, split: str) -> tuple[Path, Path]:
+    """The patches of a half, and their labels."""
     stem = f"patch_retrieval_Rome_{split}"
     return root / f"{stem}.mat", root / f"{stem}_labels.mat"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class Comparison:
     name: str
     apart: dict[str, str]
     entries: tuple[Entry, ...]
+
+    @property
+    def key(self) -> str:
+        """The name as the target of a link or of a reference."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
     @property
     def any_result(self) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -36,7 +35,7 @@ def write_page(comparisons: Sequence[Comparison], out: Path) -> Path:
     names = {entry.label for comparison in comparisons for entry in comparison.entries}
     benchmarks = {comparison.any_result.benchmark for comparison in comparisons}
     title = f"{_many(len(names), 'descriptor')} on {_many(len(benchmarks), 'benchmark')}"
-    items = [f"<li><a href='#{_key(each)}'>{escape(each.name)}</a>: {escape(verdict(each))}" for each in comparisons]
+    items = [f"<li><a href='#{each.key}'>{escape(each.name)}</a>: {escape(verdict(each))}" for each in comparisons]
     parts = [f"<h1>{title}</h1><ul>{''.join(items)}</ul>", *map(_section, comparisons)]
     return write_html(out, title, parts)
 
@@ -45,7 +44,7 @@ def _section(comparison: Comparison) -> str:
     headline, *further = comparison.figures
     data = "" if "dataset" in comparison.apart else f"on {comparison.any_result.dataset.name}"
     parts = [
-        f"<h2 id='{_key(comparison)}'>{escape(comparison.name)} <small>{escape(data)}</small></h2>",
+        f"<h2 id='{comparison.key}'>{escape(comparison.name)} <small>{escape(data)}</small></h2>",
         f"<p class=soft>{escape(apart_note(comparison))}</p>" if comparison.apart else "",
         _table(comparison),
         f"<h3>{escape(headline.name)} by part</h3>{_dots(comparison, headline)}",
@@ -221,11 +220,6 @@ def _folded(summary: str, inside: str, *, opened: bool = False) -> str:
 
 def _kind(entry: Entry) -> str:
     return entry.result.descriptor.kind
-
-
-def _key(comparison: Comparison) -> str:
-    """The name as the target of a link."""
-    return re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")
 
 
 def _many(number: int, word: str) -> str:

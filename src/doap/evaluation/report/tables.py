@@ -67,12 +67,11 @@ def latex(comparisons: Sequence[Comparison]) -> str:
         for entry in comparison.entries:
             cells = [_latex_cell(comparison, entry, figure) for figure in figures]
             rows.append(" & ".join([_latex(entry.label), str(entry.result.descriptor.bytes), *cells]) + r" \\")
-        key = re.sub(r"[^a-z0-9]+", "-", comparison.name.lower()).strip("-")
         block = [
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{_latex(f'{comparison.name}. {LEGEND}')}}}",
-            rf"\label{{tab:{key}}}",
+            rf"\label{{tab:{comparison.key}}}",
             rf"\begin{{tabular}}{{lr{'l' * len(figures)}}}",
             r"\toprule",
             " & ".join(heads) + r" \\",
