@@ -46,17 +46,23 @@ SWEEP: dict[str, Recipe] = {
         f"AP, 8 bins, squared, rate {rate:g}": {"loss": SQUARED, "optimiser": {"learning_rate": rate}} for rate in RATES
     },
 }
+NOISE = {"noise": 0.1}
 LEVERS: dict[str, Recipe] = {
     "base": {},
     "noise 0.05": {"data": {"noise": 0.05}},
-    "noise 0.1": {"data": {"noise": 0.1}},
+    "noise 0.1": {"data": NOISE},
     "half tracks": {"data": {"sampler": "mixed", "tracks_share": 0.5}},
-    "light": {"data": {"gain": 0.3, "offset": 0.1}},
-    "4 of a group": {"data": {"per_group": 4}},
-    "M = 4,096": {"data": {"list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
-    "FastAP": {"loss": {"form": "fastap"}},
-    "two places": {"data": {"sampler": "sequences", "sequences_per_list": 2}},
-    "no dropout": {"network": {"dropout": 0.0}},
+    # What follows has the noise that helped.
+    "no dropout": {"data": NOISE, "network": {"dropout": 0.0}},
+    "4 of a group": {"data": {**NOISE, "per_group": 4}},
+    "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
+    "M = 4,096": {"data": {**NOISE, "list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
+    "two places": {"data": {**NOISE, "sampler": "sequences", "sequences_per_list": 2}},
+    "rate 6": {"data": NOISE, "optimiser": {"learning_rate": 6.0}},
+    "FastAP": {"data": NOISE, "loss": {"form": "fastap"}},
+    "noise 0.15": {"data": {"noise": 0.15}},
+    "16 bins": {"data": NOISE, "loss": {"bins": 16}},
+    "triplet with noise": {"data": NOISE, "loss": TRIPLET},
 }
 # The sweep of losses has a rate of 1 unless it says another; levers have the default.
 VARIANTS = {name: {"optimiser": {"learning_rate": 1.0}, **recipe} for name, recipe in SWEEP.items()} | LEVERS

@@ -44,6 +44,17 @@ def test_file_gives_back_the_same_descriptor(tmp_path, network, kind, shape, dty
     assert (back.metadata["recipe"], back.metadata["ledger"]) == ({"steps": 3}, ["CC0"])
 
 
+def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=128)
+    descriptor(patches(8))
+    whole, half = descriptor.save(tmp_path / "whole"), descriptor.save(tmp_path / "half", half=True)
+    assert half.stat().st_size < 0.51 * whole.stat().st_size
+    back = doap.load(half)
+    assert {parameter.dtype for parameter in back.parameters()} == {torch.float32}
+    torch.testing.assert_close(back.describe(patches()), descriptor.describe(patches()), atol=2e-3, rtol=0)
+
+
 def test_batches_change_nothing_and_training_mode_comes_back():
     descriptor = Descriptor.build(dim=16).train()
     whole = descriptor.describe(patches(7))

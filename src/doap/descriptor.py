@@ -18,6 +18,11 @@ from doap.functional import pack_bits
 from doap.networks import NETWORKS, Kind
 
 
+WEIGHTS = Path(__file__).with_name("weights")
+SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
+"""Descriptors that come with doap, by name; each has a card, NAME.md, beside its file."""
+
+
 class Descriptor(nn.Module):
     """Patches in, descriptors out.
 
@@ -83,19 +88,24 @@ class Descriptor(nn.Module):
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
         return pack_bits(described) if self.kind == "binary" else described
 
-    def save(self, path: str | Path, **metadata: Any) -> Path:
+    def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> Path:
         """Write weights and metadata as one safetensors file, whole or not at all.
 
         Args:
             path: usually `*.safetensors`.
+            half: weights as float16, in half the space; they are float32 again when loaded.
             metadata: more to keep, such as the recipe and the ledger of the data; anything JSON can hold.
         """
         path = Path(path)
         header = {**self.metadata, **metadata}
         header |= {"patch_size": self.patch_size, "kind": self.kind, "dim": self.dim, "version": __version__}
         weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
+        if half:
+            weights = {
+                name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
+            }
         with whole_file(path) as unfinished:
-            save_file(weights, unfinished, metadata={"doap": json.dumps(header, sort_keys=True)})
+            save_file(weights, unfinished, metadata={"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))})
         return path
 
     def _dim_of_network(self) -> int:
@@ -125,15 +135,17 @@ def standardise(patches: Tensor) -> Tensor:
 
 
 def load(path: str | Path, network: nn.Module | None = None) -> Descriptor:
-    """A descriptor from its file. Nothing is downloaded and no pickle is read.
+    """A descriptor from its file, or one that comes with doap. Nothing is downloaded and no pickle is read.
 
     Args:
-        path: a file that `Descriptor.save` wrote.
+        path: a file that `Descriptor.save` wrote, or a name in `SHIPPED` such as "doap-128".
         network: the module to put the weights into, for a network that is not one of doap's.
     """
-    path = Path(path)
+    path = SHIPPED.get(str(path)) or Path(path)
     if not path.is_file():
-        raise DataError(f"{path}: expected a *.safetensors file, got nothing there; check the path")
+        raise DataError(
+            f"{path}: expected a *.safetensors file or one of {', '.join(SHIPPED)}, got nothing there; check the path"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("doap", "null"))

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
+from doap.functional.listwise import listwise_average_precision
 from doap.losses import LOSSES, HardestTriplet, ListwiseAP
 from doap.types import Relation
 from oracles.listwise import dense_listwise, looped_triplet
@@ -34,6 +35,22 @@ def test_binary_listwise_relaxes_signs_by_tanh():
     x, groups = outputs(), torch.arange(24) // 3
     value, number = dense_listwise(x.double().tanh(), Relation(groups), "hamming", 16)
     assert ListwiseAP("hamming")(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
+
+
+def test_steeper_tanh_ranks_by_tanh_of_the_multiple():
+    x, groups = outputs(), torch.arange(24) // 3
+    assert ListwiseAP("hamming", slope=3.0)(x, groups) == ListwiseAP("hamming")(3 * x, groups)
+
+
+def test_signs_are_ranked_as_shipped_bits_and_their_gradient_is_that_of_tanh():
+    x, groups = outputs(), torch.arange(24) // 3
+    value, number = dense_listwise(torch.where(x > 0, 1.0, -1.0).double(), Relation(groups), "hamming", 16)
+    loss = ListwiseAP("hamming", signs=True)
+    assert loss(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
+    code = torch.where(x > 0, 1.0, -1.0).detach().requires_grad_()
+    total, asked = listwise_average_precision(code, code, Relation(groups), distance="hamming")
+    straight = gradient((asked - total) / asked, code) * (1 - x.tanh().square())
+    torch.testing.assert_close(gradient(loss(x, groups), x), straight)
 
 
 def test_triplet_equals_the_loop():

@@ -52,6 +52,17 @@ def test_l2net_has_the_seven_convolutions_of_the_paper():
     assert shapes == [(*width, 3, 3) for width in widths] + [(128, 128, 8, 8)]
 
 
+@EACH
+def test_inner_dimensions_keep_256_bits_as_small_as_128_numbers(make):
+    def weights(**arguments):
+        return sum(parameter.numel() for parameter in make(**arguments).parameters())
+
+    bits = {"dim": 256, "kind": "binary"}
+    assert weights(**bits, inner=128) == weights(dim=128) + 128 * 256
+    assert weights(**bits) > 1.7 * weights(dim=128)
+    assert make(**bits, inner=128)(patches(make)).shape == (4, 256)
+
+
 def test_spatial_transformer_starts_as_the_whole_patch_shrunk():
     smooth = interpolate(patches(L2NetST)[:, :, :6, :6], size=(42, 42), mode="bicubic")
     aligned = SpatialTransformer()(smooth)

@@ -150,6 +150,30 @@ def test_bins_go_from_the_first_number_to_the_last(patches, tmp_path, monkeypatc
     assert seen == [4, 6, 8, 10, 12, 14]
 
 
+def test_tanh_of_bits_gets_steeper_as_the_recipe_says(patches, tmp_path, monkeypatch):
+    seen, forward = [], ListwiseAP.forward
+
+    def watched(loss, *arguments):
+        seen.append((loss.slope, loss.signs))
+        return forward(loss, *arguments)
+
+    monkeypatch.setattr(ListwiseAP, "forward", watched)
+    train(config(patches, network={"kind": "binary"}, loss={"last_slope": 4, "signs": True}), tmp_path)
+    assert seen == [(1 + 3 * step / 6, True) for step in range(6)]
+
+
+def test_bits_start_from_a_real_descriptor_and_a_layer_of_their_own(patches, tmp_path):
+    first = train(config(patches), tmp_path / "first")
+    bits = {"dim": 32, "kind": "binary", "inner": 16, "start": first}
+    slow = {"learning_rate": 1e-9}
+    second = train(config(patches, network=bits, optimiser=slow), tmp_path / "second")
+    start, end = load_file(first), load_file(second)
+    learned = [name for name in start if name.endswith("weight")]
+    assert all(torch.allclose(start[name], end[name]) for name in learned)
+    assert {name.split(".")[0] for name in end.keys() - start.keys()} == {"widen"}
+    assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, 4)
+
+
 def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(KEEPS_EACH_RANKS_WEIGHTS)

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from doap.peers import Describer
 
 DESCRIPTOR_HELP = (
-    "A peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches in your own code as "
+    "doap-128, doap-256bit, a peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches in your own code as "
     "package.module:function or file.py:function, which is imported and run."
 )
 
 
 def open_descriptor(text: str) -> Describer:
     """A descriptor from what `DESCRIPTOR_HELP` says."""
-    from doap.descriptor import load
+    from doap.descriptor import SHIPPED, load
     from doap.peers import PEERS, from_function, onnx_describer, tfeat
 
+    if text in SHIPPED:
+        return load(text)
     if text in PEERS:
         return PEERS[text]()
     path = Path(text)
@@ -36,8 +38,8 @@ def open_descriptor(text: str) -> Describer:
         found = _function(module, function)
         return from_function(found, getattr(found, "patch_size", 32), function)
     raise DataError(
-        f"{text}: expected a file (*.safetensors, *.onnx, *.params), module:function, or one of {', '.join(PEERS)}, "
-        "got none of them"
+        f"{text}: expected a file (*.safetensors, *.onnx, *.params), module:function, or one of "
+        f"{', '.join([*SHIPPED, *PEERS])}, got none of them"
     )
 
 
@@ -46,6 +48,7 @@ def open_descriptors(texts: Sequence[str]) -> tuple[dict[str, Describer], dict[s
 
     The word `peers` stands for all peers that need no file, `controls` for the descriptors that must score chance.
     """
+    from doap.descriptor import SHIPPED
     from doap.evaluation.controls import CONTROLS
     from doap.peers import PEERS
 
@@ -53,7 +56,7 @@ def open_descriptors(texts: Sequence[str]) -> tuple[dict[str, Describer], dict[s
     describers: dict[str, Describer] = {}
     files: dict[str, Path] = {}
     for text in dict.fromkeys(one for word in texts for one in words.get(word, [word])):
-        path = Path(text)
+        path = SHIPPED.get(text) or Path(text)
         is_file = text not in PEERS and text not in CONTROLS and path.is_file()
         short = path.stem if is_file else text.rpartition(":")[2]
         name = next(name for name in _numbered(short) if name not in describers)

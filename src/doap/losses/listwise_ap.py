@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from doap.functional.average_precision import Form
 from doap.functional.distance import Distance
 from doap.functional.listwise import listwise_average_precision
-from doap.losses.whole_list import WholeList, mean_over_ranks
+from doap.losses.whole_list import WholeList, mean_over_ranks, relax
 from doap.types import Relation
 
 
@@ -22,6 +22,7 @@ class ListwiseAP(nn.Module):
         distance: `euclidean` (the paper), `squared` (its authors' released layer), or `hamming` for binary codes.
         bins: b, see there; None means 25, and one per bit for `hamming`.
         form: `simplified` (the paper) or `fastap`.
+        slope, signs: for `hamming`, how near to the bits in use the relaxed ones are; see `relax`.
         chunk: rows taken at a time; bounds memory, changes nothing else. None chooses what is fast.
         across_ranks: the list spans all ranks of `torch.distributed`, each rank asking for its own items. Ranks
             average to the loss of the whole list, so DistributedDataParallel's mean of gradients is the true one.
@@ -45,8 +46,11 @@ class ListwiseAP(nn.Module):
         form: Form = "simplified",
         chunk: int | None = None,
         across_ranks: bool = False,
+        slope: float = 1.0,
+        signs: bool = False,
     ) -> None:
         super().__init__()
+        self.slope, self.signs = slope, signs
         self.distance, self.bins, self.form, self.chunk = distance, bins, form, chunk
         self.across_ranks = across_ranks
         self.skipped: Tensor | int = 0
@@ -58,7 +62,7 @@ class ListwiseAP(nn.Module):
             descriptors: (M, D) outputs of the network.
             groups: (M,) integers, equal for items that match, or a `Relation` that also names pairs to ignore.
         """
-        whole = WholeList.of(descriptors, groups, self.distance, self.across_ranks)
+        whole = WholeList.of(relax(descriptors, self.distance, self.slope, self.signs), groups, self.across_ranks)
         total, asked = listwise_average_precision(
             whole.own,
             whole.gallery,

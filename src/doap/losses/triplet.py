@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from doap.functional.distance import Distance, from_dot
 from doap.functional.pairs import QueryPairs, rows_at_a_time
-from doap.losses.whole_list import WholeList, gather_rows, mean_over_ranks
+from doap.losses.whole_list import WholeList, gather_rows, mean_over_ranks, relax
 from doap.types import Relation
 
 
@@ -48,7 +48,7 @@ class HardestTriplet(nn.Module):
 
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
         """The loss of a list; arguments as for `ListwiseAP`."""
-        whole = WholeList.of(descriptors, groups, self.distance, self.across_ranks)
+        whole = WholeList.of(relax(descriptors, self.distance), groups, self.across_ranks)
         if not len(whole.gallery):
             self.skipped = 0
             return descriptors.sum()

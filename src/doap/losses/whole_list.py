@@ -1,4 +1,4 @@
-"""What a loss looks at: the list of descriptors as distances need it, over one rank or over all of them."""
+"""What a loss looks at: descriptors as distances need them, and the list of one rank or of all of them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,39 @@ class WholeList:
     first: int = 0
 
     @classmethod
-    def of(cls, descriptors: Tensor, groups: Tensor | Relation, distance: Distance, across_ranks: bool) -> WholeList:
-        """Take a network's outputs (M, D) and their groups; gather those of all ranks if asked to.
-
-        The relaxation is done here, in float32 or better: unit rows, or tanh for bits whose sign is what counts.
-        """
-        size = check_shape(descriptors, "M D", name="descriptors")["M"]
+    def of(cls, relaxed: Tensor, groups: Tensor | Relation, across_ranks: bool) -> WholeList:
+        """Take relaxed descriptors (M, D) and their groups; gather those of all ranks if asked to."""
+        size = check_shape(relaxed, "M D", name="descriptors")["M"]
         relation = groups if isinstance(groups, Relation) else Relation(groups)
         if len(relation) != size:
             raise ArgumentError(f"groups: expected one for each of {size} descriptors, got {len(relation)}")
-        relation = relation.to(descriptors.device)
-        precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
-        relaxed = precise.tanh() if distance == "hamming" else normalize(precise)
+        relation = relation.to(relaxed.device)
         if not across_ranks:
             return cls(relaxed, relaxed, relation)
-        sizes = _sizes(size, descriptors.device)
+        sizes = _sizes(size, relaxed.device)
         first = sum(sizes[: dist.get_rank()])
         gallery: Tensor = _GatherWithGradient.apply(relaxed, sizes)  # type: ignore[no-untyped-call]
         return cls(relaxed, gallery, _gather_relation(relation), first)
+
+
+def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, signs: bool = False) -> Tensor:
+    """What the network puts out as distances need it, in float32 or better: unit rows, or numbers in −1…1 for bits.
+
+    >>> relax(torch.tensor([[0.1, -2.0]]), "hamming", signs=True)
+    tensor([[ 1., -1.]])
+
+    Args:
+        descriptors: (M, D) outputs of the network.
+        distance: for `hamming`, rows go through tanh; for the others they are brought to unit length.
+        slope: tanh(slope·x); the steeper, the nearer to the bits in use, and the fewer bits have a gradient.
+        signs: take the bits in use, and their gradient from tanh ("straight through").
+    """
+    precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
+    if distance != "hamming":
+        return normalize(precise, dim=-1)
+    soft = (slope * precise).tanh()
+    # As `pack_bits` has it, 0 is no positive number.
+    return soft + (torch.where(precise > 0, 1.0, -1.0) - soft).detach() if signs else soft
 
 
 def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:

@@ -17,11 +17,14 @@ class L2Net(nn.Module):
         dim: D, dimensions or bits.
         kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
         dropout: before the last convolution; 0.1 in the paper, 0.5 for RomePatches.
+        inner: dimensions that the last convolution gives, if a linear layer makes D of them. Without one, 256 bits take
+            three quarters of all weights for that convolution; and with one, a network of `inner` real values can be
+            what training starts from.
     """
 
     patch_size = 32
 
-    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1) -> None:
+    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1, inner: int | None = None) -> None:
         super().__init__()
         self.features = nn.Sequential(
             *_convolution(1, 32),
@@ -31,10 +34,13 @@ class L2Net(nn.Module):
             *_convolution(64, 128, stride=2),
             *_convolution(128, 128),
             nn.Dropout(dropout),
-            nn.Conv2d(128, dim, kernel_size=8, bias=False),
-            nn.BatchNorm2d(dim, affine=False),
+            nn.Conv2d(128, inner or dim, kernel_size=8, bias=False),
+            nn.BatchNorm2d(inner or dim, affine=False),
             nn.Flatten(),
         )
+        self.widen = nn.Sequential()
+        if inner is not None:
+            self.widen = nn.Sequential(nn.Linear(inner, dim, bias=False), nn.BatchNorm1d(dim, affine=False))
         self.head = HEADS[kind]()
         for module in self.features.modules():
             if isinstance(module, nn.Conv2d):
@@ -42,7 +48,7 @@ class L2Net(nn.Module):
 
     def forward(self, patches: Tensor) -> Tensor:
         """(B, 1, 32, 32) standardised patches → (B, dim)."""
-        described: Tensor = self.head(self.features(patches))
+        described: Tensor = self.head(self.widen(self.features(patches)))
         return described
 
 

@@ -53,10 +53,10 @@ class L2NetST(nn.Module):
 
     patch_size = SpatialTransformer.size
 
-    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1) -> None:
+    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1, inner: int | None = None) -> None:
         super().__init__()
         self.align = SpatialTransformer()
-        self.describe = L2Net(dim, kind, dropout)
+        self.describe = L2Net(dim, kind, dropout, inner)
 
     def forward(self, patches: Tensor) -> Tensor:
         """(B, 1, 42, 42) standardised patches → (B, dim)."""

@@ -63,7 +63,8 @@ class Network(_Section):
     kind: Kind = "real"
     dim: int = Field(128, ge=8)
     dropout: float = Field(0.1, ge=0, lt=1)
-    start: Path | None = Field(None, description="weights to start from: fine-tuning")
+    inner: int | None = Field(None, ge=8, description="dimensions before a last linear layer, if there is one")
+    start: Path | None = Field(None, description="weights to start from; of `inner` real values, all but that layer")
 
 
 class Loss(_Section):
@@ -74,6 +75,8 @@ class Loss(_Section):
     bins: int | None = Field(None, ge=1, description="the paper has 25 on Euclidean distances")
     first_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
     form: Form = "simplified"
+    last_slope: float = Field(1.0, ge=1, description="for bits: tanh(slope·x), from 1 to this at the end")
+    signs: bool = Field(False, description="for bits: rank by their signs, with gradients as if by tanh")
     margin: float = Field(1.0, gt=0, description="of the triplet loss")
 
 

@@ -124,7 +124,7 @@ class _Run:
             rate = self.plan.rate(progress.step, progress.seconds)
             for group, full in zip(self.optimiser.param_groups, self.full_rates, strict=True):
                 group["lr"] = full * rate
-            self._set_bins()
+            self._set_relaxation()
             seed = seed_step(every.seed, progress.step * self.ranks.world + self.ranks.rank)
             bright = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
 
@@ -162,12 +162,15 @@ class _Run:
     def _finished(self) -> bool:
         return self.plan.progress(self.progress.step, self.progress.seconds) >= 1
 
-    def _set_bins(self) -> None:
-        """From the recipe's first number of bins to its last, in proportion to the way that is done."""
+    def _set_relaxation(self) -> None:
+        """Bins, and the slope of bits, from the recipe's first to its last in proportion to the way that is done."""
+        if not isinstance(self.loss, ListwiseAP):
+            return
+        done = self.plan.progress(self.progress.step, self.progress.seconds)
         first, last = self.config.loss.first_bins, self.config.bins
-        if first is not None and last is not None and isinstance(self.loss, ListwiseAP):
-            done = self.plan.progress(self.progress.step, self.progress.seconds)
+        if first is not None and last is not None:
             self.loss.bins = round(first + done * (last - first))
+        self.loss.slope = 1 + done * (self.config.loss.last_slope - 1)
 
     def _loader(self) -> DataLoader[Any]:
         steps = _Steps(self.progress.step, self.plan.steps)
@@ -269,9 +272,14 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
 
 def _descriptor(config: Config) -> Descriptor:
     recipe = config.network
+    fresh = Descriptor.build(recipe.name, recipe.kind, dim=recipe.dim, dropout=recipe.dropout, inner=recipe.inner)
     if recipe.start is None:
-        return Descriptor.build(recipe.name, recipe.kind, dim=recipe.dim, dropout=recipe.dropout)
+        return fresh
     descriptor = load(recipe.start)
+    if (descriptor.metadata.get("network"), descriptor.kind, descriptor.dim) == (recipe.name, "real", recipe.inner):
+        # What the new last layer looks at is what this descriptor was; the layer itself starts anew.
+        fresh.network.load_state_dict({**fresh.network.state_dict(), **descriptor.network.state_dict()})
+        return fresh
     if (descriptor.kind, descriptor.dim) != (recipe.kind, recipe.dim):
         raise DataError(
             f"{recipe.start}: expected {recipe.dim} dimensions, {recipe.kind}, as the recipe says, "
@@ -283,4 +291,6 @@ def _descriptor(config: Config) -> Descriptor:
 def _loss(config: Config, ranks: Ranks) -> nn.Module:
     if config.loss.name == "hardest-triplet":
         return HardestTriplet(config.loss.margin, config.distance, across_ranks=ranks.several)
-    return ListwiseAP(config.distance, config.bins, config.loss.form, across_ranks=ranks.several)
+    return ListwiseAP(
+        config.distance, config.bins, config.loss.form, across_ranks=ranks.several, signs=config.loss.signs
+    )
