@@ -47,14 +47,19 @@ SWEEP: dict[str, Recipe] = {
     },
 }
 NOISE = {"noise": 0.1}
+FOUR = {**NOISE, "per_group": 4}
+FIRM: Recipe = {"network": {"dropout": 0.0}}
+WEAR = {"blur": 2.0, "grain": 0.03, "jpeg": 0.8}
 LEVERS: dict[str, Recipe] = {
     "base": {},
     "noise 0.05": {"data": {"noise": 0.05}},
     "noise 0.1": {"data": NOISE},
     "half tracks": {"data": {"sampler": "mixed", "tracks_share": 0.5}},
     # What follows has the noise that helped.
-    "no dropout": {"data": NOISE, "network": {"dropout": 0.0}},
-    "4 of a group": {"data": {**NOISE, "per_group": 4}},
+    "no dropout": {"data": NOISE, **FIRM},
+    "4 of a group": {"data": FOUR},
+    "wear": {"data": {**FOUR, **WEAR}, **FIRM},
+    "wear, 8 of a group, noise 0.15": {"data": {**WEAR, "per_group": 8, "noise": 0.15}, **FIRM},
     "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
     "M = 4,096": {"data": {**NOISE, "list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
     "two places": {"data": {**NOISE, "sampler": "sequences", "sequences_per_list": 2}},

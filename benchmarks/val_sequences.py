@@ -1,4 +1,4 @@
-"""Sequences like Oxford's, made of photos that may be chosen on: what weights are compared by before Oxford is looked at.
+"""Sequences like Oxford's, of photos that may be chosen on: what weights are compared by before Oxford is looked at.
 
     python benchmarks/val_sequences.py PHOTOS SEQUENCES
     doap eval rootsift a.safetensors b.safetensors oxford SEQUENCES --detector colmap --out RESULTS

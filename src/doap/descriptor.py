@@ -17,7 +17,6 @@ from doap.files import whole_file
 from doap.functional import pack_bits
 from doap.networks import NETWORKS, Kind
 
-
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors that come with doap, by name; each has a card, NAME.md, beside its file."""

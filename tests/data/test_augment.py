@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.data.augment import change_light, flip_and_rotate, move_frames
+from doap.data.augment import change_light, flip_and_rotate, move_frames, wear
 from doap.data.random_streams import stream
 from doap.errors import ArgumentError
 
@@ -126,3 +127,63 @@ def test_frames_of_a_part_of_the_list_move_as_in_the_whole() -> None:
 def test_negative_noise_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="noise: expected 0 or more, got -1"):
         move_frames(smooth_patches(1), np.arange(1), stream(0, "frames"), noise=-1)
+
+
+def rough_patches(number: int, size: int = 32) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(60, 196, (number, 1, size, size), np.uint8))
+
+
+WORN = pytest.mark.parametrize(
+    "amounts", [{"blur": 2.0}, {"grain": 0.05}, {"jpeg": 1.0}], ids=["blur", "grain", "jpeg"]
+)
+
+
+@WORN
+def test_each_kind_of_wear_spares_half_of_the_patches(amounts: dict[str, float]) -> None:
+    patches = rough_patches(400)
+    worn = wear(patches, np.arange(400), stream(0, "wear"), **amounts)
+    # JPEG's best quality is left out too: it begins at a tenth of the way.
+    spared = 0.55 if "jpeg" in amounts else 0.5
+    assert float((worn == patches).flatten(1).all(dim=1).double().mean()) == pytest.approx(spared, abs=0.07)
+
+
+@WORN
+def test_patches_of_a_part_of_the_list_wear_as_in_the_whole(amounts: dict[str, float]) -> None:
+    labels, own = np.repeat(np.arange(10), 3), np.array([1, 4, 5, 28, 29])
+    whole = wear(rough_patches(30), labels, stream(3, "wear"), **amounts)
+    part = wear(rough_patches(30)[own], labels, stream(3, "wear"), own, **amounts)
+    assert torch.equal(part, whole[own])
+
+
+def test_blur_is_opencvs_and_goes_up_to_its_limit() -> None:
+    patches = rough_patches(200)
+    worn = wear(patches, np.arange(200), stream(1, "wear"), blur=2.0)
+    sigmas = 2.0 * (2 * stream(1, "wear").random((200, 3)) - 1).clip(0)[:, 0]
+    assert sigmas.max() > 1.9
+    for patch, blurred, sigma in zip(patches[:, 0].numpy(), worn[:, 0], sigmas, strict=True):
+        if sigma > 0.3:
+            kernel = np.float64(sigma)
+            expected = cv2.GaussianBlur(patch.astype(np.float32), (13, 13), kernel, borderType=cv2.BORDER_REPLICATE)
+            assert np.abs(blurred.numpy() - expected).max() <= 0.51
+
+
+def test_grain_has_the_deviation_asked_for() -> None:
+    flat = torch.full((300, 1, 32, 32), 128, dtype=torch.uint8)
+    worn = wear(flat, np.arange(300), stream(2, "wear"), grain=0.05).double()
+    deviations = worn.std(dim=(1, 2, 3))
+    assert float(deviations.max()) == pytest.approx(0.05 * 255, rel=0.05)
+    assert abs(float(worn.mean()) - 128) < 0.1
+
+
+@pytest.mark.parametrize("size", [32, 42])
+def test_compression_costs_more_the_further_it_goes(size: int) -> None:
+    patches = rough_patches(300, size)
+    little, much = (wear(patches, np.arange(300), stream(0, "wear"), jpeg=amount) for amount in (0.3, 1.0))
+    off = [(worn.double() - patches).abs().mean() for worn in (little, much)]
+    assert 0 < off[0] < off[1] < 40
+
+
+@pytest.mark.parametrize("amounts", [{"blur": -1}, {"grain": -0.1}, {"jpeg": 1.1}])
+def test_wear_beyond_its_range_is_an_error(amounts: dict[str, float]) -> None:
+    with pytest.raises(ArgumentError, match="blur, grain, jpeg: expected 0 or more"):
+        wear(rough_patches(1), np.arange(1), stream(0, "wear"), **amounts)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from doap.peers import Describer
 
 DESCRIPTOR_HELP = (
-    "doap-128, doap-256bit, a peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches in your own code as "
-    "package.module:function or file.py:function, which is imported and run."
+    "doap-128, doap-256bit, a peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches "
+    "in your own code as package.module:function or file.py:function, which is imported and run."
 )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from doap.data.augment import change_light, flip_and_rotate, move_frames
+from doap.data.augment import change_light, flip_and_rotate, move_frames, wear
 from doap.data.mining import Mined
 from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers, ListPlan, Sampler, shard
@@ -33,6 +33,7 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         gain: light changes per patch, see `change_light`; 0 leaves it.
         offset: likewise.
         noise: of the frames, per patch, see `move_frames`; 0 leaves them.
+        blur, grain, jpeg: wear of the pixels, per patch, see `wear`; 0 leaves them.
         rank: this process, from 0.
         world: how many processes share a list.
         mined: in-sequence pairs to ignore, beside those that the source names.
@@ -48,6 +49,9 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         gain: float = 0.0,
         offset: float = 0.0,
         noise: float = 0.0,
+        blur: float = 0.0,
+        grain: float = 0.0,
+        jpeg: float = 0.0,
         rank: int = 0,
         world: int = 1,
         mined: Mined | None = None,
@@ -56,6 +60,7 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
             raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
         self.source, self.sampler, self.seed, self.augment = source, sampler, seed, augment
         self.gain, self.offset, self.noise, self.rank, self.world, self.mined = gain, offset, noise, rank, world, mined
+        self.wear = {"blur": blur, "grain": grain, "jpeg": jpeg}
 
     def __len__(self) -> int:
         return self.sampler.steps_per_epoch
@@ -71,6 +76,8 @@ class Lists(Dataset[tuple[Tensor, Relation]]):
         if self.gain or self.offset:
             light = stream(self.seed, "light", step)
             patches = change_light(patches, plan.labels, light, own, gain=self.gain, offset=self.offset)
+        if any(self.wear.values()):
+            patches = wear(patches, plan.labels, stream(self.seed, "wear", step), own, **self.wear)
         return patches, self._relation(plan, own)
 
     def _relation(self, plan: ListPlan, own: Integers) -> Relation:

@@ -53,6 +53,9 @@ class Data(_Section):
     gain: float = Field(0.0, ge=0, le=1, description="random gain of each patch")
     offset: float = Field(0.0, ge=0, le=1, description="random offset of each patch")
     noise: float = Field(0.0, ge=0, description="of position, scale and angle of each patch")
+    blur: float = Field(0.0, ge=0, description="of each patch, at most, in pixels")
+    grain: float = Field(0.0, ge=0, description="noise of its pixels, at most")
+    jpeg: float = Field(0.0, ge=0, le=1, description="its compression, at most; 1 is JPEG's quality 5")
     workers: int = Field(0, ge=0, description="processes that prepare lists; lists do not depend on it")
 
 
