@@ -9,12 +9,16 @@ import zlib
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import doap
+from doap.descriptor import Descriptor
+from doap.detectors import sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import read_grey
-from doap.peers import rootsift, teblid
+from doap.peers import fingerprint, rootsift, teblid
+from doap.pipeline import describe_frames
 from oracles.photos import write_photo
 
 
@@ -64,6 +68,20 @@ def test_one_keypoint_matches_itself(grey):
     assert len(one) == 1
     assert doap.match(one, one).tolist() == [[0, 0]]
     assert doap.verify(one, one, doap.match(one, one)).matrix is None
+
+
+def test_a_descriptor_with_an_extent_sees_that_much_more_of_the_image(grey):
+    torch.manual_seed(0)
+    plain = Descriptor.build(dim=16).eval()
+    wide = Descriptor(plain.network, 32, metadata={"extent": 1.5}).eval()
+    frames, _ = sift().detect(grey, 20)
+    larger = frames.copy()
+    larger[:, :, :2] *= 1.5
+    assert torch.equal(describe_frames(grey, frames, wide), describe_frames(grey, larger, plain))
+    features = doap.extract(grey, wide, most=20)
+    assert np.array_equal(features.frames, frames)
+    assert torch.equal(features.descriptors, describe_frames(grey, larger, plain))
+    assert fingerprint(wide) != fingerprint(plain)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (2, 2), (5, 7)])

@@ -19,7 +19,7 @@ from doap.data.random_streams import stream
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, centres, check_grey, inside, read_grey, scales, shrink, transform_frames
+from doap.images import Pyramid, centres, check_grey, inside, read_grey, resize_frames, scales, shrink, transform_frames
 from doap.matching import match_descriptors
 from doap.peers import Describer
 from doap.pipeline import describe_frames
@@ -159,8 +159,7 @@ class _Seen:
         pyramid = Pyramid(image)
         self.descriptors: list[Tensor] = []
         for magnification in tried:
-            frames = self.frames.copy()
-            frames[:, :, :2] *= magnification / detector.magnification
+            frames = resize_frames(self.frames, magnification / detector.magnification)
             self.descriptors.append(describe_frames(pyramid, frames, descriptor))
 
 

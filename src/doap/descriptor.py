@@ -58,6 +58,11 @@ class Descriptor(nn.Module):
         recipe = {"network": network, "arguments": arguments}
         return cls(module, int(module.patch_size), kind, recipe)  # type: ignore[arg-type]
 
+    @property
+    def extent(self) -> float:
+        """Side of the patches it wants over the side of a detector's frames, if its metadata say so; else 1."""
+        return float(self.metadata.get("extent", 1.0))
+
     def forward(self, patches: Tensor) -> Tensor:
         """(B, 1, S, S) in 0…1 → (B, D): unit rows, or activations of bits."""
         described: Tensor = self.network(standardise(patches))

@@ -13,7 +13,7 @@ from torch import Tensor
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, check_shape
 from doap.geometry import Model, estimate
-from doap.images import Pyramid, check_grey, extract_patches, read_grey, shrink, transform_frames
+from doap.images import Pyramid, check_grey, extract_patches, read_grey, resize_frames, shrink, transform_frames
 from doap.matching import match_descriptors
 from doap.peers import Describer, ImageDescriber
 from doap.types import Features, Geometry
@@ -54,8 +54,15 @@ def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float
     """Descriptors (N, D) float32 or (N, D/8) uint8 of frames (N, 2, 3) of a grey image."""
     if isinstance(descriptor, ImageDescriber):
         return descriptor.describe_frames(image, frames)
-    patches = torch.from_numpy(extract_patches(image, frames, descriptor.patch_size))
+    patches = torch.from_numpy(cut_patches(image, frames, descriptor))
     return descriptor.describe(patches.unsqueeze(1).float() / 255)
+
+
+def cut_patches(
+    image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer
+) -> NDArray[np.uint8]:
+    """The patches (N, S, S) that a descriptor wants of frames (N, 2, 3), larger than these if it has an `extent`."""
+    return extract_patches(image, resize_frames(frames, getattr(descriptor, "extent", 1.0)), descriptor.patch_size)
 
 
 def match(

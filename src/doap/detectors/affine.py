@@ -9,7 +9,7 @@ import numpy as np
 from doap.detectors.detector import Detected, Image, OpenCVDetector
 from doap.detectors.sift import sift
 from doap.errors import MissingExtra
-from doap.images import frames_from_keypoints, frames_from_lafs
+from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class AffineDetector:
             with torch.no_grad():
                 stretched = LAFAffineShapeEstimator(preserve_orientation=False)(torch.from_numpy(frames)[None], pixels)
                 frames = frames_from_lafs(LAFOrienter()(stretched, pixels))
-        frames[:, :, :2] *= self.magnification / self.base.magnification
+        frames = resize_frames(frames, self.magnification / self.base.magnification)
         return frames, np.array([point.response for point in found], np.float32)
 
 

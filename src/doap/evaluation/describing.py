@@ -16,8 +16,9 @@ from torch.nn.functional import interpolate
 
 from doap.errors import check_shape
 from doap.files import whole_file
-from doap.images import Pyramid, extract_patches
+from doap.images import Pyramid
 from doap.peers import Describer, ImageDescriber, fingerprint
+from doap.pipeline import cut_patches
 
 PATCHES_AT_ONCE = 1024
 
@@ -49,7 +50,7 @@ class Describing:
         """Descriptors of frames (N, 2, 3) of a grey image, as `patches`."""
         describer = self.describer
         if not isinstance(describer, ImageDescriber):
-            return self.patches(extract_patches(image, frames, describer.patch_size))
+            return self.patches(cut_patches(image, frames, describer))
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
         return self._described(lambda: describer.describe_frames(image, frames), pixels, frames)
 

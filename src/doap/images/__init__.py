@@ -8,6 +8,7 @@ from doap.images.frames import (
     frames_from_arrays,
     frames_from_keypoints,
     frames_from_lafs,
+    resize_frames,
     scales,
     transform_frames,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "inside",
     "list_images",
     "read_grey",
+    "resize_frames",
     "resize_patches",
     "scales",
     "shrink",

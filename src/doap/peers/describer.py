@@ -67,7 +67,9 @@ def fingerprint(describer: Describer) -> str:
         coarse = cells.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
         patches = torch.from_numpy(np.concatenate([fine, coarse, np.full((1, size, size), 0.5, np.float32)]))
         described = describer.describe(patches.unsqueeze(1))
-    digest = hashlib.sha256(f"{describer.kind} {describer.dim} {size} ".encode())
+    extent = getattr(describer, "extent", 1.0)
+    wider = f"{extent} " if extent != 1 else ""
+    digest = hashlib.sha256(f"{describer.kind} {describer.dim} {size} {wider}".encode())
     digest.update(described.cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
