@@ -4,8 +4,9 @@
     python benchmarks/losses.py TRAIN VALIDATION --minutes 10 --out results/losses.json \\
         --variants "AP, 8 bins, squared, rate 3" "triplet, rate 3" --seeds 0 1 2
     python benchmarks/losses.py TRAIN VALIDATION --steps 300 --levers --out results/levers.json
+    python benchmarks/losses.py TRAIN VALIDATION --steps 200 --start real.safetensors --variants "bits, 16 bins" …
 
-The third tries what else may help, one change at a time from the default recipe (`base`).
+The third tries what else may help, one change at a time from the default recipe (`base`); the fourth makes bits.
 
 Each run is `doap train` on one core, two at a time side by side, so that what disturbs one disturbs the other. Variants
 are chosen on the validation set, which is of other places than the training set. Runs that are done are not repeated.
@@ -50,6 +51,7 @@ NOISE = {"noise": 0.1}
 FOUR = {**NOISE, "per_group": 4}
 FIRM: Recipe = {"network": {"dropout": 0.0}}
 WEAR = {"blur": 2.0, "grain": 0.03, "jpeg": 0.8}
+WORN = {**FOUR, **WEAR}
 LEVERS: dict[str, Recipe] = {
     "base": {},
     "noise 0.05": {"data": {"noise": 0.05}},
@@ -58,7 +60,7 @@ LEVERS: dict[str, Recipe] = {
     # What follows has the noise that helped.
     "no dropout": {"data": NOISE, **FIRM},
     "4 of a group": {"data": FOUR},
-    "wear": {"data": {**FOUR, **WEAR}, **FIRM},
+    "wear": {"data": WORN, **FIRM},
     "wear, 8 of a group, noise 0.15": {"data": {**WEAR, "per_group": 8, "noise": 0.15}, **FIRM},
     "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
     "M = 4,096": {"data": {**NOISE, "list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
@@ -69,8 +71,26 @@ LEVERS: dict[str, Recipe] = {
     "16 bins": {"data": NOISE, "loss": {"bins": 16}},
     "triplet with noise": {"data": NOISE, "loss": TRIPLET},
 }
+# Bits on top of a real descriptor (--start), with all that helped it.
+BITS: dict[str, Recipe] = {
+    f"bits, {name}": {
+        "data": WORN,
+        "network": {"kind": "binary", "dim": 256, "inner": 128, "dropout": 0.0},
+        "loss": loss,
+        "optimiser": {"learning_rate": rate},
+    }
+    for name, loss, rate in (
+        ("256 bins", {}, 1.0),
+        ("16 bins", {"bins": 16}, 1.0),
+        ("16 bins, slope to 4", {"bins": 16, "last_slope": 4.0}, 1.0),
+        ("16 bins, signs", {"bins": 16, "signs": True}, 1.0),
+        ("8 bins, slope to 4", {"bins": 8, "last_slope": 4.0}, 1.0),
+        ("16 bins, slope to 4, rate 3", {"bins": 16, "last_slope": 4.0}, 3.0),
+    )
+}
 # The sweep of losses has a rate of 1 unless it says another; levers have the default.
-VARIANTS = {name: {"optimiser": {"learning_rate": 1.0}, **recipe} for name, recipe in SWEEP.items()} | LEVERS
+VARIANTS = {name: {"optimiser": {"learning_rate": 1.0}, **recipe} for name, recipe in SWEEP.items()}
+VARIANTS |= LEVERS | BITS
 
 
 def main() -> None:
@@ -79,6 +99,7 @@ def main() -> None:
     parser.add_argument("validation", type=Path)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), metavar="NAME", help="else all losses")
     parser.add_argument("--levers", action="store_true", help="all levers instead")
+    parser.add_argument("--start", type=Path, help="for bits: the real descriptor to start from")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--minutes", type=float, help="wall-clock time of each run")
     parser.add_argument("--steps", type=int, default=120, help="instead, if no minutes are given")
@@ -112,6 +133,8 @@ def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dic
     if not options.minutes:
         pieces = "piece" in own.get("run", {})
         defaults["schedule"] = {"steps": options.steps * 3 // 16 if pieces else options.steps}
+    if options.start:
+        defaults["network"] = {"start": str(options.start)}
     sections = {name: {**defaults.get(name, {}), **own.get(name, {})} for name in {*defaults, *own}}
     recipe.write_text(
         "\n".join(

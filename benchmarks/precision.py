@@ -1,0 +1,70 @@
+"""What fewer bytes cost: float16 weights, and descriptors as COLMAP's bytes.
+
+    python benchmarks/precision.py RUN/best.safetensors doap-128 OXFORD --out results/precision.json
+
+The file is the run's, in float32; the name is what ships of it. All see COLMAP's keypoints, as in `recipes/judge.sh`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import record
+from torch import Tensor
+
+from doap.descriptor import Descriptor, load
+from doap.detectors import colmap
+from doap.evaluation.describing import Describing
+from doap.evaluation.sequences import open_sequences
+from doap.functional import quantise
+from doap.networks import Kind
+from doap.peers import Describer
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A real descriptor whose numbers are rounded to bytes."""
+
+    base: Descriptor
+    kind: Kind = "real"
+
+    @property
+    def patch_size(self) -> int:
+        return self.base.patch_size
+
+    @property
+    def extent(self) -> float:
+        return self.base.extent
+
+    @property
+    def dim(self) -> int:
+        return self.base.dim
+
+    def describe(self, patches: Tensor) -> Tensor:
+        return quantise(self.base.describe(patches), signed=True).float()
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("oxford", type=Path)
+    options = parser.parse_args()
+    shipped = load(options.name)
+    trained = load(options.run)
+    trained.metadata["extent"] = shipped.extent
+    describers: dict[str, Describer] = {"float32 weights": trained, "float16 weights": shipped}
+    if shipped.kind == "real":
+        describers["bytes"] = Bytes(shipped)
+    sequences = open_sequences(options.oxford, detector=colmap())
+    means = {}
+    for name, describer in describers.items():
+        judged = sequences.judge(Describing(describer), options.seed)
+        means[name] = next(figure.total.value for figure in judged.figures if figure.name == "mAP")
+        print(f"{name:16} mAP {means[name]:.4f}")
+    record.write(options.out, options.seed, {"descriptor": options.name, "oxford mAP": means})
+
+
+if __name__ == "__main__":
+    main()
