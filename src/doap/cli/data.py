@@ -16,6 +16,7 @@ app = typer.Typer(help="Patch-group sets: make them from photos, check them, loo
 PLACES_SHOWN = 30
 Out = Annotated[Path, typer.Option("--out", help="The set to make: a folder that does not exist yet.")]
 Size = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
+Extent = Annotated[float, typer.Option(min=0.1, help="Side of the patches over what SIFT looks at.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -28,6 +29,7 @@ def from_colmap(
         Path | None, typer.Option(help="The model's database: scale and orientation of its keypoints.")
     ] = None,
     size: Size = 32,
+    extent: Extent = 1.0,
     sequence: Annotated[str | None, typer.Option(help="Name of the place; else the images' folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +37,9 @@ def from_colmap(
     from doap.data.builders import build_from_colmap
 
     with reported("points", quiet=as_json) as report:
-        build_from_colmap(model, images, out, database=database, size=size, sequence=sequence, report=report)
+        build_from_colmap(
+            model, images, out, database=database, size=size, extent=extent, sequence=sequence, report=report
+        )
     _show(out, as_json)
 
 
@@ -48,8 +52,12 @@ def from_images(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of the ledger.")] = None,
     size: Size = 32,
+    extent: Extent = 1.0,
     views: Annotated[int, typer.Option(min=1, help="Made-up views of each photo.")] = 7,
     points: Annotated[int, typer.Option(min=1, help="Keypoints followed in each photo.")] = 500,
+    tracks: Annotated[
+        bool, typer.Option("--tracks/--no-tracks", help="Whether to reconstruct places: most of the time.")
+    ] = True,
     without_tracks: Annotated[
         list[str] | None, typer.Option(help="A place whose photos do not overlap; may be repeated.")
     ] = None,
@@ -71,6 +79,8 @@ def from_images(
             ledger=ledger,
             split=split,
             size=size,
+            extent=extent,
+            tracks=tracks,
             views=Views(number=views, points=points),
             without_tracks=without_tracks or (),
             workers=workers,

@@ -53,6 +53,14 @@ class PatchSet:
     def __len__(self) -> int:
         return len(self.count)
 
+    @property
+    def extent(self) -> float:
+        """Side of its patches over that of their frames, as built; of the first one's, if it was merged of several."""
+        builder = self.meta["builder"]
+        while origin := builder.get("of") or next(iter(builder.get("merge", [])), None):
+            builder = origin["builder"]
+        return float(builder.get("extent", 1.0))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process opens the set itself: a pickled memory map carries all its patches.
         return open_set, (self.path,)

@@ -219,7 +219,8 @@ class _Run:
         write_page(self.out)
 
     def _save(self, name: str) -> None:
-        self.descriptor.save(self.out / name, recipe=self.recipe, ledger=self.source.meta["ledger"])
+        about = {"recipe": self.recipe, "ledger": self.source.meta["ledger"], "extent": self.source.extent}
+        self.descriptor.save(self.out / name, **about)
 
     def _tell(self, kind: str, **values: Any) -> None:
         if self.log is not None:

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 
 from doap.data.builders import build_from_images
 from doap.data.builders.from_images import _joined
 from doap.data.builders.synthetic import Views
-from doap.data.store import check_set, open_set
+from doap.data.store import check_set, merge_sets, open_set, split_set
 from doap.data.writer import UnitGroups
 from doap.errors import ArgumentError, DataError
 from oracles.photos import write_photo
@@ -63,6 +64,26 @@ def test_photos_are_sources_and_those_that_do_not_overlap_are_places(photos, und
     assert sorted(patch_set.sequence_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
     assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
     assert check_set(undisturbed).from_tracks == 0
+
+
+def test_wider_patches_show_the_same_spots_with_more_around(photos, tmp_path):
+    narrow = open_set(build_from_images(photos, tmp_path / "narrow", views=VIEWS, tracks=False))
+    wide = open_set(build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=2.0))
+    assert sorted(wide.sequence_names) == ["a", "b", photos.name]
+    assert (narrow.extent, wide.extent) == (1.0, 2.0)
+    assert np.array_equal(narrow.count, wide.count)
+    shrunk = [cv2.resize(patch, (16, 16), interpolation=cv2.INTER_AREA) for patch in narrow.patches]
+    alike = [
+        np.corrcoef(one.ravel(), patch[8:24, 8:24].ravel())[0, 1]
+        for one, patch in zip(shrunk, wide.patches, strict=True)
+    ]
+    assert np.median(alike) > 0.95
+
+
+def test_a_part_of_a_set_and_a_merged_one_know_how_wide_its_patches_are(photos, tmp_path):
+    wide = build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=1.5)
+    parts = [split_set(wide, tmp_path / place, [place]) for place in ("a", "b")]
+    assert open_set(merge_sets(parts, tmp_path / "merged")).extent == 1.5
 
 
 @pytest.mark.parametrize("workers", [1, 2])

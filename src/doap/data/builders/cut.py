@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from doap.data.builders.tracks import Tracks
 from doap.data.writer import UnitGroups
 from doap.errors import DataError
-from doap.images import extract_patches, read_grey
+from doap.images import extract_patches, read_grey, resize_frames
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]
 """Patches (N, S, S), group after group, and what is known of the groups."""
 
 
-def cut_tracks(tracks: Tracks, folder: Path, sequence: str, size: int, points: slice = slice(None)) -> Cut:
+def cut_tracks(
+    tracks: Tracks, folder: Path, sequence: str, size: int, points: slice = slice(None), extent: float = 1.0
+) -> Cut:
     """Patches (O, S, S) of some of the points and their groups; each image is read once.
 
     Args:
@@ -25,6 +27,7 @@ def cut_tracks(tracks: Tracks, folder: Path, sequence: str, size: int, points: s
         sequence: the place.
         size: S.
         points: which of the points; ignored pairs among them are kept.
+        extent: side of a patch over that of its frame.
     """
     begin, end, _ = points.indices(len(tracks.xyz))
     first, last = np.searchsorted(tracks.point, [begin, end])
@@ -38,7 +41,7 @@ def cut_tracks(tracks: Tracks, folder: Path, sequence: str, size: int, points: s
                 f"{folder / tracks.images[number]}: expected {tracks.sizes[number]} pixels as the model has it, got "
                 f"{pixels.shape}; give the images the model was made from"
             )
-        patches[image == number] = extract_patches(pixels, frames[image == number], size)
+        patches[image == number] = extract_patches(pixels, resize_frames(frames[image == number], extent), size)
     ignore = tracks.ignore[((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)] - begin
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
     position = tracks.xyz[begin:end].astype(np.float32)

@@ -26,6 +26,7 @@ def build_from_colmap(
     *,
     database: Path | None = None,
     size: int = 32,
+    extent: float = 1.0,
     sequence: str | None = None,
     ledger: list[dict[str, Any]] | None = None,
     report: Report = silent,
@@ -38,6 +39,7 @@ def build_from_colmap(
         out: the set to make.
         database: COLMAP's database, for the keypoints' own scale and orientation.
         size: S, side of the patches in pixels.
+        extent: side of a patch over that of its frame, as for `build_from_images`.
         sequence: name of the place; the name of the images' folder if not given.
         ledger: what is known of the images' licences.
         report: called with units done, units in all, and the one at hand.
@@ -51,6 +53,7 @@ def build_from_colmap(
         "points3D": {path.name: sha256(path) for path in sorted(model.glob("points3D.*"))},
         "scale and orientation": "keypoints" if database else "cameras",
         "size": size,
+        "extent": extent,
         "dropped": tracks.dropped,
     }
     writer = SetWriter(out, size, builder, ledger or [])
@@ -63,5 +66,5 @@ def build_from_colmap(
     for name in writer.remaining(names):
         report(writer.done, len(names), name)
         part = slice(cuts[writer.done], cuts[writer.done + 1])
-        writer.add(name, *cut_tracks(tracks, images, sequence or images.resolve().name, size, part))
+        writer.add(name, *cut_tracks(tracks, images, sequence or images.resolve().name, size, part, extent))
     return writer.finish()

@@ -34,7 +34,9 @@ def build_from_images(
     ledger: Path | None = None,
     split: str | None = None,
     size: int = 32,
+    extent: float = 1.0,
     views: Views | None = None,
+    tracks: bool = True,
     without_tracks: Sequence[str] = (),
     workers: int = 1,
     seed: int = 0,
@@ -51,7 +53,10 @@ def build_from_images(
         ledger: a CSV with the columns file, place, split and whatever else is known; its rows go into the set.
         split: which of the ledger's splits to take; all if not given.
         size: S, side of the patches in pixels.
+        extent: side of a patch over the twelve σ of a keypoint that SIFT looks at. A descriptor that is trained on the
+            set looks at as much when it is used.
         views: what to make up of each photo.
+        tracks: whether to reconstruct the places; that takes most of the time.
         without_tracks: places whose photos are known not to overlap: each of them is a place of its own.
         workers: processes; the result does not depend on it.
         seed: the one seed of the set.
@@ -75,6 +80,8 @@ def build_from_images(
         "views": asdict(views),
         "seed": seed,
         "size": size,
+        "extent": extent,
+        "tracks": tracks,
     }
     writer = SetWriter(out, size, builder, rows if ledger else [])
     # Here, so that what a killed worker leaves behind goes with the unfinished set.
@@ -82,13 +89,13 @@ def build_from_images(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     tasks: list[_Place | _Photo] = [
-        _Place(folder, place, tuple(names), size, work)
+        _Place(folder, place, tuple(names), size, extent, work)
         for place, names in places.items()
-        if len(names) > 1 and place not in without_tracks
+        if tracks and len(names) > 1 and place not in without_tracks
     ]
     for number, (place, name) in enumerate(photos):
         sequence = name if place in without_tracks else place
-        tasks.append(_Photo(folder, sequence, name, size, seed, number, views))
+        tasks.append(_Photo(folder, sequence, name, size, extent, seed, number, views))
     by_name = {task.unit: task for task in tasks}
     left = [by_name[name] for name in writer.remaining(list(by_name))]
     for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
@@ -105,6 +112,7 @@ class _Place:
     place: str
     names: tuple[str, ...]
     size: int
+    extent: float
     work: Path
 
     @property
@@ -119,7 +127,7 @@ class _Place:
                 # A smaller model may be a second copy of a part of a larger one, point by point.
                 tracks = read_tracks(model, database).without(seen)
                 seen.update(tracks.observations())
-                parts.append(cut_tracks(tracks, self.folder, self.place, self.size))
+                parts.append(cut_tracks(tracks, self.folder, self.place, self.size, extent=self.extent))
         return _joined(parts, self.place, self.size)
 
 
@@ -131,6 +139,7 @@ class _Photo:
     sequence: str
     name: str
     size: int
+    extent: float
     seed: int
     number: int
     views: Views
@@ -141,7 +150,9 @@ class _Photo:
 
     def __call__(self) -> Cut:
         photo = self.folder / self.name
-        return synthetic_groups(photo, self.sequence, self.name, self.size, self.seed, self.number, self.views)
+        return synthetic_groups(
+            photo, self.sequence, self.name, self.size, self.seed, self.number, self.views, self.extent
+        )
 
 
 def _joined(parts: list[Cut], place: str, size: int) -> Cut:

@@ -24,6 +24,7 @@ from doap.images import (
     extract_patches,
     inside,
     read_grey,
+    resize_frames,
     scales,
     transform_frames,
 )
@@ -56,7 +57,9 @@ class Views:
     angle: float = 20.0
 
 
-def synthetic_groups(photo: Path, sequence: str, source: str, size: int, seed: int, number: int, views: Views) -> Cut:
+def synthetic_groups(
+    photo: Path, sequence: str, source: str, size: int, seed: int, number: int, views: Views, extent: float = 1.0
+) -> Cut:
     """Patches (N, S, S) and groups of one photo; those found in one view only are left out.
 
     Args:
@@ -67,11 +70,12 @@ def synthetic_groups(photo: Path, sequence: str, source: str, size: int, seed: i
         seed: the seed of the set.
         number: which photo of the set it is: its own random stream.
         views: what to make up.
+        extent: side of a patch over that of its keypoint's frame.
     """
     image = read_grey(photo)
     random = stream(seed, "synthetic views", number)
     frames = _chosen(image, views.points, random)
-    patches, members = [extract_patches(image, frames, size)], [np.arange(len(frames))]
+    patches, members = [extract_patches(image, resize_frames(frames, extent), size)], [np.arange(len(frames))]
     for _ in range(views.number):
         homography = viewpoint(image.shape, views, random)
         view = light(warp(image, homography), random)
@@ -81,7 +85,7 @@ def synthetic_groups(photo: Path, sequence: str, source: str, size: int, seed: i
         found = found[inside(found, *view.shape)]
         found = found[inside(transform_frames(found, np.linalg.inv(homography)), *image.shape)]
         point, keypoint = _same(expected, found, views)
-        patches.append(extract_patches(Pyramid(view), found[keypoint], size))
+        patches.append(extract_patches(Pyramid(view), resize_frames(found[keypoint], extent), size))
         members.append(point)
     member = np.concatenate(members)
     count = np.bincount(member, minlength=len(frames))

@@ -1,0 +1,124 @@
+"""The cards of the descriptors that ship, made from their own metadata and from what was measured.
+
+    python benchmarks/cards.py results/judged
+
+For each *.safetensors in `src/doap/weights` it writes NAME.md beside it. `notes/NAME.md` beside this file is the part
+that no result can tell: what it is good for and where it fails. Nothing else is written by hand, so nothing can differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from doap.descriptor import SHIPPED, load
+
+NOTES = Path(__file__).with_name("notes")
+PEERS = ("rootsift", "dsp-sift", "tfeat-liberty", "vgg", "teblid")
+BENCHMARKS = {
+    "oxford-oxford_affine": ("mAP", "Oxford mAP"),
+    "oxford-hpatches_sequences": ("mAP", "two HPatches sequences, mAP"),
+    "patches-test.patches": ("retrieval mAP", "`test`, retrieval mAP"),
+}
+MATCHING = ("patches-test.patches", "matching mAP", "`test`, matching mAP")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("judged", type=Path)
+    judged = parser.parse_args().judged
+    for name, path in SHIPPED.items():
+        path.with_suffix(".md").write_text(card(name, path, judged), encoding="utf-8")
+        print(path.with_suffix(".md"))
+
+
+def card(name: str, path: Path, judged: Path) -> str:
+    """The whole card."""
+    descriptor = load(name)
+    told, size = descriptor.metadata, descriptor.patch_size
+    stored = (
+        f"{descriptor.dim // 8} bytes of bits"
+        if descriptor.kind == "binary"
+        else f"{descriptor.dim} numbers of unit length"
+    )
+    weights = sum(one.numel() for one in descriptor.network.parameters())
+    wide = f", {descriptor.extent:.3g} times as wide as SIFT's" if descriptor.extent != 1 else ""
+    return (
+        "\n\n".join(
+            (
+                f"# {name}",
+                f'`doap.load("{name}")`: patches of {size}×{size} pixels{wide} → {stored}. '
+                f"{told['network']} with {weights:,} weights in float16, {path.stat().st_size / 1e6:.2f} MB. "
+                "Weights: Apache-2.0, as the code.",
+                (NOTES / f"{name}.md").read_text(encoding="utf-8").strip(),
+                "## Figures",
+                "COLMAP's keypoints, the same for all; 95 % intervals over pairs of images or queries. Neither Oxford, "
+                "HPatches nor `test` was looked at before the weights were final. Made by `recipes/judge.sh`.",
+                figures(name, judged),
+                "## Oxford, sequence by sequence",
+                sequences(name, judged),
+                "## Photographs",
+                ledger(told["ledger"]),
+                "## Recipe",
+                "```json\n" + json.dumps(told["recipe"], indent=1) + "\n```",
+            )
+        )
+        + "\n"
+    )
+
+
+def figures(name: str, judged: Path) -> str:
+    """One row per benchmark, one column per descriptor."""
+    names = [one for one in (name, *PEERS) if (judged / next(iter(BENCHMARKS)) / f"{one}.json").exists()]
+    rows = [(folder, figure, label) for folder, (figure, label) in BENCHMARKS.items()] + [MATCHING]
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for folder, figure, label in rows:
+        cells = []
+        for one in names:
+            total = find(read(judged / folder / f"{one}.json"), figure)["total"]
+            cells.append(f"{100 * total['value']:.1f} ({100 * total['low']:.1f}–{100 * total['high']:.1f})")
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def sequences(name: str, judged: Path) -> str:
+    folder = judged / "oxford-oxford_affine"
+    names = [one for one in (name, *PEERS) if (folder / f"{one}.json").exists()]
+    parts = {one: find(read(folder / f"{one}.json"), "mAP")["parts"] for one in names}
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for sequence in parts[name]:
+        lines.append(
+            f"| {sequence} | " + " | ".join(f"{100 * parts[one][sequence]['value']:.1f}" for one in names) + " |"
+        )
+    return "\n".join(lines)
+
+
+def ledger(rows: list[dict[str, Any]]) -> str:
+    """How many photos under which licence, of which places; the whole ledger is in the file."""
+    licences = ", ".join(
+        f"{number} {licence}" for licence, number in Counter(row["licence"] for row in rows).most_common()
+    )
+    places = Counter(row["place"] for row in rows)
+    return (
+        f"{len(rows):,} photographs of {len(places)} places: {licences}. File, author, source and licence of each are "
+        'in the weights themselves, `doap.load(…).metadata["ledger"]`.\n\n'
+        + ", ".join(f"{place} ({number})" for place, number in sorted(places.items()))
+        + "."
+    )
+
+
+def find(result: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(figure for figure in result["figures"] if figure["name"] == name)
+    return found
+
+
+def read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+if __name__ == "__main__":
+    main()
