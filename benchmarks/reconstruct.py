@@ -1,6 +1,6 @@
 """Photos with known cameras, reconstructed by COLMAP from its own features and from ours.
 
-    python benchmarks/reconstruct.py STRECHA --weights my.safetensors --out results/reconstruct.json
+    python benchmarks/reconstruct.py STRECHA doap-128 --detector colmap --out results/reconstruct.json
 
 STRECHA holds folders of photos at half size with `NNNN.jpg.camera` files (Strecha and others, 2008). All paths have
 the true camera (features are matched and verified without it), as many keypoints, the same ratio test, one thread and
@@ -10,7 +10,7 @@ Camera centres are held against the true ones after the similarity that fits the
     colmap            COLMAP's own SIFT and its own matcher
     rootsift          a database by `doap colmap`, RootSIFT, our matches
     rootsift bytes    the same keypoints, COLMAP's own matcher on our bytes
-    (weights)         the same two with the descriptor of a file, if given
+    (others)          the same two with other descriptors, if given
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 import pycolmap
 import record
 
-from doap.descriptor import load
+from doap.cli.names import open_descriptors, open_detector
 from doap.export.colmap import write_database
-from doap.peers import Describer, rootsift
+from doap.peers import Describer
 
 CPU = pycolmap.Device.cpu
 
@@ -34,17 +34,20 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("strecha", type=Path)
     parser.add_argument("--places", nargs="*", help="some of the folders; else all")
-    parser.add_argument("--weights", type=Path)
+    parser.add_argument("descriptors", nargs="*", help="names or files, beside rootsift")
+    parser.add_argument("--detector", default="sift", help="whose keypoints ours see")
     parser.add_argument("--most", type=int, default=8192, help="COLMAP's cap on keypoints of a photo")
     parser.add_argument("--ratio", type=float, default=0.8, help="of all matchers; 0.8 is COLMAP's")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-    descriptors: dict[str, Describer] = {"rootsift": rootsift()}
-    if options.weights:
-        descriptors[options.weights.stem] = load(options.weights)
+    descriptors, _ = open_descriptors(["rootsift", *options.descriptors])
     places = sorted(path for path in options.strecha.iterdir() if not options.places or path.name in options.places)
     figures = {place.name: reconstruct_place(place, descriptors, options) for place in places}
-    record.write(options.out, options.seed, {"most": options.most, "ratio": options.ratio, "places": figures})
+    record.write(
+        options.out,
+        options.seed,
+        {"most": options.most, "ratio": options.ratio, "detector": options.detector, "places": figures},
+    )
 
 
 def reconstruct_place(place: Path, descriptors: dict[str, Describer], options: Any) -> dict[str, dict[str, Any]]:
@@ -55,7 +58,7 @@ def reconstruct_place(place: Path, descriptors: dict[str, Describer], options: A
         paths = {"colmap": own_database(place, work / "colmap.db", options)}
         most = contents(paths["colmap"])["keypoints"] // len(list(place.glob("*.camera")))
         for name, descriptor in descriptors.items():
-            common = {"most": most, "camera_mode": "single"}
+            common = {"most": most, "camera_mode": "single", "detector": open_detector(options.detector)}
             ours, codes = work / f"{name}.db", work / f"{name}-bytes.db"
             write_database(place, ours, descriptor, ratio=options.ratio, **common)
             paths[name] = ours

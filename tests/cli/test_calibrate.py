@@ -47,7 +47,7 @@ def test_json_has_stable_keys(photos):
         "pairs",
         "skipped",
     }
-    assert (told["descriptor"], told["detector"]) == ("rootsift", "akaze")
+    assert (told["descriptor"], told["detector"]) == ("doap-128", "akaze")
     assert told["pairs"] + told["skipped"] == 2
     assert told["best"] in [trial["magnification"] for trial in told["trials"]]
     assert told["preset"] in [trial["magnification"] for trial in told["trials"]]

@@ -40,10 +40,10 @@ def test_json_is_that_of_the_report(doap, photos, tmp_path):
     assert [one["name"] for one in told["descriptors"]] == ["sift", "random"]
 
 
-def test_no_descriptor_is_wrong_usage_and_says_why(doap, photos, tmp_path):
-    ran = doap("compare", photos, "--out", tmp_path)
-    assert ran.returncode == 2
-    assert "no weights come with doap yet" in " ".join(ran.stderr.replace("│", " ").split())
+def test_the_descriptor_that_ships_is_what_is_asked_about(doap, photos, tmp_path):
+    ran = doap("compare", photos, "--out", tmp_path, "--most", 100, "--no-reconstruction", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert [one["name"] for one in json.loads(ran.stdout)["descriptors"]] == ["doap-128", "sift", "rootsift"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_people_get_a_line_of_counts(doap, photos, tmp_path):
     ran = doap("match", photos / "0.png", photos / "1.png", "--most", 100, "--ratio", 0.8, "--out", tmp_path / "m.jpg")
     counts, picture = ran.stdout.splitlines()
     assert counts.startswith("100 and 100 keypoints · ")
-    assert counts.endswith(" inliers · rootsift")
+    assert counts.endswith(" inliers · doap-128")
     assert picture == f"look at {tmp_path / 'm.jpg'}"
     assert [path.name for path in tmp_path.iterdir()] == ["m.jpg"]
 

@@ -8,7 +8,7 @@ from doap.errors import ArgumentError, DataError
 from doap.training.config import Config, read_recipe
 from doap.training.schedule import Plan
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ from doap.cli.progress import progress_bar
 
 def calibrate(
     images: Annotated[list[Path], typer.Argument(help="Photos, or folders of them.")],
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Whose patches to size.")] = "sift",
     magnification: Annotated[
         list[float] | None, typer.Option(help="One to try; may be repeated. Else those around the detector's own.")

@@ -29,7 +29,7 @@ class CameraMode(str, Enum):
 def colmap(
     images: Annotated[Path, typer.Argument(help="Folder of photos.")],
     out: Annotated[Path, typer.Option("--out", help="The database to write.")],
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Where to look for keypoints.")] = "sift",
     most: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
     pairs: Annotated[

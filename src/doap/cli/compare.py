@@ -1,4 +1,4 @@
-"""`doap compare PHOTOS --against sift,rootsift --descriptor my.safetensors --out REPORT`: should I switch?"""
+"""`doap compare PHOTOS --against sift,rootsift --out REPORT`: should I switch?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def compare(
     photos: Annotated[list[Path], typer.Argument(metavar="PHOTOS", help="Your photos, or folders of them.")],
     out: Annotated[Path, typer.Option("--out", help="REPORT: a folder for index.html and comparison.json.")],
-    descriptor: Annotated[str | None, typer.Option(help=f"The candidate. {DESCRIPTOR_HELP}")] = None,
+    descriptor: Annotated[str, typer.Option(help=f"The candidate. {DESCRIPTOR_HELP}")] = "doap-128",
     against: Annotated[str, typer.Option(help="What you use now, and others: names or files, with commas.")] = (
         "sift,rootsift"
     ),
@@ -33,12 +33,6 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Should I switch? Hold a descriptor against others on your own photos; the answer may be to stay."""
-    if descriptor is None:
-        raise typer.BadParameter(
-            "expected a descriptor to judge, got none; no weights come with doap yet: train one with `doap train` and "
-            "give its file",
-            param_hint="--descriptor",
-        )
     from doap.cli.names import open_descriptors, open_detector
     from doap.evaluation.compare import compare_photos
     from doap.images import list_images

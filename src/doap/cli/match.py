@@ -27,7 +27,7 @@ def match(
     image0: Annotated[Path, typer.Argument(metavar="A", help="A photo.")],
     image1: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same scene.")],
     out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "rootsift",
+    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
     most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
     ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,

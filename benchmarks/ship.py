@@ -1,0 +1,34 @@
+"""Make what a run gave a descriptor that ships: float16, with the recipes of all runs that led to it.
+
+    python benchmarks/ship.py RUN/last.safetensors doap-128 --after FIRST_RUN/last.safetensors
+
+The ledger keeps what a licence is about; the photos' sizes are left out, for the file is to stay small.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from doap.descriptor import WEIGHTS, load
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--after", type=Path, nargs="*", default=[], help="what it started from, the first run first")
+    options = parser.parse_args()
+    descriptor = load(options.file)
+    ledger = [
+        {key: value for key, value in row.items() if key not in ("height", "width")}
+        for row in descriptor.metadata["ledger"]
+    ]
+    earlier = [load(path).metadata["recipe"] for path in options.after]
+    path = WEIGHTS / f"{options.name}.safetensors"
+    descriptor.save(path, half=True, ledger=ledger, earlier_recipes=earlier)
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos")
+
+
+if __name__ == "__main__":
+    main()
