@@ -44,6 +44,12 @@ def test_file_gives_back_the_same_descriptor(tmp_path, network, kind, shape, dty
     assert (back.metadata["recipe"], back.metadata["ledger"]) == ({"steps": 3}, ["CC0"])
 
 
+def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path):
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert Descriptor.build(dim=16).save(tmp_path / "d").stat().st_mode == plain.stat().st_mode
+
+
 def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=128)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from doap import __version__
@@ -108,8 +108,10 @@ class Descriptor(nn.Module):
             weights = {
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
             }
+        told = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
         with whole_file(path) as unfinished:
-            save_file(weights, unfinished, metadata={"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))})
+            # safetensors' own writer makes files that nobody else may read.
+            unfinished.write_bytes(save(weights, metadata=told))
         return path
 
     def _dim_of_network(self) -> int:
