@@ -63,7 +63,11 @@ def card(name: str, path: Path, judged: Path) -> str:
                 "## Photographs",
                 ledger(told["ledger"]),
                 "## Recipe",
-                "```json\n" + json.dumps(told["recipe"], indent=1) + "\n```",
+                "By `recipes/weights.sh`; the runs one after the other, each from the weights of the one before.",
+                *(
+                    f"```json\n{json.dumps(recipe, indent=1)}\n```"
+                    for recipe in (*told["earlier_recipes"], told["recipe"])
+                ),
             )
         )
         + "\n"
@@ -78,7 +82,11 @@ def figures(name: str, judged: Path) -> str:
     for folder, figure, label in rows:
         cells = []
         for one in names:
-            total = find(read(judged / folder / f"{one}.json"), figure)["total"]
+            result = judged / folder / f"{one}.json"
+            if not result.exists():  # DSP-SIFT sees images, not patches.
+                cells.append("–")
+                continue
+            total = find(read(result), figure)["total"]
             cells.append(f"{100 * total['value']:.1f} ({100 * total['low']:.1f}–{100 * total['high']:.1f})")
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

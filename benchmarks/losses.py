@@ -61,6 +61,7 @@ LEVERS: dict[str, Recipe] = {
     "no dropout": {"data": NOISE, **FIRM},
     "4 of a group": {"data": FOUR},
     "wear": {"data": WORN, **FIRM},
+    "wear, triplet": {"data": WORN, **FIRM, "loss": TRIPLET},
     "wear, 8 of a group, noise 0.15": {"data": {**WEAR, "per_group": 8, "noise": 0.15}, **FIRM},
     "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
     "M = 4,096": {"data": {**NOISE, "list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
@@ -69,7 +70,6 @@ LEVERS: dict[str, Recipe] = {
     "FastAP": {"data": NOISE, "loss": {"form": "fastap"}},
     "noise 0.15": {"data": {"noise": 0.15}},
     "16 bins": {"data": NOISE, "loss": {"bins": 16}},
-    "triplet with noise": {"data": NOISE, "loss": TRIPLET},
 }
 # Bits on top of a real descriptor (--start), with all that helped it.
 BITS: dict[str, Recipe] = {
