@@ -34,6 +34,7 @@ EXTRAS = {
     "kornia": ("kornia",),
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "plot": ("matplotlib",),
+    "scale": ("ray",),
     "train": ("tensorboard",),
 }
 OPENCV_WHEELS = (
