@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from doap.cli import data
+from doap.cli import data, index
 from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
 from doap.cli.compare import compare
@@ -17,6 +17,7 @@ from doap.cli.doctor import doctor
 from doap.cli.eval import evaluate
 from doap.cli.extract import extract
 from doap.cli.match import match
+from doap.cli.pairs import pairs
 from doap.cli.report import report
 from doap.cli.train import train
 from doap.errors import DoapError
@@ -31,6 +32,8 @@ app = typer.Typer(
 app.command()(match)
 app.command()(extract)
 app.command()(colmap)
+app.add_typer(index.app, name="index")
+app.command()(pairs)
 app.command()(compare)
 app.command()(calibrate)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,115 @@
+"""`doap index` as a person types it."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from doap.peers import rootsift
+from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """photos/ of 3 scenes × 4 views, and features/ of them."""
+    folder = tmp_path_factory.mktemp("index")
+    names = write_views(folder / "photos")
+    write_photo_features(folder / "features", folder / "photos", names, "rootsift", rootsift())
+    return folder
+
+
+@pytest.fixture
+def index(doap, folder, tmp_path):
+    assert doap("index", "build", folder / "features", "--out", tmp_path / "index", "--json").returncode == 0
+    return tmp_path / "index"
+
+
+def assert_one_line(ran, *words):
+    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("doap: ")
+    for word in words:
+        assert word in line
+
+
+def test_build_tells_the_rule_and_the_cost(doap, folder, tmp_path):
+    ran = doap("index", "build", folder / "features", "--out", tmp_path / "index", "--shards", 2)
+    assert ran.returncode == 0, ran.stderr
+    first, rule, size, compared = ran.stdout.splitlines()
+    assert first.endswith("12 images, 1,800 descriptors, 2 shards")
+    assert "1,800 real descriptors: flat, since flat is for up to 100,000" in rule
+    assert "520." in size
+    assert "compared with 1,800 others" in compared
+
+
+def test_a_photo_finds_its_scene(doap, folder, index, tmp_path):
+    photo = folder / "photos" / "2" / "1.png"
+    picture = ("--out", tmp_path / "s.png", "--images", folder / "photos")
+    ran = doap("index", "search", photo, "--index", index, "--top", 5, "--verify", "--json", *picture)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert set(told) == {"query", "keypoints", "found", "out"}
+    assert [one["name"] for one in told["found"][:1]] == ["2/1.png"]
+    assert {one["name"][0] for one in told["found"][:4]} == {"2"}
+    assert set(told["found"][0]) == {"name", "votes", "matches", "inliers"}
+    assert cv2.imread(told["out"]).shape == (12 + 296, 12 + 252 * 6, 3)
+
+
+def test_people_get_a_table(doap, folder, index):
+    photo = folder / "photos" / "2" / "1.png"
+    lines = doap("index", "search", photo, "--index", index, "--top", 2).stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0].split()[:2] == ["1", "votes"]
+    assert lines[0].endswith("2/1.png")
+    black = index.parent / "black.png"
+    cv2.imwrite(str(black), np.zeros((60, 80), np.uint8))
+    assert doap("index", "search", black, "--index", index).stdout == "nothing looks like it\n"
+
+
+def test_verification_by_stored_features(doap, folder, index):
+    photo = folder / "photos" / "0" / "2.png"
+    ran = doap("index", "search", photo, "--index", index, "--verify", "--features", folder / "features", "--json")
+    found = json.loads(ran.stdout)["found"]
+    assert {one["name"][0] for one in found[:4]} == {"0"}
+    assert found[0]["inliers"] > 100
+
+
+def test_images_come_and_go(doap, folder, index):
+    ran = doap("index", "remove", "2/1.png", "--index", index)
+    assert ran.stdout == f"{index}: 1 images removed\n"
+    added = json.loads(doap("index", "add", folder / "features", "--index", index, "--json").stdout)
+    assert {"added": 0, "replaced": 0, "unchanged": 11, "kept_out": 1}.items() <= added.items()
+    ran = doap("index", "search", folder / "photos" / "2" / "1.png", "--index", index, "--top", 12, "--json")
+    assert "2/1.png" not in [one["name"] for one in json.loads(ran.stdout)["found"]]
+    assert json.loads(doap("index", "info", index, "--json").stdout)["removed_images"] == 1
+    assert "removed: 1 images with 150 descriptors" in doap("index", "info", index).stdout
+    ran = doap("index", "verify", index, "--features", folder / "features")
+    assert ran.stdout == f"{index}: 4 files, all whole\n"
+
+
+def test_faults_are_one_line(doap, folder, index, tmp_path):
+    photo = folder / "photos" / "0" / "0.png"
+    assert_one_line(doap("index", "search", photo, "--index", tmp_path / "no"), "no: expected an index")
+    assert_one_line(doap("index", "search", photo, "--index", index, "--nprobe", 3), "flat has no lists")
+    assert_one_line(
+        doap("index", "search", photo, "--index", index, "--descriptor", "sift"), "expected the descriptor", "rootsift"
+    )
+    assert_one_line(doap("index", "search", tmp_path / "no.png", "--index", index), "no.png")
+    assert_one_line(doap("index", "remove", "9.png", "--index", index), "9.png", "no such image")
+    assert_one_line(doap("index", "build", tmp_path / "no", "--out", tmp_path / "x", "--json"), "expected features")
+    assert_one_line(doap("index", "build", folder / "features", "--out", index, "--json"), "exists")
+    write_features(tmp_path / "empty", {"a.jpg": random_features(0, 0)})
+    assert_one_line(doap("index", "build", tmp_path / "empty", "--out", tmp_path / "x", "--json"), "got none")
+    write_features(tmp_path / "other", {"a.jpg": random_features(0, 9)})
+    assert_one_line(doap("index", "add", tmp_path / "other", "--index", index, "--json"), "dim 32 instead of 128")
+    shard = index / "shard-000001.faiss"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    assert_one_line(doap("index", "verify", index), "shard-000001.faiss", "sha256")
+
+
+def test_wrong_usage_exits_with_two(doap, folder, index):
+    photo = folder / "photos" / "0" / "0.png"
+    assert doap("index", "search", photo).returncode == 2
+    assert doap("index", "search", photo, "--index", index, "--out", "strip.png").returncode == 2
+    assert doap("index", "build", folder / "features", "--out", index, "--kind", "hnsw").returncode == 2

@@ -1,0 +1,54 @@
+"""A detector and a describer that end the process they are used in, as a crash in a library or kill -9 does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from doap.descriptor import Descriptor
+from doap.detectors import sift
+
+DEADLY_WIDTH = 161
+
+
+def _die(ledger: Path, times: int) -> None:
+    """End this process, unless so many have ended here before."""
+    if len(list(ledger.iterdir())) < times:
+        (ledger / str(os.getpid())).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class DeadlyDetector:
+    """SIFT's blobs; an image 161 pixels wide ends the process, the first `times` times."""
+
+    ledger: Path
+    times: int
+    name: str = "deadly"
+    magnification: float = 6.0
+
+    def detect(self, image, most=None):
+        if image.shape[1] == DEADLY_WIDTH:
+            _die(self.ledger, self.times)
+        return sift().detect(image, most)
+
+
+@dataclass(frozen=True)
+class DeadlyDescriber:
+    """A network that ends its process, the first `times` times, unless it is the one where it was made."""
+
+    network: Descriptor
+    ledger: Path
+    times: int
+    home: int = field(default_factory=os.getpid)
+
+    patch_size = 32
+    kind = "real"
+    dim = 128
+
+    def describe(self, patches):
+        if os.getpid() != self.home:
+            _die(self.ledger, self.times)
+        return self.network.describe(patches)
