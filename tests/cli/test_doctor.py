@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,4 +119,4 @@ def test_every_extra_is_asked_for():
     extras = project["project"]["optional-dependencies"]
     for extra in set(extras) - {"all", "dev", "docs"}:
         for requirement in extras[extra]:
-            assert requirement.split(">")[0] in EXTRAS[extra]
+            assert re.split(r"[>\[]", requirement)[0] in EXTRAS[extra]

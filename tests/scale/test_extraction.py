@@ -187,18 +187,23 @@ def test_an_image_that_ends_every_process_fails_alone_and_is_tried_again(deadly,
 
 DRIVER = """
 import sys
+import time
 import torch
 import doap.scale.features
 from doap.descriptor import Descriptor
 from doap.scale import extract_folder
+
+def report(done, total, text):
+    print(done, flush=True)
+    if done >= 8:
+        time.sleep(60)  # Until it is stopped.
 
 if __name__ == "__main__":
     # A part for each batch.
     doap.scale.features._BYTES_OF_A_PART = int(sys.argv[3])
     torch.manual_seed(0)
     network = Descriptor.build().eval()
-    extract_folder(sys.argv[1], sys.argv[2], network, descriptor_name="some", most=40, workers=1,
-                   report=lambda done, total, text: print(done, flush=True))
+    extract_folder(sys.argv[1], sys.argv[2], network, descriptor_name="some", most=40, workers=1, report=report)
 """
 
 
