@@ -186,6 +186,7 @@ def test_an_image_that_ends_every_process_fails_alone_and_is_tried_again(deadly,
 
 
 DRIVER = """
+import signal
 import sys
 import time
 import torch
@@ -199,6 +200,8 @@ def report(done, total, text):
         time.sleep(60)  # Until it is stopped.
 
 if __name__ == "__main__":
+    # Whoever runs the tests in the background has made interrupts ignored, here too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A part for each batch.
     doap.scale.features._BYTES_OF_A_PART = int(sys.argv[3])
     torch.manual_seed(0)
