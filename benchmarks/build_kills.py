@@ -16,7 +16,7 @@ from pathlib import Path
 
 import record
 
-from doap.data.writer import sha256
+from doap.files import sha256
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,32 +77,33 @@ def card(name: str, path: Path, judged: Path) -> str:
 
 def figures(name: str, judged: Path) -> str:
     """One row per benchmark, one column per descriptor."""
-    names = [one for one in (name, *PEERS) if (judged / next(iter(BENCHMARKS)) / f"{one}.json").exists()]
     rows = [(folder, figure, label) for folder, (figure, label) in BENCHMARKS.items()] + [MATCHING]
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for folder, figure, label in rows:
-        cells = []
-        for one in names:
-            result = judged / folder / f"{one}.json"
-            if not result.exists():  # DSP-SIFT sees images, not patches.
-                cells.append("–")
-                continue
-            total = find(read(result), figure)["total"]
-            cells.append(f"{100 * total['value']:.1f} ({100 * total['low']:.1f}–{100 * total['high']:.1f})")
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    names = (name, *PEERS)
+    return table(
+        names,
+        {label: [cell(judged / folder / f"{one}.json", figure) for one in names] for folder, figure, label in rows},
+    )
+
+
+def cell(result: Path, figure: str) -> str:
+    """A figure with its interval; nothing where there is no result, for DSP-SIFT sees images, not patches."""
+    if not result.exists():
+        return "–"
+    total = find(read(result), figure)["total"]
+    return f"{100 * total['value']:.1f} ({100 * total['low']:.1f}–{100 * total['high']:.1f})"
 
 
 def sequences(name: str, judged: Path) -> str:
-    folder = judged / "oxford-oxford_affine"
-    names = [one for one in (name, *PEERS) if (folder / f"{one}.json").exists()]
-    parts = {one: find(read(folder / f"{one}.json"), "mAP")["parts"] for one in names}
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for sequence in parts[name]:
-        lines.append(
-            f"| {sequence} | " + " | ".join(f"{100 * parts[one][sequence]['value']:.1f}" for one in names) + " |"
-        )
-    return "\n".join(lines)
+    """One row per sequence of Oxford, one column per descriptor."""
+    names = (name, *PEERS)
+    parts = [find(read(judged / "oxford-oxford_affine" / f"{one}.json"), "mAP")["parts"] for one in names]
+    return table(names, {sequence: [f"{100 * part[sequence]['value']:.1f}" for part in parts] for sequence in parts[0]})
+
+
+def table(names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """Markdown: names across, rows down."""
+    lines = [["", *names], ["---"] * (len(names) + 1), *([label, *cells] for label, cells in rows.items())]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def ledger(rows: list[dict[str, Any]]) -> str:

@@ -1,11 +1,14 @@
-"""Files that are whole or not there, and folders for them."""
+"""Files that are whole or not there, folders for them, and what is in them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from doap.errors import DataError
 
@@ -42,3 +45,22 @@ def make_folder(path: Path) -> Path:
     except OSError as error:
         raise DataError(f"{path}: expected a folder to write to, got {error.strerror}; choose another") from error
     return path
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file of any size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: expected a JSON object, got a damaged file; remove or copy the folder again"
+        ) from error

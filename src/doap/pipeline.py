@@ -15,7 +15,7 @@ from doap.errors import ArgumentError, check_shape
 from doap.geometry import Model, estimate
 from doap.images import Pyramid, check_grey, extract_patches, read_grey, resize_frames, shrink, transform_frames
 from doap.matching import match_descriptors
-from doap.peers import Describer, ImageDescriber
+from doap.peers import Describer, ImageDescriber, extent_of
 from doap.types import Features, Geometry
 
 
@@ -62,7 +62,7 @@ def cut_patches(
     image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer
 ) -> NDArray[np.uint8]:
     """The patches (N, S, S) that a descriptor wants of frames (N, 2, 3), larger than these if it has an `extent`."""
-    return extract_patches(image, resize_frames(frames, getattr(descriptor, "extent", 1.0)), descriptor.patch_size)
+    return extract_patches(image, resize_frames(frames, extent_of(descriptor)), descriptor.patch_size)
 
 
 def match(

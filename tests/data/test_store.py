@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from doap.data import store
 from doap.data.store import PatchSet, check_set, merge_sets, open_set, split_set
-from doap.data.writer import SetWriter, UnitGroups, sha256
+from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
+from doap.files import sha256
 
 SIDE = 4
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from doap.data.writer import sha256
 from doap.errors import ArgumentError
 from doap.evaluation import evaluate, read_result
 from doap.evaluation.result import Dataset, Estimate, Figure, Judged, read_gallery
+from doap.files import sha256
 from doap.peers import from_function, rootsift, sift, teblid
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)

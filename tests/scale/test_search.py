@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from doap.errors import ArgumentError
+from doap.images import draw_strip
 from doap.peers import rootsift, teblid
 from doap.pipeline import extract
 from doap.scale.index import Index, build_index, remove_images
 from doap.scale.search import cast_votes, find_images
-from doap.scale.strip import draw_strip
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from enum import Enum
 from functools import partial
@@ -148,5 +147,7 @@ def _extract_to_hloc(
 
 def _identity(descriptor: str) -> str:
     """A name, or for a file its checksum: weights that were trained on are others."""
+    from doap.files import sha256
+
     path = Path(descriptor)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else descriptor
+    return sha256(path) if path.is_file() else descriptor

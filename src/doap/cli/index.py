@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.match import _check_writable, _write_picture
 from doap.cli.names import open_descriptor, open_detector
+from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import reported
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def search(
     from doap.scale.search import find_images
 
     if out is not None:
-        _check_writable(out)
+        check_writable(out)
     opened = Index(index)
     seen = _extract(query, opened, descriptor)
     found = find_images(
@@ -209,12 +209,11 @@ def _extract(query: Path, index: Index, descriptor: str | None) -> Features:
 
 
 def _draw(query: Path, images: Path, found: list[Found], out: Path) -> None:
-    from doap.images import read_grey
-    from doap.scale.strip import draw_strip
+    from doap.images import draw_strip, read_grey
 
     photos = [read_grey(query), *(read_grey(images / one.name) for one in found)]
     captions = [(query.name, "query"), *((one.name, _told(one)) for one in found)]
-    _write_picture(draw_strip(photos, captions), out)
+    write_picture(draw_strip(photos, captions), out)
 
 
 def _told(one: Found) -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+from doap.cli.picture import check_writable, write_picture
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 
 class Model(str, Enum):
@@ -40,7 +40,7 @@ def match(
     from doap.images import draw_matches, read_grey
 
     if out is not None:
-        _check_writable(out)
+        check_writable(out)
     describer, finder = open_descriptor(descriptor), open_detector(detector)
     photos = read_grey(image0), read_grey(image1)
     features0, features1 = (pipeline.extract(photo, describer, detector=finder, most=most) for photo in photos)
@@ -50,7 +50,7 @@ def match(
     line = f"{len(matches):,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
     if out is not None:
         points = features0.keypoints, features1.keypoints
-        _write_picture(draw_matches(*photos, *points, matches, view.inliers, line), out)
+        write_picture(draw_matches(*photos, *points, matches, view.inliers, line), out)
     if as_json:
         told = {
             "keypoints": [len(features0), len(features1)],
@@ -65,26 +65,3 @@ def match(
     typer.echo(f"{len(features0):,} and {len(features1):,} keypoints · {line}")
     if out is not None:
         typer.echo(f"look at {out}")
-
-
-def _check_writable(out: Path) -> None:
-    """Before the work and not after it."""
-    import cv2
-
-    from doap.errors import DataError
-
-    if not out.parent.is_dir():
-        raise DataError(f"{out}: expected a file in a folder that exists, got no folder {out.parent}; make it first")
-    if not cv2.haveImageWriter(out.name):
-        raise DataError(f"{out}: expected a picture such as *.png or *.jpg, got {out.suffix or 'no extension'!r}")
-
-
-def _write_picture(pixels: NDArray[np.uint8], out: Path) -> None:
-    import cv2
-
-    from doap.files import whole_file
-
-    done, encoded = cv2.imencode(out.suffix, pixels)
-    assert done, "a uint8 picture can be encoded"
-    with whole_file(out) as unfinished:
-        unfinished.write_bytes(encoded.tobytes())

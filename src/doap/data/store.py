@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from doap.data.sampler import from_tracks
-from doap.data.writer import FORMAT, SCHEMA, SetWriter, read_json, sha256, unit_rows
+from doap.data.writer import FORMAT, SCHEMA, SetWriter, unit_rows
 from doap.errors import ArgumentError, DataError
+from doap.files import read_json, sha256
 
 GROUPS_AT_ONCE = 4096
 

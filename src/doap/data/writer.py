@@ -13,7 +13,6 @@ that was killed and resumed has the same bytes as one that was not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -30,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, check_shape
-from doap.files import whole_file
+from doap.files import read_json, sha256, whole_file
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -262,25 +261,6 @@ def npy_header(patches: int, side: int) -> bytes:
     """The header of an .npy file of (patches, side, side) uint8, in 128 bytes whatever the numbers."""
     text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({patches}, {side}, {side}), }}".encode()
     return np.lib.format.magic(1, 0) + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11) + b"\n"
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file of any size."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: expected a JSON object, got a damaged file; remove or copy the folder again"
-        ) from error
 
 
 def _json(value: Any) -> str:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import doap
-from doap.data.writer import sha256
 from doap.errors import DoapError
 from doap.evaluation.describing import Describing
 from doap.evaluation.result import Benchmark, Identity, Result, write_result
+from doap.files import sha256
 from doap.peers import Describer
 from doap.types import Report, silent
 

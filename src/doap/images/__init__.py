@@ -1,6 +1,6 @@
 """Pixels, frames and patches: reading images, saying where a patch lies, sampling it, drawing what was matched."""
 
-from doap.images.draw import draw_matches
+from doap.images.draw import draw_matches, draw_strip
 from doap.images.frames import (
     angles,
     centres,
@@ -21,6 +21,7 @@ __all__ = [
     "centres",
     "check_grey",
     "draw_matches",
+    "draw_strip",
     "extract_patches",
     "frames_from_affine",
     "frames_from_arrays",

@@ -1,9 +1,10 @@
-"""The matches of two photos as a picture: what was found, what agrees with the geometry, and what does not."""
+"""Pictures of what was found: the matches of two photos, and a photo with those that are like it."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ KEYPOINT, INLIER, REJECT = (255, 215, 130), (80, 240, 60), (60, 50, 245)
 # How much light the photos keep: green on a white wall would hardly be seen.
 DIMMED = 0.88
 MARGIN, STRIP, NARROWEST = 12, 56, 480
+CELL, CAPTION, ACROSS = 240, 44, 6
+_LINE = 18
 # OpenCV draws in fixed point: four bits are sixteenths of a pixel.
 _BITS = 4
 
@@ -79,6 +82,34 @@ def draw_matches(
     return canvas
 
 
+def draw_strip(photos: Sequence[Grey], captions: Sequence[tuple[str, str]]) -> NDArray[np.uint8]:
+    """Photos from left to right, six to a row, each with two lines beneath it; the first, the query, in a green frame.
+
+    Args:
+        photos: (height, width) each, of any sizes.
+        captions: what to write beneath each; what is too long loses its beginning, for names differ at their ends.
+
+    Returns:
+        (height, width, 3) blue, green, red.
+    """
+    import cv2
+
+    rows, columns = -(-len(photos) // ACROSS), min(ACROSS, len(photos))
+    step = (CELL + CAPTION + MARGIN, CELL + MARGIN)
+    canvas = np.full((rows * step[0] + MARGIN, columns * step[1] + MARGIN, 3), BACKGROUND, np.uint8)
+    for place, (photo, caption) in enumerate(zip(photos, captions, strict=True)):
+        small, _ = _resized(photo, CELL)
+        size = small.shape[::-1]
+        top, left = (MARGIN + number * length for number, length in zip(divmod(place, ACROSS), step, strict=True))
+        corner = (left + (CELL - size[0]) // 2, top + (CELL - size[1]) // 2)
+        canvas[corner[1] : corner[1] + size[1], corner[0] : corner[0] + size[0]] = DIMMED * small[..., None]
+        if place == 0:
+            cv2.rectangle(canvas, corner, (corner[0] + size[0] - 1, corner[1] + size[1] - 1), INLIER, 2)
+        for number, line in enumerate(caption, start=1):
+            _caption(canvas, line, (left, top + CELL + number * _LINE))
+    return canvas
+
+
 def _resized(image: Grey, longest: int) -> tuple[Grey, NDArray[np.float64]]:
     """The image with this longest side, and its new size over its old one, as (x, y)."""
     import cv2
@@ -118,11 +149,24 @@ def _write(canvas: NDArray[np.uint8], title: str) -> None:
     """The title in the strip, as large as there is room for."""
     import cv2
 
-    # The fonts of OpenCV 4 know ASCII alone; the accents go, the letters under them stay.
-    words = title.replace(" · ", "  |  ")
-    words = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    words = _ascii(title.replace(" · ", "  |  "))
     font: dict[str, Any] = {"fontFace": cv2.FONT_HERSHEY_SIMPLEX, "thickness": 1}
     room = canvas.shape[1] - 2 * MARGIN
     wide = cv2.getTextSize(words, fontScale=1.0, **font)[0][0]
     scale = min(0.8, room / max(1, wide))
     cv2.putText(canvas, words, (MARGIN, STRIP - 20), fontScale=scale, color=TEXT, lineType=cv2.LINE_AA, **font)
+
+
+def _caption(canvas: NDArray[np.uint8], line: str, corner: tuple[int, int]) -> None:
+    """A line of a strip; one that is too long loses its beginning."""
+    import cv2
+
+    words = _ascii(line)
+    while cv2.getTextSize(words, cv2.FONT_HERSHEY_SIMPLEX, 0.45, 1)[0][0] > CELL:
+        words = words[1:]
+    cv2.putText(canvas, words, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.45, TEXT, 1, cv2.LINE_AA)
+
+
+def _ascii(text: str) -> str:
+    """What the fonts of OpenCV 4 know: the accents go, the letters under them stay."""
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()

@@ -9,6 +9,7 @@ from doap.peers.describer import (
     FunctionDescriber,
     ImageDescriber,
     OwnKeypoints,
+    extent_of,
     fingerprint,
     from_function,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "colmap_rootsift",
     "daisy",
     "dsp_sift",
+    "extent_of",
     "fingerprint",
     "from_function",
     "latch",

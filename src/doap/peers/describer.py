@@ -50,6 +50,11 @@ class OwnKeypoints(ImageDescriber, Protocol):
     def detector(self) -> Detector: ...
 
 
+def extent_of(describer: Describer) -> float:
+    """Side of the patches that a describer wants over the side of a detector's frames: its `extent`, if it has one."""
+    return float(getattr(describer, "extent", 1.0))
+
+
 def fingerprint(describer: Describer) -> str:
     """Checksum of what a describer makes of fixed patches, or of a fixed picture if it needs one.
 
@@ -67,7 +72,7 @@ def fingerprint(describer: Describer) -> str:
         coarse = cells.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
         patches = torch.from_numpy(np.concatenate([fine, coarse, np.full((1, size, size), 0.5, np.float32)]))
         described = describer.describe(patches.unsqueeze(1))
-    extent = getattr(describer, "extent", 1.0)
+    extent = extent_of(describer)
     wider = f"{extent} " if extent != 1 else ""
     digest = hashlib.sha256(f"{describer.kind} {describer.dim} {size} {wider}".encode())
     digest.update(described.cpu().contiguous().numpy().data)

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, check_choice
+from doap.files import sha256
 from doap.images import list_images
 from doap.peers import Describer, OwnKeypoints
 from doap.scale.extractor import Stored, extractor_of
-from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, file_checksum, rows_table
+from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, rows_table
 from doap.scale.local import extract_locally
 from doap.scale.stages import Describe, Look, make_stages
 from doap.types import Report, silent
@@ -144,6 +145,6 @@ def _missing(images: Path, names: Sequence[str], known: Mapping[str, str]) -> li
 
 def _checksum(path: Path) -> str | None:
     try:
-        return file_checksum(path)
+        return sha256(path)
     except OSError:
         return None

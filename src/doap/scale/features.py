@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from doap.errors import ArgumentError, DataError
-from doap.files import make_folder, whole_file
+from doap.files import make_folder, sha256, whole_file
 from doap.networks import Kind
 from doap.scale.extractor import Extractor, decode, encode
 from doap.types import Features
@@ -140,7 +140,7 @@ class FeatureSet:
         """Of meta.json and all parts: equal if and only if nothing was written since."""
         whole = hashlib.sha256((self.folder / "meta.json").read_bytes())
         for part in self._parts:
-            whole.update(f"{part.name} {file_checksum(part)}".encode())
+            whole.update(f"{part.name} {sha256(part)}".encode())
         return whole.hexdigest()
 
     def _place(self, name: str) -> _Place:
@@ -247,15 +247,6 @@ class PartWriter:
 def parts_of(folder: Path) -> list[Path]:
     """The parts of a set, oldest first."""
     return sorted(folder.glob("part-*.parquet"), key=_number)
-
-
-def file_checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _number(part: Path) -> int:

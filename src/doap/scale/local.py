@@ -11,11 +11,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from itertools import islice
-from threading import Thread
 
 import pyarrow as pa
 
 from doap.errors import ArgumentError
+from doap.processes import follow_parent
 from doap.scale.features import FailedImage
 from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, Looked, use_one_thread
 
@@ -96,14 +96,7 @@ def _begin(look: Look) -> None:
     use_one_thread()
     # An interrupt is for the process that asks. It ends this one, also by dying.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    follow_parent()
 
 
 def _look_at(name: str) -> Looked:

@@ -21,12 +21,13 @@ from torch import Tensor
 
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
+from doap.files import sha256
 from doap.images import Pyramid
 from doap.networks import Kind
-from doap.peers import PEERS, Describer, ImageDescriber, fingerprint
+from doap.peers import PEERS, Describer, ImageDescriber, extent_of, fingerprint
 from doap.pipeline import cut_patches, extract
 from doap.scale.extractor import Extractor
-from doap.scale.features import FailedImage, StoredImage, file_checksum, rows_table
+from doap.scale.features import FailedImage, StoredImage, rows_table
 
 Looked = StoredImage | FailedImage
 
@@ -46,7 +47,7 @@ class Patches:
     kind: Kind = "binary"
 
     def __init__(self, descriptor: Describer) -> None:
-        self.patch_size, self.extent = descriptor.patch_size, getattr(descriptor, "extent", 1.0)
+        self.patch_size, self.extent = descriptor.patch_size, extent_of(descriptor)
         self.dim = 8 * self.patch_size**2
 
     def describe(self, patches: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ class Look:
     def __call__(self, name: str) -> Looked:
         path = self.images / name
         try:
-            checksum = file_checksum(path)
+            checksum = sha256(path)
         except OSError as error:
             return FailedImage(name, "", f"{path}: expected an image file, got {error.strerror}; check the path")
         try:

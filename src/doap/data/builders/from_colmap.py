@@ -10,8 +10,9 @@ import numpy as np
 
 from doap.data.builders.cut import check_images, cut_tracks
 from doap.data.builders.tracks import read_tracks
-from doap.data.writer import SetWriter, sha256
+from doap.data.writer import SetWriter
 from doap.errors import DataError
+from doap.files import sha256
 from doap.types import Report, silent
 
 OBSERVATIONS_AT_ONCE = 200_000

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-import os
 import shutil
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -24,6 +22,7 @@ from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
+from doap.processes import follow_parent
 from doap.types import Report, silent
 
 
@@ -203,14 +202,7 @@ def _begin_worker() -> None:
     import cv2
 
     cv2.setNumThreads(1)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    follow_parent()
 
 
 def _walk(folder: Path) -> list[dict[str, Any]]:

@@ -27,9 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from doap.data.writer import read_json, sha256
 from doap.errors import DataError
-from doap.files import whole_file
+from doap.files import read_json, sha256, whole_file
 
 FORMAT = 1
 SCHEMA = pa.schema(
