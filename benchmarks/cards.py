@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,8 @@ def figures(name: str, judged: Path) -> str:
     rows = [(folder, figure, label) for folder, (figure, label) in BENCHMARKS.items()] + [MATCHING]
     names = (name, *PEERS)
     return table(
-        names,
-        {label: [cell(judged / folder / f"{one}.json", figure) for one in names] for folder, figure, label in rows},
+        ["", *names],
+        ([label, *(cell(judged / folder / f"{one}.json", figure) for one in names)] for folder, figure, label in rows),
     )
 
 
@@ -97,12 +97,15 @@ def sequences(name: str, judged: Path) -> str:
     """One row per sequence of Oxford, one column per descriptor."""
     names = (name, *PEERS)
     parts = [find(read(judged / "oxford-oxford_affine" / f"{one}.json"), "mAP")["parts"] for one in names]
-    return table(names, {sequence: [f"{100 * part[sequence]['value']:.1f}" for part in parts] for sequence in parts[0]})
+    return table(
+        ["", *names],
+        ([sequence, *(f"{100 * part[sequence]['value']:.1f}" for part in parts)] for sequence in parts[0]),
+    )
 
 
-def table(names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """Markdown: names across, rows down."""
-    lines = [["", *names], ["---"] * (len(names) + 1), *([label, *cells] for label, cells in rows.items())]
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -1,0 +1,118 @@
+"""Engines beside bare loops: the same two stages, images and settings, timed in turns.
+
+    python benchmarks/scale_extract.py PHOTOS --images 400 --out results/scale/extract.json
+
+    one process      read, detect, cut, describe and write, eight images after the other, one thread
+    two processes    that loop twice, each with half of the images, started as the engines start theirs
+    local, ray       `doap extract --engine`, two workers
+
+Times are from the call to the last byte on the disk, starts of processes and of Ray included. Each is measured in every
+round, the rounds one after the other; ratios are of medians.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import record
+
+import doap
+from doap.detectors import sift
+from doap.images import list_images
+from doap.scale import FeatureSet, extract_folder, extractor_of
+from doap.scale.features import PartWriter
+from doap.scale.stages import IMAGES_AT_ONCE, make_stages, use_one_thread
+
+WORKERS = 2
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--descriptor", default="doap-128")
+    parser.add_argument("--images", type=int, default=400, help="the first so many in a fair order")
+    parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        everything = list_images(options.photos)
+        for path in everything[:: max(1, len(everything) // options.images)][: options.images]:
+            (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, work / "images" / path.relative_to(options.photos))
+        common = {"images": work / "images", "name": options.descriptor, "most": options.most}
+        ways: dict[str, Callable[[Path], None]] = {
+            "one process": lambda out: in_processes(1, out=out, **common),
+            "two processes": lambda out: in_processes(WORKERS, out=out, **common),
+            "local": lambda out: by_engine("local", out=out, **common),
+            "ray": lambda out: by_engine("ray", out=out, **common),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(options.rounds):
+            for name, way in ways.items():
+                out = work / f"{name} {turn}"
+                start = time.perf_counter()
+                way(out)
+                seconds[name].append(time.perf_counter() - start)
+                print(f"{turn} {name:14} {seconds[name][-1]:6.1f} s", flush=True)
+        images, descriptors = totals(work / "local 0")
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    figures = {
+        "images": images,
+        "descriptors": descriptors,
+        "descriptor": options.descriptor,
+        "most": options.most,
+        "seconds": seconds,
+        "images/s": {name: images / median for name, median in medians.items()},
+        "descriptors/s": {name: descriptors / median for name, median in medians.items()},
+        "speed over two bare processes": {name: medians["two processes"] / median for name, median in medians.items()},
+    }
+    print(figures["images/s"], figures["speed over two bare processes"])
+    record.write(options.out, options.seed, figures)
+
+
+def in_processes(count: int, *, images: Path, out: Path, name: str, most: int) -> None:
+    """Bare loops, each in a process of its own with its own share of the images and its own folder."""
+    paths = [path.relative_to(images).as_posix() for path in list_images(images)]
+    context = multiprocessing.get_context("spawn")
+    loops = [
+        context.Process(target=bare_loop, args=(images, paths[one::count], out / str(one), name, most))
+        for one in range(count)
+    ]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join()
+        assert not loop.exitcode
+
+
+def bare_loop(images: Path, names: list[str], out: Path, name: str, most: int) -> None:
+    """The two stages on some images, and the writer; nothing else."""
+    use_one_thread()
+    descriptor, detector = doap.load(name), sift()
+    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, most=most)
+    look, describe = make_stages(images, descriptor, detector, extractor, None, network_travels=False)
+    out.mkdir(parents=True)
+    with PartWriter(out, extractor) as writer:
+        for first in range(0, len(names), IMAGES_AT_ONCE):
+            writer.add(describe([look(one) for one in names[first : first + IMAGES_AT_ONCE]]))
+
+
+def by_engine(engine: str, *, images: Path, out: Path, name: str, most: int) -> None:
+    extract_folder(images, out, doap.load(name), descriptor_name=name, most=most, engine=engine, workers=WORKERS)
+
+
+def totals(out: Path) -> tuple[int, int]:
+    """Images and descriptors of a set."""
+    counts = [len(image.features) for image in FeatureSet(out).stream()]
+    return len(counts), sum(counts)
+
+
+if __name__ == "__main__":
+    main()

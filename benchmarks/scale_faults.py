@@ -1,0 +1,176 @@
+"""Extract a thousand photos while processes are killed, and compare with a run that nobody disturbed.
+
+    python benchmarks/scale_faults.py PHOTOS --out results/scale/faults.json
+
+Among the photos are twenty damaged files. Each engine runs `doap extract` as a user would; meanwhile, three times, one
+of the processes that look at images is killed, and under Ray the one with the network too, found among the descendants
+of the command. Another run is interrupted as by Ctrl-C, and repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import record
+
+from doap.images import list_images
+from doap.scale import FeatureSet
+from doap.scale.features import parts_of
+
+DAMAGED = 20
+KILLS = 3
+# The titles that Ray gives to its processes, by what they do at the moment.
+TITLES = {"ray": ("ray::Map(_look_at)", "ray::MapWorker"), "local": ("spawn_main",)}
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--descriptor", default="doap-128")
+    parser.add_argument("--most", type=int, default=300, help="keypoints of an image")
+    parser.add_argument("--engines", nargs="*", default=["local", "ray"])
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"damaged": DAMAGED, "most": options.most, "descriptor": options.descriptor}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        shutil.copytree(options.photos, work / "images", ignore=shutil.ignore_patterns("*.csv", "*.md", "*.txt"))
+        damaged = damage(work / "images", options.seed)
+        figures["photos"] = len(list_images(work / "images")) - DAMAGED
+        common = [str(work / "images"), "--descriptor", options.descriptor, "--most", str(options.most), "--json"]
+        start = time.perf_counter()
+        run([*common, "--engine", "local", "--out", str(work / "undisturbed")])
+        seconds = time.perf_counter() - start
+        expected = rows_of(work / "undisturbed")
+        print(f"undisturbed: {seconds:.0f} s, {len(expected):,} images", flush=True)
+        for engine in options.engines:
+            command = [*common, "--engine", engine, "--out"]
+            figures[engine] = {
+                "killed": disturbed([*command, str(work / f"{engine} killed")], engine, seconds)
+                | compare(work / f"{engine} killed", expected, damaged),
+                "interrupted": interrupted([*command, str(work / f"{engine} stopped")], seconds / 2)
+                | compare(work / f"{engine} stopped", expected, damaged),
+            }
+            print(engine, json.dumps(figures[engine], indent=1), flush=True)
+    record.write(options.out, options.seed, figures)
+
+
+def damage(images: Path, seed: int) -> set[str]:
+    """Twenty files that are called images: empty, text, cut short at several places, filled with noise."""
+    random = np.random.default_rng(seed)
+    names = set()
+    for number, path in enumerate(random.choice(np.array(list_images(images), object), DAMAGED, replace=False)):
+        content = path.read_bytes()
+        bad = path.with_name(f"damaged-{number:02}{path.suffix}")
+        kinds = [b"", b"this is not an image\n", content[: len(content) // 50], random.bytes(len(content))]
+        bad.write_bytes(kinds[number % len(kinds)])
+        names.add(bad.relative_to(images).as_posix())
+    return names
+
+
+def run(arguments: list[str]) -> dict[str, Any]:
+    """A command that is left alone; what it says of itself."""
+    done = subprocess.run(command_of(arguments), capture_output=True, text=True, check=True)
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def command_of(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "doap", "extract", *arguments]
+
+
+def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, Any]:
+    """A command whose processes are killed, at a quarter, half and three quarters of the time it should take."""
+    process = subprocess.Popen(command_of(arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    start, killed = time.perf_counter(), []
+    for moment in range(1, KILLS + 1):
+        time.sleep(max(0, start + seconds * moment / (KILLS + 1) - time.perf_counter()))
+        for title in TITLES[engine]:
+            killed.append({"after, s": round(time.perf_counter() - start, 1), "process": kill(process.pid, title)})
+    told = json.loads(process.communicate()[0].splitlines()[-1])
+    return {"kills": killed, "exit": process.returncode, "written": told["written"]}
+
+
+def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
+    """A command that is interrupted, and run again."""
+    process = subprocess.Popen(command_of(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(120)
+    left = descendants(process.pid)
+    again = run(arguments)
+    return {
+        "exit": code,
+        "processes left": len(left),
+        "kept": again["kept"],
+        "written by the second run": again["written"],
+    }
+
+
+def kill(parent: int, title: str) -> str:
+    """End a descendant with this in its title, as `kill -9` does; wait until there is one."""
+    for _ in range(600):
+        for process in descendants(parent):
+            if title in (name := title_of(process)):
+                os.kill(process, signal.SIGKILL)
+                return name[:60]
+        time.sleep(0.1)
+    raise RuntimeError(f"no process called {title}")
+
+
+def descendants(parent: int) -> list[int]:
+    """Processes that this one started, and those that they did."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    found, wanted = [], {parent}
+    while wanted:
+        wanted = {child for child, of in parents.items() if of in wanted}
+        found += sorted(wanted)
+    return found
+
+
+def title_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
+    """Frames and descriptors of each image."""
+    return {
+        one.name: (one.features.frames.tobytes(), one.features.descriptors.numpy().tobytes())
+        for one in FeatureSet(out).stream()
+    }
+
+
+def compare(out: Path, expected: dict[str, tuple[bytes, bytes]], damaged: set[str]) -> dict[str, Any]:
+    """What is there: each image once, and equal?"""
+    names = [name for part in parts_of(out) for name in pq.read_table(part, columns=["name"])["name"].to_pylist()]
+    rows = rows_of(out)
+    return {
+        "rows": len(names),
+        "rows that are there twice": len(names) - len(set(names)),
+        "images missing": len(expected.keys() - rows.keys()),
+        "images that differ": sum(rows[name] != expected[name] for name in rows.keys() & expected.keys()),
+        "damaged files reported": len(damaged & FeatureSet(out).failed.keys()),
+        "others reported": len(FeatureSet(out).failed.keys() - damaged),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Indexes from ten thousand to ten million descriptors: time to build and to search, recall, bytes, memory.
+
+    python benchmarks/scale_index.py WORK doap-128 doap-256bit --out results/scale/index.json
+
+WORK holds features of all photos (`benchmarks/scale_retrieval.py` makes them). Some photos are kept out to ask for the
+others: their descriptors are the queries. Up to what the photos give, an index holds real descriptors; beyond, real
+ones and copies of them with noise, as far from the real ones as descriptors of the same spot are from each other.
+Recall is of the exact nearest neighbour, by brute force over the same descriptors: of all queries, and of those that
+have a match in the collection, which is where the answer matters (nearest at most 0.8 times as far as the tenth).
+
+Each index is built and searched in a process of its own, whose largest memory is told. Times of a search are with one
+thread, of a build with all; our search and FAISS's own are timed in turns on the same open index.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record
+import torch
+
+from doap.scale import FeatureSet, StoredImage
+from doap.scale.features import PartWriter, rows_table
+from doap.scale.index import Index, IndexKind, build_index, plan_index
+from doap.scale.index.engine import faiss_library, set_probes
+from doap.types import Features
+
+KEPT_OUT, QUERIES, ROUNDS = 100, 2000, 5
+# Half of the matches of two photos differ by no more than this: a distance, and a share of the bits.
+NOISE = {"real": 0.5, "binary": 0.15}
+MORE_KINDS: dict[int, list[IndexKind]] = {100_000: ["ivf-pq"], 1_000_000: ["flat", "ivf-pq"]}
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("descriptors", nargs="+")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000, 1_000_000, 10_000_000])
+    options = parser.parse_args()
+    told = []
+    for name in options.descriptors:
+        features = FeatureSet(options.work / name)
+        random = np.random.default_rng(options.seed)
+        order = [features.names[number] for number in random.permutation(len(features))]
+        queries = some_rows(features, order[:KEPT_OUT], QUERIES, random)
+        for size in options.sizes:
+            folder = options.work / f"{name} {size}"
+            real = collect(features, order[KEPT_OUT:], folder, size, options.seed)
+            nearest, clear = exact(FeatureSet(folder), queries)
+            planned = plan_index(size, features.kind, features.dim).kind
+            for kind in dict.fromkeys([planned, *([] if features.kind == "binary" else MORE_KINDS.get(size, []))]):
+                case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind, "planned": kind == planned}
+                case |= in_own_process(folder, kind, queries, nearest, clear, options.seed)
+                told.append(case)
+                print(case, flush=True)
+                record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": told})
+
+
+def some_rows(features: FeatureSet, names: list[str], count: int, random: np.random.Generator) -> np.ndarray:
+    rows = torch.cat([image.features.descriptors for image in features.stream(names)]).numpy()
+    return rows[random.choice(len(rows), count, replace=False)]
+
+
+def collect(features: FeatureSet, names: list[str], out: Path, size: int, seed: int) -> int:
+    """A set of just so many descriptors, photos again and again with noise if they are too few; how many are real."""
+    real, left = 0, size
+    if not out.exists():
+        unfinished = out.with_name(out.name + ".unfinished")
+        with PartWriter(unfinished, features.extractor) as writer:
+            for image in copies(features, names, seed):
+                rows = image.features
+                kept = Features(rows.frames[:left], rows.responses[:left], rows.descriptors[:left], rows.image_size)
+                writer.add(rows_table([StoredImage(image.name, image.checksum, kept)], features.extractor))
+                left -= len(kept)
+                if not left:
+                    break
+        unfinished.rename(out)
+    opened = FeatureSet(out)
+    for image in opened.stream([name for name in opened.names if not name.startswith("copy-")]):
+        real += len(image.features)
+    return real
+
+
+def copies(features: FeatureSet, names: list[str], seed: int) -> Iterator[StoredImage]:
+    """The photos, then the photos with noise, for ever."""
+    yield from features.stream(names)
+    random = torch.Generator().manual_seed(seed)
+    number = 0
+    while True:
+        number += 1
+        for image in features.stream(names):
+            rows = noisy(image.features.descriptors, random)
+            changed = Features(image.features.frames, image.features.responses, rows, image.features.image_size)
+            yield StoredImage(f"copy-{number}/{image.name}", image.checksum, changed)
+
+
+def noisy(rows: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Descriptors at about `NOISE` from these."""
+    if rows.dtype == torch.uint8:
+        flipped = torch.rand(len(rows), rows.shape[1], 8, generator=random) < NOISE["binary"]
+        return rows ^ (flipped * 2 ** torch.arange(8)).sum(2).to(torch.uint8)
+    moved = rows + torch.randn(rows.shape, generator=random) * NOISE["real"] / rows.shape[1] ** 0.5
+    return torch.nn.functional.normalize(moved)
+
+
+def exact(features: FeatureSet, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Q,) ids of the nearest, and (Q,) whether it is much nearer than the tenth; by brute force."""
+    faiss = faiss_library()
+    best = np.full((len(queries), 10), np.inf), np.full((len(queries), 10), -1)
+    first, waiting = 0, []
+    for number, image in enumerate(features.stream(), start=1):
+        waiting.append(image.features.descriptors.numpy())
+        if number % 200 and number < len(features):
+            continue
+        rows = np.concatenate(waiting)
+        waiting = []
+        if len(rows):
+            k = min(10, len(rows))
+            engine = (
+                faiss.IndexBinaryFlat(8 * rows.shape[1]) if rows.dtype == np.uint8 else faiss.IndexFlatL2(rows.shape[1])
+            )
+            engine.add(rows)
+            distances, ids = engine.search(queries, k)
+            both = np.concatenate([best[0], distances], 1), np.concatenate([best[1], ids + first], 1)
+            order = np.argsort(both[0], 1, kind="stable")[:, :10]
+            best = np.take_along_axis(both[0], order, 1), np.take_along_axis(both[1], order, 1)
+            first += len(rows)
+    # FAISS tells squares of Euclidean distances.
+    apart = best[0] if queries.dtype == np.uint8 else np.sqrt(best[0])
+    return best[1][:, 0], apart[:, 0] <= 0.8 * apart[:, 9]
+
+
+def in_own_process(
+    features: Path, kind: IndexKind, queries: np.ndarray, nearest: np.ndarray, clear: np.ndarray, seed: int
+) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    process = context.Process(target=measure, args=(told, features, kind, queries, nearest, clear, seed))
+    process.start()
+    result: dict[str, Any] = told.get()
+    process.join()
+    return result
+
+
+def measure(
+    told: Any,
+    features: Path,
+    kind: IndexKind,
+    queries: np.ndarray,
+    nearest: np.ndarray,
+    clear: np.ndarray,
+    seed: int,
+) -> None:
+    """Build, open, search."""
+    faiss = faiss_library()
+    out = features.with_name(f"{features.name} {kind}")
+    built = time.perf_counter()
+    made = not out.exists()
+    if made:
+        build_index(FeatureSet(features), out, kind=kind, seed=seed)
+    built = time.perf_counter() - built
+    building = peak()
+    index = Index(out)
+    index.search(queries[:1], 1)
+    faiss.omp_set_num_threads(1)
+    plan = index.meta["index"]
+    if plan["lists"]:
+        set_probes(index._engine, plan["probes"])
+    ours, bare = [], []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        _, ids = index.search(queries, 1)
+        ours.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        index._engine.search(queries, 1)
+        bare.append(time.perf_counter() - start)
+    right = ids[:, 0] == nearest
+    told.put(
+        {
+            "lists": plan["lists"],
+            "probes": plan["probes"],
+            "seconds to build": built if made else None,
+            "GiB to build": building,
+            "GiB to build and search": peak(),
+            "bytes of a descriptor": index.info().bytes_per_descriptor,
+            "ms of a query": statistics.median(ours) / len(queries) * 1000,
+            "our search over FAISS's": statistics.median(ours) / statistics.median(bare),
+            "recall@1": float(right.mean()),
+            "recall@1 of those with a match": float(right[clear].mean()),
+            "with a match": float(clear.mean()),
+        }
+    )
+
+
+def peak() -> float:
+    """GiB, the most that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Places reconstructed from pairs that `doap pairs` chose, and from all pairs there are.
+
+    python benchmarks/scale_pairs.py PHOTOS WORK --split test --out results/scale/pairs.json
+
+All photos of the split are one collection, as a user's would be who does not know the places. Keypoints, descriptors,
+matcher, seed and mapper are the same for both. Killed? The same command resumes: databases and models in WORK are kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pycolmap
+import record
+
+import doap
+from doap.export.colmap import write_database
+from doap.export.pairs import exhaustive, listed
+from doap.scale import FeatureSet, extract_folder
+from doap.scale.pairs import choose_pairs, write_pairs
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--descriptor", default="doap-128")
+    parser.add_argument("--top", type=int, default=20)
+    parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
+    options = parser.parse_args()
+    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
+    images, work = options.work / "images", options.work
+    copy_split(options.photos, images, options.split)
+    descriptor = doap.load(options.descriptor)
+    extract_folder(images, work / "features", descriptor, descriptor_name=options.descriptor, most=options.most)
+    start = time.perf_counter()
+    chosen = choose_pairs(FeatureSet(work / "features"), top=options.top)
+    seconds = time.perf_counter() - start
+    write_pairs(chosen, work / "pairs.txt")
+    figures: dict[str, Any] = {"seconds to choose": seconds, "top": options.top, "most": options.most}
+    for name, pairing in {"chosen": listed(work / "pairs.txt"), "all": exhaustive}.items():
+        start = time.perf_counter()
+        database = work / f"{name}.db"
+        # Both see the same features, which are looked for once.
+        kept = work / "all.db.features"
+        if name == "all" and not kept.exists():
+            shutil.copytree(work / "chosen.db.features", kept)
+        written = write_database(images, database, descriptor, most=options.most, pairs=pairing, ratio=0.8)
+        matched = time.perf_counter() - start
+        registered = reconstruct(images, database, work / f"{name} models", options.seed)
+        figures[name] = {
+            "pairs": written.pairs,
+            "seconds to match": matched,
+            "seconds to map": time.perf_counter() - start - matched,
+            "registered": registered,
+            "images": sum(registered.values()),
+        }
+        print(name, figures[name], flush=True)
+    figures["share of pairs"] = figures["chosen"]["pairs"] / figures["all"]["pairs"]
+    figures["share of images"] = figures["chosen"]["images"] / figures["all"]["images"]
+    print(figures["share of pairs"], figures["share of images"])
+    record.write(options.out, options.seed, figures)
+
+
+def copy_split(photos: Path, images: Path, split: str) -> None:
+    with (photos / "LEDGER.csv").open(newline="") as file:
+        names = [row["file"] for row in csv.DictReader(file) if row["split"] == split]
+    for name in names:
+        (images / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (images / name).exists():
+            shutil.copy(photos / name, images / name)
+
+
+def reconstruct(images: Path, database: Path, models: Path, seed: int) -> dict[str, int]:
+    """For each place, the photos of it in the model that has most of them."""
+    if not models.exists():
+        unfinished = models.with_name(models.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        options = pycolmap.IncrementalPipelineOptions(
+            num_threads=os.cpu_count(), random_seed=seed, extract_colors=False
+        )
+        pycolmap.incremental_mapping(database, images, unfinished, options)
+        unfinished.rename(models)
+    best: dict[str, int] = defaultdict(int)
+    for folder in models.iterdir():
+        here: dict[str, int] = defaultdict(int)
+        for image in pycolmap.Reconstruction(folder).images.values():
+            here[image.name.split("/")[0]] += image.has_pose
+        for place, count in here.items():
+            best[place] = max(best[place], count)
+    return dict(sorted(best.items()))
+
+
+if __name__ == "__main__":
+    main()
