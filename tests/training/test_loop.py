@@ -207,6 +207,37 @@ def test_triplet_and_fine_tuning_run(patches, tmp_path):
         train(config(patches, network={"dim": 32, "start": first}), tmp_path / "third")
 
 
+def test_what_adapting_loses_elsewhere_is_told_and_warned_of(patches, tmp_path):
+    first = train(config(patches), tmp_path / "first")
+    # A rate that nothing survives, and one that changes nothing.
+    for rate, warned in ((1e3, True), (1e-9, False)):
+        out = tmp_path / f"{rate}"
+        adapted = config(
+            patches, data={"general": patches}, network={"start": first}, optimiser={"learning_rate": rate}
+        )
+        train(adapted, out)
+        events = read_log(out / "log.jsonl")
+        (told,) = (event for event in events if event["kind"] == "general")
+        assert (told["before"] - told["after"] > 0.01) == warned
+        assert (
+            any("points lost by adapting" in event["text"] for event in events if event["kind"] == "warning") == warned
+        )
+        assert ("points lost by adapting" in (out / "report.html").read_text()) == warned
+        assert "mAP elsewhere" in (out / "report.html").read_text()
+    with pytest.raises(DataError, match=r"data.general: expected weights to start from beside it, got .* and none"):
+        train(config(patches, data={"general": patches}), tmp_path / "none")
+
+
+def test_weights_that_know_other_patches_are_warned_of(patches, tmp_path):
+    train(config(patches, network={"dim": 128, "start": "doap-128"}, schedule={"steps": 1}), tmp_path)
+    texts = [event["text"] for event in read_log(tmp_path / "log.jsonl") if event["kind"] == "warning"]
+    extent = doap.load("doap-128").extent
+    assert texts == [
+        f"doap-128: knows patches of extent {extent:g}, and {patches} has 1; "
+        f"to adapt it, build the set with --extent {extent:g}"
+    ]
+
+
 def test_budget_stops_by_the_clock(patches, tmp_path):
     begun = time.perf_counter()
     train(config(patches, schedule={"minutes": 0.05}), tmp_path)

@@ -20,7 +20,12 @@ def train(
     ],
     data: Annotated[Path | None, typer.Option(help="The patch-group set to train on.")] = None,
     validation: Annotated[Path | None, typer.Option(help="Another set to judge on; else places are held out.")] = None,
-    start: Annotated[Path | None, typer.Option(help="Weights to start from.")] = None,
+    start: Annotated[
+        Path | None, typer.Option("--start", "--init", help="Weights to start from: a file, or doap-128.")
+    ] = None,
+    general: Annotated[
+        Path | None, typer.Option(help="A set that must not suffer: a loss of more than 1 point there is warned of.")
+    ] = None,
     budget: Annotated[str | None, typer.Option(help="Wall-clock time, such as 60m or 1.5h, instead of steps.")] = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     allocator: Annotated[
@@ -38,7 +43,7 @@ def train(
     from doap.training.loop import train as run
 
     given: dict[str, dict[str, Any]] = {
-        "data": {"train": data, "validation": validation},
+        "data": {"train": data, "validation": validation, "general": general},
         "network": {"start": start},
         "run": {"seed": seed},
     }
@@ -53,6 +58,8 @@ def train(
         task = bar.add_task("starting", total=None)
 
         def report(event: dict[str, Any]) -> None:
+            if event["kind"] == "warning":
+                typer.echo(f"warning: {event['text']}", err=True)
             last[event["kind"]] = event
             total = last.get("start", {}).get("steps")
             bar.update(task, completed=event["step"], total=total, description=_line(last))
@@ -64,6 +71,7 @@ def train(
         "report": str(out / "report.html"),
         "map": judged.get("map"),
         "fpr95": judged.get("fpr95"),
+        "general": {when: last["general"][when] for when in ("before", "after")} if "general" in last else None,
     }
     typer.echo(json.dumps(told) if as_json else f"{best}\n{_line(last)}\nlook at {out / 'report.html'}")
 

@@ -41,6 +41,7 @@ class Data(_Section):
 
     train: Path | None = Field(None, description="a patch-group set; the command line's --data fills it in")
     validation: Path | None = Field(None, description="another set; None holds places of the training set out")
+    general: Path | None = Field(None, description="a set that adapting must not harm: a loss there is warned of")
     held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups in places held out, if no other set")
     list_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
     per_group: int = Field(2, ge=2, description="patches of one group in a list, at most")

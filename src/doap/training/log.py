@@ -5,6 +5,8 @@
 | start | the resolved recipe, versions, device, and how the peers score on the held-out places; again at a resume |
 | train | loss, learning rate and speed, every few steps |
 | validation | mAP and FPR95 on the held-out places |
+| general | mAP on the general set, of the weights it started from and of the best |
+| warning | a sentence for whoever runs it |
 | end | the run did all its steps |
 
 Each line has a `step`, and all but the first kind the `seconds` of training up to it; a resumed run counts on from

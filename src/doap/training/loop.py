@@ -50,6 +50,9 @@ from doap.training.validation import judge
 
 Report = Callable[[dict[str, Any]], None]
 
+MAY_LOSE = 0.01
+"""Of mAP on the general set, by adapting to another one, before it is warned of."""
+
 
 def train(config: Config, out: Path, *, report: Report | None = None, allocator: str = "default") -> Path:
     """Train a descriptor; the same call resumes a killed run, and gives the weights of an undisturbed one.
@@ -81,6 +84,7 @@ class _Run:
 
         # Data: lists of whole groups, and places that training never sees.
         self.source, self.lists, self.validation = _data(config, ranks)
+        self.general = _general(config)
 
         # Model.
         torch.manual_seed(config.run.seed)
@@ -119,6 +123,7 @@ class _Run:
         begun = time.perf_counter() - progress.seconds
         if progress.step == 0:
             self._start()
+            self._compare_extents()
         values, since, seen = [], time.perf_counter(), 0
         for patches, relation in self._loader():
             rate = self.plan.rate(progress.step, progress.seconds)
@@ -211,12 +216,37 @@ class _Run:
         if self.log is None:
             return
         self._save("last.safetensors")
-        self._tell("end")
         best = load(self.out / "best.safetensors")
+        self._judge_elsewhere(best)
+        self._tell("end")
         answers = retrieve(describe_patches(best, self.validation.patches), self.validation.relation)
         triples, distances = hardest(answers, self.validation)
         np.savez(self.out / "gallery.npz", patches=self.validation.patches[triples], distances=distances)
         write_page(self.out)
+
+    def _compare_extents(self) -> None:
+        """Weights know patches of one width; others they have to learn anew."""
+        start = self.config.network.start
+        if start is not None and (before := load(start).extent) != self.source.extent:
+            self._tell(
+                "warning",
+                text=f"{start}: knows patches of extent {before:g}, and {self.config.data.train} has "
+                f"{self.source.extent:g}; to adapt it, build the set with --extent {before:g}",
+            )
+
+    def _judge_elsewhere(self, best: Descriptor) -> None:
+        """What adapting has cost on the general set, if there is one."""
+        if self.general is None or self.config.network.start is None:
+            return
+        before, after = (judge(one, self.general).map for one in (load(self.config.network.start), best))
+        self._tell("general", before=before, after=after)
+        if before - after > MAY_LOSE:
+            self._tell(
+                "warning",
+                text=f"{self.config.data.general}: mAP {before:.4f} before and {after:.4f} now, "
+                f"{100 * (before - after):.1f} points lost by adapting; keep both files, or train shorter, at a lower "
+                "rate, or on more kinds of photographs",
+            )
 
     def _save(self, name: str) -> None:
         about = {"recipe": self.recipe, "ledger": self.source.meta["ledger"], "extent": self.source.extent}
@@ -272,6 +302,15 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
         mined=mine(source, seed=config.run.seed) if recipe.mining else None,
     )
     return source, lists, validation
+
+
+def _general(config: Config) -> PatchSample | None:
+    recipe = config.data
+    if recipe.general is None:
+        return None
+    if config.network.start is None:
+        raise DataError(f"data.general: expected weights to start from beside it, got {recipe.general} and none")
+    return PatchSample.draw(open_set(recipe.general))
 
 
 def _descriptor(config: Config) -> Descriptor:

@@ -41,6 +41,7 @@ def write_page(run: Path, out: Path | None = None) -> Path:
     parts = [
         f"<h1>{escape(headline(log))}</h1><p class=soft>{escape(_status(log))}</p>",
         f"<p><b>{verdict}.</b> {reason}</p>",
+        *(f"<p><b>Warning.</b> {escape(text)}</p>" for text in warnings_of(log)),
         _tiles(log),
         f"<h2>On held-out places</h2><div class=charts>{''.join(_validation_charts(log))}</div>",
         f"<h2>In training</h2><div class='charts training'>{''.join(_training_charts(log))}</div>",
@@ -106,6 +107,11 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
     return verdict, reason
 
 
+def warnings_of(log: Sequence[Record]) -> list[str]:
+    """What the run warned of, each once however often it was resumed."""
+    return list(dict.fromkeys(record["text"] for record in log if record["kind"] == "warning"))
+
+
 def _status(log: Sequence[Record]) -> str:
     if not log:
         return "The log is empty."
@@ -120,9 +126,11 @@ def _tiles(log: Sequence[Record]) -> str:
     speeds = [speed for _, _, speed in points(log, "train", "patches_per_second")]
     best = max(scores, key=lambda point: point[2], default=(0.0, 0, 0.0))
     at_best = next((error for _, step, error in errors if step == best[1]), None)
+    elsewhere = [record for record in log if record["kind"] == "general"]
     tiles = [
         ("mAP", f"{scores[-1][2]:.3f}" if scores else "–", f"best {best[2]:.3f} at step {best[1]}" if scores else ""),
         ("FPR95", f"{errors[-1][2]:.3g}" if errors else "–", "" if at_best is None else f"{at_best:.3g} at best mAP"),
+        *(("mAP elsewhere", f"{one['after']:.3f}", f"{one['before']:.3f} before") for one in elsewhere[-1:]),
         ("steps", f"{log[-1]['step'] if log else 0:,}", ""),
         ("patches/s", f"{np.median(speeds):,.0f}" if speeds else "–", "median" if speeds else ""),
         ("training time", _clock(seconds_of(log)), ""),
