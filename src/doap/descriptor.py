@@ -140,13 +140,28 @@ def standardise(patches: Tensor) -> Tensor:
     return centred / deviation.clamp(min=1e-3)
 
 
-def load(path: str | Path, network: nn.Module | None = None) -> Descriptor:
+def load(path: str | Path, network: nn.Module | None = None) -> Descriptor | Any:
     """A descriptor from its file, or one that comes with doap. Nothing is downloaded and no pickle is read.
 
     Args:
-        path: a file that `Descriptor.save` wrote, or a name in `SHIPPED` such as "doap-128".
+        path: a file that `Descriptor.save` wrote, a name in `SHIPPED` such as "doap-128", or an ONNX file (`*.onnx`).
         network: the module to put the weights into, for a network that is not one of doap's.
+
+    Returns:
+        A `Descriptor`; for an ONNX file an `OnnxDescriber`, which has the same face (`describe`, `kind`, `dim`,
+        `patch_size`, `extent`) and no network. `Any` stands for it: few load one, and for them it need not be told.
     """
+    if Path(path).suffix != ".onnx":
+        return load_weights(path, network)
+    from doap.peers import OnnxDescriber
+
+    if network is not None:
+        raise ArgumentError(f"network: expected none beside an ONNX file, which has its own, got one for {path}")
+    return OnnxDescriber(path)
+
+
+def load_weights(path: str | Path, network: nn.Module | None = None) -> Descriptor:
+    """As `load`, and always with a network: to train it further, or to export it."""
     path = SHIPPED.get(str(path)) or Path(path)
     if not path.is_file():
         raise DataError(

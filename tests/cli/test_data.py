@@ -54,6 +54,13 @@ def test_check_says_what_a_folder_is(built):
     assert json.loads(doap("data", "check", folder / "photos", "--json").stdout)["kind"] == "images"
 
 
+def test_preview_is_told_and_drawn(built, tmp_path):
+    folder, _ = built
+    ran = doap("data", "preview", folder / "set", "--out", tmp_path / "p.png", "--groups", 4, "--json")
+    assert json.loads(ran.stdout) == {"out": str(tmp_path / "p.png")}
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
 def test_split_and_merge_give_back_the_whole(built, tmp_path):
     folder, told = built
     for place in ("hill", "lake"):

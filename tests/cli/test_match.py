@@ -71,8 +71,21 @@ def test_faults_are_one_line(doap, photos, tmp_path):
     assert_one_line(doap("match", photo, photo, "--descriptor", "rootshift"), "rootshift", "rootsift")
 
 
+def test_the_samples_match_where_the_print_was_put(doap, tmp_path):
+    ran = doap("match", "--sample", "--model", "homography", "--out", tmp_path / "m.png", "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    told = json.loads(ran.stdout)
+    corners = np.array([[[0, 0], [599, 0], [599, 399], [0, 399]]], np.float64)
+    found = cv2.perspectiveTransform(corners, np.array(told["matrix"]))
+    np.testing.assert_allclose(found[0], [[190, 20], [620, 240], [405, 500], [20, 270]], atol=1)
+    assert told["inliers"] > 300
+    assert cv2.imread(str(tmp_path / "m.png")) is not None
+
+
 def test_wrong_usage_exits_with_two(doap, photos):
     assert doap("match", photos / "0.png").returncode == 2
+    assert doap("match").returncode == 2
+    assert doap("match", photos / "0.png", photos / "1.png", "--sample").returncode == 2
     assert doap("match", photos / "0.png", photos / "1.png", "--model", "essential").returncode == 2
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from doap.errors import DataError, MissingExtra
-from doap.peers import Describer, fingerprint, onnx_describer
+from doap.peers import Describer, OnnxDescriber, fingerprint
 
 pytest.importorskip("onnxruntime")
 
@@ -44,17 +44,17 @@ def file(network, tmp_path_factory):
 
 
 def test_it_describes_as_the_network_does(network, file):
-    peer: Describer = onnx_describer(file)
+    peer: Describer = OnnxDescriber(file)
     assert (peer.name, peer.patch_size, peer.dim, peer.kind) == ("small", 16, 6, "real")
     patches = torch.rand(600, 1, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(peer.describe(patches), network(patches), atol=1e-5, rtol=1e-5)
     assert peer.describe(patches[:0]).shape == (0, 6)
-    assert fingerprint(peer) == fingerprint(onnx_describer(file))
+    assert fingerprint(peer) == fingerprint(OnnxDescriber(file))
 
 
 def test_bytes_are_bits(tmp_path):
-    peer = onnx_describer(export(Bits(), tmp_path / "bits.onnx", torch.zeros(2, 1, 8, 8), {0: "N"}))
+    peer = OnnxDescriber(export(Bits(), tmp_path / "bits.onnx", torch.zeros(2, 1, 8, 8), {0: "N"}))
     assert (peer.dim, peer.kind) == (16, "binary")
     assert peer.describe(torch.ones(3, 1, 8, 8)).tolist() == [[255, 255]] * 3
 
@@ -64,18 +64,18 @@ def test_a_number_of_patches_that_is_fixed_is_refused(network, tmp_path):
     with pytest.raises(
         DataError, match=r"one input \(N, 1, S, S\) of float32 with N left open, got .*\[2, 1, 16, 16\]"
     ):
-        onnx_describer(path)
+        OnnxDescriber(path)
 
 
 def test_what_is_not_onnx_is_told(tmp_path):
     with pytest.raises(DataError, match="expected an ONNX file, got nothing there"):
-        onnx_describer(tmp_path / "none.onnx")
+        OnnxDescriber(tmp_path / "none.onnx")
     (tmp_path / "text.onnx").write_text("not a graph")
     with pytest.raises(DataError, match="expected an ONNX file, got a damaged or foreign one"):
-        onnx_describer(tmp_path / "text.onnx")
+        OnnxDescriber(tmp_path / "text.onnx")
 
 
 def test_missing_onnxruntime_names_its_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtra, match=r"doap\[onnx\]"):
-        onnx_describer(tmp_path / "any.onnx")
+        OnnxDescriber(tmp_path / "any.onnx")

@@ -36,9 +36,7 @@ def colmap(
         str, typer.Option(help="Photos to match: exhaustive, sequential, or a file with two names to a line.")
     ] = "exhaustive",
     overlap: Annotated[int, typer.Option(min=1, help="For sequential: how many of the next photos.")] = 10,
-    ratio: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Drop a match unless so much nearer than the second nearest.")
-    ] = None,
+    ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
     camera_mode: Annotated[CameraMode, typer.Option(help="Photos of one camera; auto goes by EXIF.")] = CameraMode.auto,
     matches: Annotated[
         bool, typer.Option("--matches/--no-matches", help="Without matches, for COLMAP's own matcher.")

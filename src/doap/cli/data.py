@@ -11,7 +11,11 @@ import typer
 
 from doap.cli.progress import reported
 
-app = typer.Typer(help="Patch-group sets: make them from photos, check them, look at them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Patch-group sets: make them from photos, check them, look at them.",
+    epilog="doap data from-images photos/ --out my.patches",
+    no_args_is_help=True,
+)
 
 PLACES_SHOWN = 30
 Out = Annotated[Path, typer.Option("--out", help="The set to make: a folder that does not exist yet.")]
@@ -20,7 +24,7 @@ Extent = Annotated[float, typer.Option(min=0.1, help="Side of the patches over w
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command("from-colmap")
+@app.command("from-colmap", epilog="doap data from-colmap sparse/0 images/ --database database.db --out my.patches")
 def from_colmap(
     model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
     images: Annotated[Path, typer.Argument(help="Folder that the model's image names start from.")],
@@ -43,7 +47,7 @@ def from_colmap(
     _show(out, as_json)
 
 
-@app.command("from-images")
+@app.command("from-images", epilog="doap data from-images photos/ --out my.patches --workers 2")
 def from_images(
     folder: Annotated[Path, typer.Argument(help="Photos; a folder inside it is a place.")],
     out: Out,
@@ -90,7 +94,7 @@ def from_images(
     _show(out, as_json)
 
 
-@app.command("from-public")
+@app.command("from-public", epilog="doap data from-public phototour/ --out phototour.patches")
 def from_public(
     root: Annotated[Path, typer.Argument(help="PhotoTour, HPatches or RomePatches, as released.")],
     out: Out,
@@ -105,7 +109,7 @@ def from_public(
     _show(out, as_json)
 
 
-@app.command()
+@app.command(epilog="doap data check my.patches")
 def check(
     path: Annotated[Path, typer.Argument(help="Any folder: a set, a public benchmark, a COLMAP model, photos.")],
     as_json: AsJson = False,
@@ -123,21 +127,23 @@ def check(
     raise typer.Exit(1 if found.problems else 0)
 
 
-@app.command()
+@app.command(epilog="doap data preview my.patches --out preview.png")
 def preview(
     path: Annotated[Path, typer.Argument(help="A set.")],
     out: Annotated[Path, typer.Option("--out", help="The PNG to write.")],
     groups: Annotated[int, typer.Option(min=1, help="How many groups to draw.")] = 48,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Draw groups at random, one to a row: each row should show one point of the world."""
     from doap.data.preview import overview
     from doap.data.store import open_set
 
-    typer.echo(overview(open_set(path), out, seed=seed, number=groups))
+    drawn = overview(open_set(path), out, seed=seed, number=groups)
+    typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"look at {drawn}")
 
 
-@app.command()
+@app.command(epilog="doap data split my.patches castle harbour --out two-places.patches")
 def split(
     path: Annotated[Path, typer.Argument(help="A set.")],
     sequences: Annotated[list[str], typer.Argument(help="The places to take.")],
@@ -151,7 +157,7 @@ def split(
     _show(out, as_json, picture=False)
 
 
-@app.command()
+@app.command(epilog="doap data merge one.patches other.patches --out both.patches")
 def merge(
     paths: Annotated[list[Path], typer.Argument(help="Sets with patches of one size.")],
     out: Out,

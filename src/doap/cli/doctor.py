@@ -29,6 +29,7 @@ NEEDED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
 EXTRAS = {
     "colmap": ("pycolmap",),
     "eval": ("scipy",),
+    "export": ("onnxscript",),
     "hloc": ("h5py",),
     "index": ("faiss-cpu", "faiss-gpu", "faiss"),
     "kornia": ("kornia",),

@@ -36,10 +36,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Judge descriptors side by side on a benchmark; then look with `doap report RESULTS`.
-
-    doap eval sift rootsift my.safetensors oxford data/oxford --out results
-    """
+    """Judge descriptors side by side on a benchmark; then look with `doap report RESULTS`."""
     from doap.cli.names import open_descriptors, open_detector
     from doap.errors import check_choice
     from doap.evaluation import BENCHMARKS, read_result

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from doap.scale.search import Found
     from doap.types import Features
 
-app = typer.Typer(help="An index of many images: build it, change it, find a photo's like in it.", no_args_is_help=True)
+app = typer.Typer(
+    help="An index of many images: build it, change it, find a photo's like in it.",
+    epilog="doap index search photo.jpg --index images.index",
+    no_args_is_help=True,
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="An index.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -33,7 +37,7 @@ class Kind(str, Enum):
     ivf_pq = "ivf-pq"
 
 
-@app.command()
+@app.command(epilog="doap index build features --out images.index")
 def build(
     features: Annotated[Path, typer.Argument(help="Features of the images, by doap extract.")],
     out: Annotated[Path, typer.Option("--out", help="The index to make: a folder that does not exist yet.")],
@@ -60,7 +64,7 @@ def build(
     _show(out, as_json)
 
 
-@app.command()
+@app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
     query: Annotated[Path, typer.Argument(help="A photo.")],
     index: Annotated[Path, typer.Option("--index", help="Where to look.")],
@@ -114,7 +118,7 @@ def search(
         typer.echo(f"look at {out}")
 
 
-@app.command()
+@app.command(epilog="doap index add features --index images.index")
 def add(
     features: Annotated[Path, typer.Argument(help="Features, made as those of the index were.")],
     index: Annotated[Path, typer.Option("--index", help="Where to add them.")],
@@ -136,7 +140,7 @@ def add(
         typer.echo(f"  {change.kept_out:,} kept out: they were removed from this index")
 
 
-@app.command()
+@app.command(epilog="doap index remove harbour/001.jpg --index images.index")
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Images, by the names that search tells.")],
     index: Annotated[Path, typer.Option("--index", help="Where to remove them.")],
@@ -152,13 +156,13 @@ def remove(
     typer.echo(f"{index}: {change.removed:,} images removed")
 
 
-@app.command()
+@app.command(epilog="doap index info images.index")
 def info(index: Folder, as_json: AsJson = False) -> None:
     """Say what an index holds, and what it costs."""
     _show(index, as_json)
 
 
-@app.command()
+@app.command(epilog="doap index verify images.index --features features")
 def verify(
     index: Folder,
     features: Annotated[Path | None, typer.Option(help="Also check that the index was made from these.")] = None,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import doap
 from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
 from doap.cli.picture import check_writable, write_picture
 
-if TYPE_CHECKING:
-    pass
+SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
+"""Two pictures that come with doap; README.md beside them says what they are and whose."""
 
 
 class Model(str, Enum):
@@ -24,8 +25,9 @@ class Model(str, Enum):
 
 
 def match(
-    image0: Annotated[Path, typer.Argument(metavar="A", help="A photo.")],
-    image1: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same scene.")],
+    image0: Annotated[Path | None, typer.Argument(metavar="A", help="A photo.")] = None,
+    image1: Annotated[Path | None, typer.Argument(metavar="B", help="Another one of the same scene.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Two pictures of doap's own, in place of A and B.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
     descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
@@ -36,13 +38,17 @@ def match(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Match two photos and say how many matches agree with one geometry."""
+    given = [path for path in (image0, image1) if path]
+    if len(given) != (0 if sample else 2):
+        raise typer.BadParameter(f"expected two photos, A and B, or --sample and none, got {len(given)}")
     from doap import pipeline
     from doap.images import draw_matches, read_grey
 
     if out is not None:
         check_writable(out)
     describer, finder = open_descriptor(descriptor), open_detector(detector)
-    photos = read_grey(image0), read_grey(image1)
+    path0, path1 = SAMPLES if sample else given
+    photos = read_grey(path0), read_grey(path1)
     features0, features1 = (pipeline.extract(photo, describer, detector=finder, most=most) for photo in photos)
     matches = pipeline.match(features0, features1, ratio=ratio)
     view = pipeline.verify(features0, features1, matches, model=model.value, threshold=threshold)

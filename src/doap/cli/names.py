@@ -24,7 +24,7 @@ DESCRIPTOR_HELP = (
 def open_descriptor(text: str) -> Describer:
     """A descriptor from what `DESCRIPTOR_HELP` says."""
     from doap.descriptor import SHIPPED, load
-    from doap.peers import PEERS, from_function, onnx_describer, tfeat
+    from doap.peers import PEERS, from_function, tfeat
 
     if text in SHIPPED:
         return load(text)
@@ -32,7 +32,7 @@ def open_descriptor(text: str) -> Describer:
         return PEERS[text]()
     path = Path(text)
     if path.is_file():
-        return {".onnx": onnx_describer, ".params": tfeat}.get(path.suffix, load)(path)
+        return tfeat(path) if path.suffix == ".params" else load(path)
     module, colon, function = text.rpartition(":")
     if colon and function.isidentifier():
         found = _function(module, function)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(*, quiet: bool) -> Progress:
-    """A bar, how many of how many, time gone and time left, and what is at hand."""
+    """A bar, how many of how many, time gone and time left, and what is at hand; none where nobody watches it."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -23,7 +23,10 @@ def progress_bar(*, quiet: bool) -> Progress:
     )
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True), disable=quiet)
+    console = Console(stderr=True)
+    # A file or a pipe would get one bar, at the end, before the line that says what went wrong.
+    hidden = quiet or not console.is_terminal
+    return Progress(*columns, TextColumn("{task.description}"), console=console, disable=hidden)
 
 
 @contextmanager

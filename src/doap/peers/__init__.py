@@ -14,7 +14,7 @@ from doap.peers.describer import (
     from_function,
 )
 from doap.peers.dsp_sift import ColmapPeer, colmap_rootsift, dsp_sift
-from doap.peers.onnx import onnx_describer
+from doap.peers.onnx import OnnxDescriber
 from doap.peers.opencv import Peer
 from doap.peers.real import daisy, rootsift, sift, vgg
 from doap.peers.tfeat import tfeat
@@ -43,6 +43,7 @@ __all__ = [
     "Describer",
     "FunctionDescriber",
     "ImageDescriber",
+    "OnnxDescriber",
     "OwnKeypoints",
     "Peer",
     "akaze",
@@ -55,7 +56,6 @@ __all__ = [
     "fingerprint",
     "from_function",
     "latch",
-    "onnx_describer",
     "orb",
     "rootsift",
     "sift",

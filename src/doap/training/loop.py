@@ -31,7 +31,7 @@ from doap.data.lists import Lists
 from doap.data.mining import mine
 from doap.data.places import hold_out
 from doap.data.store import PatchSet, open_set
-from doap.descriptor import Descriptor, load
+from doap.descriptor import Descriptor, load_weights
 from doap.errors import DataError
 from doap.evaluation.describing import describe_patches
 from doap.evaluation.own import hardest, retrieve
@@ -216,7 +216,7 @@ class _Run:
         if self.log is None:
             return
         self._save("last.safetensors")
-        best = load(self.out / "best.safetensors")
+        best = load_weights(self.out / "best.safetensors")
         self._judge_elsewhere(best)
         self._tell("end")
         answers = retrieve(describe_patches(best, self.validation.patches), self.validation.relation)
@@ -227,7 +227,7 @@ class _Run:
     def _compare_extents(self) -> None:
         """Weights know patches of one width; others they have to learn anew."""
         start = self.config.network.start
-        if start is not None and (before := load(start).extent) != self.source.extent:
+        if start is not None and (before := load_weights(start).extent) != self.source.extent:
             self._tell(
                 "warning",
                 text=f"{start}: knows patches of extent {before:g}, and {self.config.data.train} has "
@@ -238,7 +238,7 @@ class _Run:
         """What adapting has cost on the general set, if there is one."""
         if self.general is None or self.config.network.start is None:
             return
-        before, after = (judge(one, self.general).map for one in (load(self.config.network.start), best))
+        before, after = (judge(one, self.general).map for one in (load_weights(self.config.network.start), best))
         self._tell("general", before=before, after=after)
         if before - after > MAY_LOSE:
             self._tell(
@@ -318,7 +318,7 @@ def _descriptor(config: Config) -> Descriptor:
     fresh = Descriptor.build(recipe.name, recipe.kind, dim=recipe.dim, dropout=recipe.dropout, inner=recipe.inner)
     if recipe.start is None:
         return fresh
-    descriptor = load(recipe.start)
+    descriptor = load_weights(recipe.start)
     if (descriptor.metadata.get("network"), descriptor.kind, descriptor.dim) == (recipe.name, "real", recipe.inner):
         # What the new last layer looks at is what this descriptor was; the layer itself starts anew.
         fresh.network.load_state_dict({**fresh.network.state_dict(), **descriptor.network.state_dict()})

@@ -1,0 +1,114 @@
+"""What describing costs: patches a second by torch and ONNX Runtime, beside OpenCV's SIFT and TEBLID on one photo.
+
+    python benchmarks/inference.py PHOTO --set val.patches --out results/inference.json
+
+torch and ONNX Runtime are given patches that are ready; what it takes to cut them is a row of its own. OpenCV's two see
+the photo and blur it first. All take turns, once for each number of threads, and figures are of medians.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import record
+import torch
+from torch import Tensor
+
+from doap.data.store import open_set
+from doap.descriptor import Descriptor, load_weights
+from doap.detectors import sift
+from doap.detectors.opencv import contrib
+from doap.export.onnx import write_onnx
+from doap.images import frames_from_keypoints, read_grey
+from doap.peers import OnnxDescriber
+from doap.pipeline import cut_patches
+
+# What `Descriptor.describe` takes at once on a CPU: a rest of another size would be compiled anew.
+BATCH = 128
+# As OpenCV recommends for keypoints of SIFT.
+TEBLID_SCALE = 6.75
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("photo", type=Path)
+    parser.add_argument("--descriptor", default="doap-128")
+    parser.add_argument("--set", type=Path, help="patches to calibrate int8 with; it is left out without them")
+    parser.add_argument("--most", type=int, default=2048, help="keypoints, rounded down to whole batches")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    descriptor = load_weights(options.descriptor)
+    image = read_grey(options.photo)
+    found = sift().keypoints(image, options.most)
+    keypoints = list(found[: len(found) // BATCH * BATCH])
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"onnx float32": write_onnx(descriptor, Path(folder) / "float32.onnx").path}
+        if options.set:
+            int8 = write_onnx(descriptor, Path(folder) / "int8.onnx", calibration=open_set(options.set))
+            files["onnx int8"] = int8.path
+        for threads in options.threads:
+            torch.set_num_threads(threads)
+            cv2.setNumThreads(threads)
+            seconds = measure(rivals(descriptor, files, image, keypoints), options.rounds)
+            figures[threads] = {name: len(keypoints) / one for name, one in seconds.items()}
+            print(f"{threads} threads, patches a second:")
+            for name, speed in figures[threads].items():
+                print(f"  {name:16}{speed:10,.0f}  {speed / figures[threads]['torch float32']:6.2f} × torch float32")
+    shape = f"{image.shape[1]} × {image.shape[0]} pixels, {len(keypoints)} keypoints"
+    told = {"descriptor": options.descriptor, "image": shape, "patches_per_second": figures}
+    record.write(options.out, options.seed, told)
+
+
+def rivals(
+    descriptor: Descriptor, files: dict[str, Path], image: np.ndarray, keypoints: list[cv2.KeyPoint]
+) -> dict[str, Callable[[], object]]:
+    """All that is timed, made with the threads that are set now."""
+    frames = frames_from_keypoints(keypoints)
+    patches = torch.from_numpy(cut_patches(image, frames, descriptor)).unsqueeze(1).float() / 255
+    # A graph that was compiled for another number of threads keeps it.
+    torch.compiler.reset()
+    compiled = copy.deepcopy(descriptor)
+    compiled.compile()
+    sessions = {name: OnnxDescriber(path) for name, path in files.items()}
+    opencv = {
+        "opencv sift": cv2.SIFT.create(enable_precise_upscale=True),
+        "opencv teblid": contrib("TEBLID_create", needed_by="teblid")(TEBLID_SCALE),
+    }
+    return {
+        "torch float32": lambda: descriptor.describe(patches),
+        "torch bfloat16": lambda: in_bfloat16(descriptor, patches),
+        "torch compiled": lambda: compiled.describe(patches),
+        **{name: lambda one=one: one.describe(patches) for name, one in sessions.items()},
+        "cutting patches": lambda: cut_patches(image, frames, descriptor),
+        **{name: lambda one=one: one.compute(image, keypoints) for name, one in opencv.items()},
+    }
+
+
+def in_bfloat16(descriptor: Descriptor, patches: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return descriptor.describe(patches)
+
+
+def measure(rivals: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, in turns; the first turn, in which things are compiled, does not count."""
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for turn in range(rounds + 1):
+        for name, rival in rivals.items():
+            start = time.perf_counter()
+            rival()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(one) for name, one in times.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The example in C++: compiled, run, and held against Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+import doap
+from doap.detectors import sift
+from doap.export.onnx import write_onnx
+from doap.images import centres, frames_from_keypoints, read_grey
+from doap.pipeline import describe_frames
+from oracles.photos import write_photo
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp" / "describe.cpp"
+# Where packages put the headers; the library itself is in Python's wheel.
+HEADERS = [
+    *filter(None, [os.environ.get("ONNXRUNTIME_INCLUDE")]),
+    "/usr/include/onnxruntime",
+    "/usr/local/include/onnxruntime",
+]
+MODULES = ("core", "imgproc", "imgcodecs", "features2d")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The compiled example."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    include = next((path for path in HEADERS if Path(path, "onnxruntime_cxx_api.h").is_file()), None)
+    library = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"), None)
+    if include is None or library is None:
+        pytest.skip("ONNX Runtime's C++ headers (libonnxruntime-dev, or ONNXRUNTIME_INCLUDE) or its library not found")
+    if not shutil.which("g++") or not shutil.which("pkg-config"):
+        pytest.skip("no g++ or pkg-config")
+    opencv = subprocess.run(["pkg-config", "--cflags", "opencv4"], capture_output=True, text=True)
+    if opencv.returncode:
+        pytest.skip("OpenCV's C++ headers (libopencv-dev) not found")
+    folder = tmp_path_factory.mktemp("cpp")
+    # By the names that a linker and a loader look for.
+    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+        (folder / name).symlink_to(library)
+    command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", str(EXAMPLE), "-o", str(folder / "describe")]
+    command += ["-isystem", include, *opencv.stdout.split(), f"-L{folder}", f"-Wl,-rpath,{folder}", "-lonnxruntime"]
+    built = subprocess.run([*command, *(f"-lopencv_{name}" for name in MODULES)], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder / "describe"
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    return write_photo(tmp_path_factory.mktemp("photos") / "photo.png", seed=5, height=241, width=320)
+
+
+def run(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
+def test_it_describes_as_python_does(program, photo, tmp_path, name):
+    """Keypoint by keypoint. OpenCV's versions differ: they blur and sample a grey level aside."""
+    descriptor = doap.load(name)
+    ran = run(program, photo, write_onnx(descriptor, tmp_path / f"{name}.onnx").path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    table = np.loadtxt(ran.stdout.splitlines(), dtype=np.float32)
+    keypoints = [cv2.KeyPoint(*map(float, row)) for row in table[:, :4]]
+    frames = frames_from_keypoints(keypoints)
+    expected = describe_frames(read_grey(photo), frames, descriptor)
+    assert table[:, 4:].shape == expected.shape
+    assert len(table) > 150
+    if descriptor.kind == "real":
+        cosines = (torch.from_numpy(table[:, 4:]) * expected).sum(dim=1)
+        assert cosines.median() > 0.999
+        assert cosines.quantile(0.01) > 0.99
+    else:
+        differ = np.unpackbits(table[:, 4:].astype(np.uint8) ^ expected.numpy(), axis=1).sum(axis=1)
+        assert np.median(differ) <= 3
+    # Where keypoints are is OpenCV's affair; older versions cannot enlarge precisely.
+    found = np.concatenate([centres(sift(precise=precise).detect(read_grey(photo))[0]) for precise in (False, True)])
+    nearest = np.linalg.norm(centres(frames)[:, None] - found, axis=2).min(axis=1)
+    assert np.quantile(nearest, 0.95) < 0.1
+
+
+def test_faults_are_told_in_a_line(program, photo, tmp_path):
+    assert run(program).returncode == 2
+    ran = run(program, photo, tmp_path / "none.onnx")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("describe: ")
