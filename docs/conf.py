@@ -1,0 +1,90 @@
+"""The site: `scripts/docs` builds it, with warnings as errors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from doap import __version__
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "doap"
+author = "The doap authors"
+copyright = "The doap authors, Apache-2.0"
+release = version = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build", "pictures"]
+html_theme = "furo"
+html_title = f"doap {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["doap.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+myst_heading_anchors = 3
+# A fence without a language holds commands.
+highlight_language = "bash"
+# Docstrings write code in single backticks.
+default_role = "code"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
+
+_ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s]+)\)")
+
+
+def _stay_inside(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Turn links out of docs/, which a code host follows, into links of the site.
+
+    A module becomes its page of code, a model card its page. Of other files (results, recipes) the name is left.
+    """
+    up = "../" * page.count("/")
+
+    def inside(link: re.Match[str]) -> str:
+        text, target = link.groups()
+        if code := re.fullmatch(r"src/(doap/[\w/]+)\.py", target):
+            return f'<a href="{up}_modules/{code[1]}.html">{text}</a>'
+        if card := re.fullmatch(r"src/doap/weights/([\w-]+\.md)", target):
+            return f"[{text}]({up}cards/{card[1]})"
+        return text
+
+    source[0] = _OUTSIDE.sub(inside, source[0])
+
+
+def _from_markdown(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
+    """Docstrings are written to be read as they stand; what reStructuredText would take otherwise is put right.
+
+    An indented block after an empty line is a figure or a table, letters may follow code, as in `KeyPoint`s, and a line
+    that says no more than "S." begins no list.
+    """
+    written = [""]
+    for line in lines:
+        before = next((one for one in reversed(written) if one.strip()), "")
+        if line.startswith("    ") and not written[-1].strip() and before[:1] not in ("", " ", "-", ">"):
+            written += [".. code-block:: text", ""]
+        line = re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", line)
+        written.append(re.sub(r"(^\s*|: )(?=[A-Z]\.)", r"\1\\", line))
+    lines[:] = written[1:]
+
+
+def _short_arrays(
+    _app: Sphinx, _what: str, _name: str, _object: object, _options: object, arguments: str | None, returned: str | None
+) -> tuple[str | None, ...]:
+    """Arrays as the code names them, NDArray[…], instead of what that stands for."""
+    return tuple(text and _ARRAY.sub(r"NDArray[\1]", text) for text in (arguments, returned))
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _stay_inside)
+    # Before napoleon, which indents what it reads.
+    app.connect("autodoc-process-docstring", _from_markdown, priority=400)
+    app.connect("autodoc-process-signature", _short_arrays)

@@ -1,0 +1,171 @@
+"""What the pages say works: every block of code on them is run, page by page, as a reader would.
+
+A fence `python` is Python, and the blocks of a page share their names. A fence without a language, or `console`, holds
+commands. What cannot run in a test has `<!-- not run: reason -->` on the line before; its commands are still parsed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import typer
+
+import doap
+from doap.cli import app, main
+from doap.data.builders import build_from_images
+from doap.data.builders.synthetic import Views
+from doap.descriptor import SHIPPED
+from doap.export.colmap import write_database
+from doap.images import read_grey
+from oracles.photos import write_photo
+from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render
+
+pycolmap = pytest.importorskip("pycolmap")
+for needed in ("h5py", "kornia", "onnxruntime", "faiss"):
+    pytest.importorskip(needed)
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^(?:<!--\s*not run:(?P<reason>.*?)-->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fence of a page: its language, its text, the line it begins at, and why it is not run, if it is not."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    reason: str | None
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words of each command, without comments; none of a block in another language."""
+        if self.language not in ("", "console"):
+            return []
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [words for line in lines if (words := shlex.split(line.removeprefix("$ "), comments=True))]
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(page, text.count("\n", 0, fence.start("text")), fence["language"], fence["text"], fence["reason"])
+        for fence in FENCE.finditer(text)
+    ]
+
+
+BLOCKS = {page.name: blocks(page) for page in PAGES}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """What the pages speak of, small."""
+    folder = tmp_path_factory.mktemp("world")
+    left = read_grey(write_photo(folder / "left.jpg", 0, 100, 130))
+    seen = [cv2.getRotationMatrix2D((65, 50), 4.0 * turn, 1) for turn in range(6)]
+    (folder / "data" / "oxford" / "turned").mkdir(parents=True)
+    for number, turn in enumerate(seen, start=1):
+        path = folder / "data" / "oxford" / "turned" / f"img{number}.png"
+        cv2.imwrite(str(path), cv2.warpAffine(left, turn, (130, 100)))
+        if number > 1:
+            np.savetxt(path.with_name(f"H1to{number}p"), np.vstack([turn, [0, 0, 1]]))
+    shutil.copy(path.with_name("img3.png"), folder / "right.jpg")
+    shutil.copy(folder / "left.jpg", folder / "photo.jpg")
+    for number in range(2):
+        write_photo(folder / "photos" / f"{number}.jpg", number, 100, 130)
+    shutil.copy(SHIPPED["doap-128"], folder / "my.safetensors")
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    for place in range(4):
+        write_photo(folder / "places" / f"place{place}" / "1.png", place)
+    build_from_images(folder / "places", folder / "my.patches", views=Views(number=4, points=60))
+    (folder / "pairs.txt").write_text("1.png 2.png\n1.png 3.png\n", encoding="utf-8")
+    reconstruct(folder)
+    return folder
+
+
+def reconstruct(folder):
+    """images/, a database as `doap colmap images/` makes it, and sparse/0 of its keypoints, by known cameras."""
+    (folder / "images").mkdir()
+    (folder / "sparse" / "0").mkdir(parents=True)
+    for number, view in enumerate(VIEWS, start=1):
+        cv2.imwrite(str(folder / "images" / f"{number}.png"), render(pose(*view)))
+    database = write_database(folder / "images", folder / "database.db", doap.load("doap-128")).database
+    model = pycolmap.Reconstruction()
+    with pycolmap.Database.open(database) as opened:
+        images = sorted(opened.read_all_images(), key=lambda image: image.name)
+        for image, view in zip(images, VIEWS, strict=True):
+            camera = opened.read_camera(image.camera_id)
+            camera.params = [FOCAL, WIDTH / 2, HEIGHT / 2, 0]
+            model.add_camera_with_trivial_rig(camera)
+            seen = pycolmap.Image(name=image.name, camera_id=camera.camera_id, image_id=image.image_id)
+            model.add_image_with_trivial_frame(seen, pycolmap.Rigid3d(pose(*view)))
+    pycolmap.triangulate_points(model, database, folder / "images", folder / "sparse" / "0")
+
+
+def run_command(words, monkeypatch):
+    """A command of doap in this process, where torch is imported once. Others are named by the test that fails."""
+    if words[0] == "pip":
+        return
+    assert words[0] == "doap", f"{shlex.join(words)}: expected a command of doap, or `<!-- not run: reason -->`"
+    # Two ways to one file stand side by side on a page, and a reader takes one of them.
+    for out in (Path(words[place + 1]) for place, word in enumerate(words) if word == "--out"):
+        shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code, shlex.join(words)
+
+
+@pytest.mark.parametrize("page", [name for name, found in BLOCKS.items() if found])
+def test_every_block_of_a_page_runs(page, world, tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    shutil.copytree(world, folder)
+    monkeypatch.chdir(folder)
+    names = {"__name__": page}
+    for block in BLOCKS[page]:
+        if block.reason is not None:
+            continue
+        if block.language == "python":
+            # Empty lines ahead: an error is told with the line of the page.
+            code = compile("\n" * block.line + block.text, block.page, "exec")
+            exec(code, names)
+        for words in block.commands:
+            run_command(words, monkeypatch)
+
+
+def test_blocks_that_are_not_run_say_why(capsys):
+    left_out = [block for found in BLOCKS.values() for block in found if block.reason is not None]
+    with capsys.disabled():
+        for block in left_out:
+            print(f"\nnot run: {block.page.name}:{block.line}:{block.reason.rstrip()}", end="")  # noqa: T201
+    assert all(len(block.reason.split()) >= 2 for block in left_out)
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_commands_that_are_not_run_are_understood(page):
+    """Parsed: verbs, options and values exist."""
+    for words in (words for block in BLOCKS[page] if block.reason is not None for words in block.commands):
+        if "doap" not in words:
+            continue
+        arguments = words[words.index("doap") + 1 :]
+        context = typer.main.get_command(app).make_context("doap", arguments.copy())
+        while hasattr(context.command, "commands"):
+            name, command, arguments = context.command.resolve_command(context, arguments)
+            context = command.make_context(name, arguments.copy(), parent=context)
+
+
+def test_every_fence_is_found():
+    """An odd number of fences, or one that is indented, would hide blocks from this file."""
+    for page in PAGES:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert sum(line.lstrip().startswith("```") for line in lines) == 2 * len(BLOCKS[page.name]), page
