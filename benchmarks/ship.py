@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("name")
     parser.add_argument("--after", type=Path, nargs="*", default=[], help="what it started from, the first run first")
+    parser.add_argument("--extent", type=float, help="of the patches it is used on, if not that of its training set")
     options = parser.parse_args()
     descriptor = load(options.file)
     ledger = [
@@ -26,7 +27,8 @@ def main() -> None:
     ]
     earlier = [load(path).metadata["recipe"] for path in options.after]
     path = WEIGHTS / f"{options.name}.safetensors"
-    descriptor.save(path, half=True, ledger=ledger, earlier_recipes=earlier)
+    extent = options.extent or descriptor.extent
+    descriptor.save(path, half=True, ledger=ledger, earlier_recipes=earlier, extent=extent)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos")
 
 

@@ -3,14 +3,18 @@
 #
 #     recipes/weights.sh PHOTOS SETS RUNS
 #
-# SETS holds the sets of recipes/photos-sets.sh; the set of wider patches is added to them. Each run is two processes
+# SETS holds the sets of recipes/photos-sets.sh; the sets of wider patches are added to them. Each run is two processes
 # on two cores; the cards beside the weights say what they gave. Killed? The same command resumes.
 set -euo pipefail
 photos=$(realpath "$1") runs=$(realpath -m "$3") recipes=$(cd "$(dirname "$0")" && pwd)/weights
 # From inside SETS: names of sets go into the weights, and where they were is nobody's business.
 cd "$2"
-[ -e wide.patches ] || doap data from-images "$photos" --ledger "$photos/LEDGER.csv" --split train --out wide.patches \
-  --no-tracks --without-tracks single --extent 1.5 --views 4 --workers 2
+cut_set() { # SET EXTENT VIEWS SEED
+  [ -e "$1.patches" ] || doap data from-images "$photos" --ledger "$photos/LEDGER.csv" --split train \
+    --out "$1.patches" --no-tracks --without-tracks single --extent "$2" --views "$3" --seed "$4" --workers 2
+}
+cut_set wide 1.5 4 0
+cut_set wider 1.75 5 1
 
 train() { # RECIPE SET RUN
   OMP_NUM_THREADS=1 torchrun --nproc-per-node=2 -m doap train "$recipes/$1.toml" --data "$2.patches" \
@@ -19,4 +23,7 @@ train() { # RECIPE SET RUN
 }
 train 1-narrow train narrow
 train 2-wide wide wide
-train 3-bits wide bits
+train 3-wider wider wider
+train 4-bits wider bits
+train 5-signs wider signs
+train 6-signs wider signs-2
