@@ -57,8 +57,8 @@ def card(name: str, path: Path, judged: Path) -> str:
                 (NOTES / f"{name}.md").read_text(encoding="utf-8").strip(),
                 "## Figures",
                 "COLMAP's keypoints, the same for all; 95 % intervals over pairs of images or queries. Made by "
-                "`recipes/judge.sh`. Oxford, HPatches and `test` had been looked at before, with earlier weights of ours: "
-                "docs/weights.md says when.",
+                "`recipes/judge.sh`. Oxford, HPatches and `test` had been looked at before, with earlier weights of "
+                "ours: docs/weights.md says when.",
                 figures(name, judged),
                 "## Oxford, sequence by sequence",
                 sequences(name, judged),
