@@ -12,8 +12,9 @@ exits with 1; any other exception is a bug of ours.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class DoapError(Exception):
@@ -37,6 +38,14 @@ class MissingExtra(DoapError, ImportError):  # noqa: N818 - it reads as what is 
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library}: needed here and not installed; run `pip install 'doap[{extra}]'`")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """A module of an optional library, or what to install; call it where the library is used, not before."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(module.partition(".")[0], extra) from error
 
 
 class HasShape(Protocol):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from doap.data.hog import hog
 from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers
-from doap.errors import ArgumentError, MissingExtra, check_choice, check_shape
+from doap.errors import ArgumentError, MissingExtra, check_choice, check_shape, import_extra
 from doap.images import resize_patches
 
 Use = Literal["first", "all"]
@@ -115,10 +115,7 @@ def _group_features(source: GroupSource, groups: Integers, use: Use) -> NDArray[
 
 def _k_means(features: NDArray[np.float32], number: int, seed: int) -> tuple[Integers, NDArray[np.float32]]:
     """(n, D) → (n,) clusters and (number, D) centres."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtra("faiss", "index") from error
+    faiss = import_extra("faiss", "index")
     # By default FAISS warns about clusters of few points, and leaves out points of large ones.
     k_means = faiss.Kmeans(
         features.shape[1], number, seed=seed, min_points_per_centroid=1, max_points_per_centroid=len(features)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.detectors.detector import Detected, Image
-from doap.errors import MissingExtra
+from doap.errors import import_extra
 from doap.images import frames_from_arrays
 
 # With a side of 15 pixels or less COLMAP ends the process.
@@ -69,10 +69,7 @@ def colmap_sift(
         (N, 4) float32 x, y, σ and the angle in radians, clockwise, pixel centres at integers, the largest first; and
         (N, 128) float32 RootSIFT, in whole 512ths.
     """
-    try:
-        import pycolmap
-    except ImportError as error:
-        raise MissingExtra("pycolmap", "colmap") from error
+    pycolmap = import_extra("pycolmap", "colmap")
     if min(image.shape) < _SMALLEST_SIDE:
         return np.zeros((0, 4), np.float32), np.zeros((0, 128), np.float32)
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from doap.data.builders.tracks import SIFT_EXTENT
 from doap.detectors import Detector
-from doap.errors import ArgumentError, DataError, MissingExtra, check_choice, check_shape
+from doap.errors import ArgumentError, DataError, check_choice, check_shape, import_extra
 from doap.export.feature_files import FeatureFiles
 from doap.export.pairs import Pair, Pairing, exhaustive
 from doap.functional import quantise
@@ -158,10 +158,7 @@ def keypoints_of(frames: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _import_pycolmap() -> Any:
-    try:
-        import pycolmap
-    except ImportError as error:
-        raise MissingExtra("pycolmap", "colmap") from error
+    pycolmap = import_extra("pycolmap", "colmap")
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     return pycolmap
 

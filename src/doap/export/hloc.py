@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from torch import Tensor
 
 from doap import __version__
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, DataError, MissingExtra, check_shape
+from doap.errors import ArgumentError, DataError, check_shape, import_extra
 from doap.images import list_images, read_grey
 from doap.matching import match_descriptors
 from doap.peers import Describer
@@ -279,10 +278,5 @@ def _write(path: Path, name: str, group: Group) -> None:
         file[name] = made
 
 
-def _h5py() -> ModuleType:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtra("h5py", "hloc") from error
-    module: ModuleType = h5py
-    return module
+def _h5py() -> Any:
+    return import_extra("h5py", "hloc")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doap.errors import ArgumentError, DataError, MissingExtra
+from doap.errors import ArgumentError, DataError, import_extra
 from doap.peers.describer import FunctionDescriber
 
 PREFIX = "doap."
@@ -49,10 +49,7 @@ class OnnxDescriber(FunctionDescriber):
 
 def _open(path: Path) -> Any:
     """ONNX Runtime's session of a file."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtra("onnxruntime", "onnx") from error
+    onnxruntime = import_extra("onnxruntime", "onnx")
     if not path.is_file():
         raise DataError(f"{path}: expected an ONNX file, got nothing there; check the path")
     options = onnxruntime.SessionOptions()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 
-from doap.errors import MissingExtra
+from doap.errors import import_extra
 from doap.scale.features import FailedImage
 from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, use_one_thread
 
@@ -35,7 +34,8 @@ def extract_with_ray(
         workers: processors that Ray is started with, if it is started here.
         address: of a cluster to use; a Ray that this process has started already is used as it is.
     """
-    ray = _import_ray()
+    import_extra("ray.data", "scale")
+    ray = import_extra("ray", "scale")
     begin = not ray.is_initialized()
     if begin:
         # It has much to say, to people who watch a cluster; the logs of Ray hold it all.
@@ -59,7 +59,7 @@ def extract_with_ray(
 
 
 def _stream(
-    ray: ModuleType, names: Sequence[str], look: Look, describe: Describe, images_of_a_task: int
+    ray: Any, names: Sequence[str], look: Look, describe: Describe, images_of_a_task: int
 ) -> Iterator[pa.Table]:
     """Rows of those images whose task was not given up."""
     tasks = -(-len(names) // images_of_a_task)
@@ -96,13 +96,3 @@ class _Describer:
     def __call__(self, rows: pa.Table) -> pa.Table:
         # These bytes were made by a task of this very run.
         return self._describe([pickle.loads(looked) for looked in rows["looked"].to_pylist()])
-
-
-def _import_ray() -> ModuleType:
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise MissingExtra("ray", "scale") from error
-    module: ModuleType = ray
-    return module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from doap.errors import MissingExtra
+from doap.errors import import_extra
 
 EXHAUSTIVE_UP_TO = 100
 """Photos of a place that are all matched with all; of more, in the order of their names, each with the next ten."""
@@ -25,10 +25,7 @@ def reconstruct(folder: Path, names: Sequence[str], work: Path) -> tuple[Path, l
     Returns:
         The database and the models' folders, largest model first; no model where photos do not overlap.
     """
-    try:
-        import pycolmap
-    except ImportError as error:
-        raise MissingExtra("pycolmap", "colmap") from error
+    pycolmap = import_extra("pycolmap", "colmap")
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     pycolmap.set_random_seed(0)
     database, sparse = work / "database.db", work / "sparse"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.data.builders.nearby import near_pairs
-from doap.errors import DataError, MissingExtra
+from doap.errors import DataError, import_extra
 from doap.images import frames_from_arrays, inside, scales
 
 Floats = NDArray[np.float64]
@@ -129,10 +129,7 @@ class _View:
 
 
 def _open_model(model: Path) -> Any:
-    try:
-        import pycolmap
-    except ImportError as error:
-        raise MissingExtra("pycolmap", "colmap") from error
+    pycolmap = import_extra("pycolmap", "colmap")
     found = {path.stem for path in model.glob("*.bin")} | {path.stem for path in model.glob("*.txt")}
     if missing := {"cameras", "images", "points3D"} - found:
         raise DataError(f"{model}: expected a COLMAP model, got no {', '.join(sorted(missing))} (.bin or .txt) in it")

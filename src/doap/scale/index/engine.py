@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError, MissingExtra, check_choice
+from doap.errors import ArgumentError, DataError, check_choice, import_extra
 from doap.networks import Kind
 
 IndexKind = Literal["flat", "ivf", "ivf-pq"]
@@ -152,8 +152,4 @@ def read_engine(path: Path, descriptors: Kind) -> Any:
 
 def faiss_library() -> Any:
     """FAISS, or what to install."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtra("faiss", "index") from error
-    return faiss
+    return import_extra("faiss", "index")
