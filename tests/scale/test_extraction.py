@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -139,6 +140,22 @@ def test_a_folder_is_extracted_and_done_again_only_where_it_changed(photos, netw
     fourth = run(images, out, network, most=MOST)
     assert (fourth.written, fourth.kept, fourth.removed) == (1, PHOTOS + 1, 1)
     assert_complete(out, images, network)
+
+
+def test_threads_of_the_program_are_what_they_were(photos, network, tmp_path):
+    """The network is shared by threads of one processor each; neither this thread nor one that begins later is."""
+
+    def of_a_new_thread():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        run(photos, tmp_path / "features", network)
+        assert (torch.get_num_threads(), of_a_new_thread()) == (2, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_another_extractor_makes_all_anew_and_leaves_nothing_behind(photos, network, tmp_path):

@@ -1,4 +1,8 @@
-"""The engine of one machine: processes look at images, and one network, in the process that asks, describes them."""
+"""The engine of one machine: processes look at images, and one network, in the process that asks, describes them.
+
+Threads of that process share the network, each with images of its own and one processor for them. One batch spread
+over all processors would wait, layer by layer, for the one that is just looking at an image.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import os
 import signal
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from itertools import islice
 
 import pyarrow as pa
+import torch
 
 from doap.errors import ArgumentError
 from doap.processes import follow_parent
@@ -26,10 +31,24 @@ _look: Look
 
 
 def extract_locally(names: Sequence[str], look: Look, describe: Describe, workers: int) -> Iterator[pa.Table]:
-    """Rows of images, some at a time, in the order in which they are ready."""
-    with closing(look_at(names, look, workers)) as looked:
-        while some := list(islice(looked, IMAGES_AT_ONCE)):
-            yield describe(some)
+    """Rows of images, some at a time, in the order in which they were looked at."""
+    begun = deque[Future[pa.Table]]()
+    with (
+        closing(look_at(names, look, workers)) as looked,
+        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as describers,
+    ):
+        try:
+            while some := list(islice(looked, IMAGES_AT_ONCE)):
+                begun.append(describers.submit(describe, some))
+                if len(begun) > workers:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for future in begun:
+                future.cancel()
+            # This thread's number is what it was, but threads that begin later would take over the describers'.
+            torch.set_num_threads(torch.get_num_threads())
 
 
 def look_at(names: Sequence[str], look: Look, workers: int) -> Generator[Looked]:

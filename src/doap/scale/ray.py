@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,15 +67,18 @@ def _stream(
     data = ray.data.from_items([{"name": name} for name in names], override_num_blocks=tasks)
     data.context.enable_progress_bars = False
     data.context.max_errored_blocks = -1
-    looked = data.map(_look_at, fn_args=(look,), ray_remote_args_fn=lambda: {"max_retries": RETRIES})
-    most_actors = max(1, int(ray.cluster_resources().get("CPU", 1)) // 2)
+    with warnings.catch_warnings():
+        # Ray 2.60 deprecates each way there is to set the retries of a task, and has no new one yet.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        looked = data.map(_look_at, fn_args=(look,), ray_remote_args_fn=lambda: {"max_retries": RETRIES})
+    processors = max(1, int(ray.cluster_resources().get("CPU", 1)))
     described = looked.map_batches(
         _Describer,
         fn_constructor_args=(describe,),
         batch_size=IMAGES_AT_ONCE,
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most_actors),
-        # An actor shares the processors with the tasks: one reserved for it would be idle for much of the time.
+        # An actor has one thread and shares the processors with the tasks: to either stage it may be left to fill them.
+        compute=ray.data.ActorPoolStrategy(size=processors),
         num_cpus=0,
     )
     yield from described.iter_batches(batch_size=None, batch_format="pyarrow")
