@@ -162,6 +162,16 @@ def test_a_part_is_written_when_it_is_full_and_at_the_end(tmp_path, monkeypatch)
     assert FeatureSet(tmp_path).names == ["a", "b", "c"]
 
 
+def test_rows_that_waited_long_enough_are_written(tmp_path, monkeypatch):
+    clock = iter([1000, 1000, 1119, 1120, 1230, 1230, 1349])
+    monkeypatch.setattr("doap.scale.features.time.monotonic", lambda: next(clock))
+    with PartWriter(tmp_path, extractor()) as writer:
+        for name, parts in [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)]:
+            writer.add(rows_table([image(name)], extractor()))
+            assert len(parts_of(tmp_path)) == parts
+    assert FeatureSet(tmp_path).names == ["a", "b", "c", "d", "e"]
+
+
 def test_a_folder_with_other_files_is_never_written_to(tmp_path):
     (tmp_path / "photo.png").touch()
     with pytest.raises(DataError, match="expected features or an empty folder"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,8 +48,9 @@ SCHEMA = pa.schema(
 REMOVED = "removed from the folder"
 # Rows that are read together: 5 MB with 2,048 keypoints and 128 numbers, so that a single image is found quickly.
 _ROWS_AT_ONCE = 8
-# A part is written when its rows have so many bytes: few files for many images, and little lost by a power cut.
-_BYTES_OF_A_PART = 64 << 20
+# A part is written when its rows have so many bytes, or have waited for so long: few files for many images, and little
+# lost by a power cut.
+_BYTES_OF_A_PART, _SECONDS_OF_A_PART = 64 << 20, 120
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ class PartWriter:
         last = max(parts_of(folder), default=None, key=_number)
         self._next = _number(last) + 1 if last else 1
         self._waiting: list[pa.Table] = []
+        self._since = 0.0
         meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
         with whole_file(folder / "meta.json") as unfinished:
             unfinished.write_text(json.dumps(meta, indent=1, sort_keys=True) + "\n")
@@ -223,9 +226,11 @@ class PartWriter:
         self._write()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows; they are on the disk when there are enough for a part, or at the end."""
+        """Add rows; they are on the disk when there are enough for a part, when two minutes are over, or at the end."""
+        self._since = self._since if self._waiting else time.monotonic()
         self._waiting.append(rows)
-        if sum(table.nbytes for table in self._waiting) >= _BYTES_OF_A_PART:
+        size = sum(table.nbytes for table in self._waiting)
+        if size >= _BYTES_OF_A_PART or time.monotonic() - self._since >= _SECONDS_OF_A_PART:
             self._write()
 
     def _write(self) -> None:
