@@ -92,13 +92,11 @@ def retrieval(told: dict[str, Any]) -> str:
 
 def pairs(told: dict[str, Any]) -> str:
     return table(
-        ["", "pairs", "minutes to match", "minutes to map", "photos registered", "of each place"],
+        ["", "pairs", "photos registered", "of each place"],
         [
             [
                 name,
                 f"{told[name]['pairs']:,}",
-                f"{told[name]['seconds to match'] / 60:.1f}",
-                f"{told[name]['seconds to map'] / 60:.1f}",
                 f"{told[name]['images']:,}",
                 ", ".join(f"{place} {count}" for place, count in told[name]["registered"].items()),
             ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -40,28 +39,17 @@ def main() -> None:
     copy_split(options.photos, images, options.split)
     descriptor = doap.load(options.descriptor)
     extract_folder(images, work / "features", descriptor, descriptor_name=options.descriptor, most=options.most)
-    start = time.perf_counter()
-    chosen = choose_pairs(FeatureSet(work / "features"), top=options.top)
-    seconds = time.perf_counter() - start
-    write_pairs(chosen, work / "pairs.txt")
-    figures: dict[str, Any] = {"seconds to choose": seconds, "top": options.top, "most": options.most}
+    write_pairs(choose_pairs(FeatureSet(work / "features"), top=options.top), work / "pairs.txt")
+    figures: dict[str, Any] = {"top": options.top, "most": options.most}
     for name, pairing in {"chosen": listed(work / "pairs.txt"), "all": exhaustive}.items():
-        start = time.perf_counter()
         database = work / f"{name}.db"
         # Both see the same features, which are looked for once.
         kept = work / "all.db.features"
         if name == "all" and not kept.exists():
             shutil.copytree(work / "chosen.db.features", kept)
         written = write_database(images, database, descriptor, most=options.most, pairs=pairing, ratio=0.8)
-        matched = time.perf_counter() - start
         registered = reconstruct(images, database, work / f"{name} models", options.seed)
-        figures[name] = {
-            "pairs": written.pairs,
-            "seconds to match": matched,
-            "seconds to map": time.perf_counter() - start - matched,
-            "registered": registered,
-            "images": sum(registered.values()),
-        }
+        figures[name] = {"pairs": written.pairs, "registered": registered, "images": sum(registered.values())}
         print(name, figures[name], flush=True)
     figures["share of pairs"] = figures["chosen"]["pairs"] / figures["all"]["pairs"]
     figures["share of images"] = figures["chosen"]["images"] / figures["all"]["images"]
