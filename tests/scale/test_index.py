@@ -101,6 +101,45 @@ def test_codes_take_a_twentieth_and_still_find(tmp_path):
     assert index.info().bytes_per_descriptor * 1200 - trained == pytest.approx(24 * 1200, rel=0.01)
 
 
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """Features of which an index holds codes, those of a few images added later and one removed: and the index."""
+    folder = tmp_path_factory.mktemp("coded")
+    images = {f"{number}.jpg": random_features(number, 150 * (number != 2), dim=16) for number in range(6)}
+    features = write_features(folder / "features", images)
+    first = write_features(folder / "first", {name: images[name] for name in list(images)[:4]})
+    index = build_index(first, folder / "index", kind="ivf-pq", shards=2)
+    add_images(index, features)
+    remove_images(index, ["1.jpg"])
+    return features, Index(index)
+
+
+def test_candidates_are_compared_by_the_descriptors_themselves(coded):
+    features, index = coded
+    rows = random_features(99, 700, dim=16).descriptors
+    expected = brute_force(features, rows)
+    expected[:, 150:300] = np.inf
+    lists = index.meta["index"]["lists"]
+    assert_nearest(index.search(rows, 5, probes=lists, candidates=len(index)), expected, 5)
+    # The more candidates, the nearer; codes alone tell other distances.
+    few, more = (index.search(rows, 5, probes=lists, candidates=number) for number in (3, 30))
+    for distances, ids in (few, more):
+        np.testing.assert_allclose(np.take_along_axis(expected, ids, 1), distances, atol=1e-5)
+    assert (more[0] <= few[0]).all()
+    assert (more[0] < few[0]).any()
+    distances, ids = index.search(rows, 5, probes=lists, candidates=0)
+    assert np.abs(np.take_along_axis(expected, ids, 1) - distances).max() > 1e-3
+    index.verify(features)
+
+
+def test_candidates_that_are_not_there_stay_last(coded):
+    _, index = coded
+    distances, ids = index.search(random_features(99, 30, dim=16).descriptors, 400, probes=1)
+    assert ((ids < 0).any(axis=1) & (ids >= 0).any(axis=1)).all()
+    assert (np.diff(distances, axis=1) >= 0).all()
+    assert (np.diff((ids < 0).astype(int), axis=1) >= 0).all()
+
+
 def test_ids_tell_image_and_place(features, tmp_path):
     index = Index(build_index(features, tmp_path / "index", shards=2))
     for image in features.stream():
@@ -216,6 +255,16 @@ def test_a_changed_byte_is_seen(tmp_path, file):
         Index(folder).verify()
 
 
+def test_a_changed_byte_of_the_descriptors_is_seen(tmp_path):
+    images = {"0.jpg": random_features(0, 300, dim=16)}
+    folder = build_index(write_features(tmp_path / "features", images), tmp_path / "index", kind="ivf-pq")
+    content = bytearray((folder / "rows-000001.float16").read_bytes())
+    content[5] ^= 1
+    (folder / "rows-000001.float16").write_bytes(content)
+    with pytest.raises(DataError, match=r"rows-000001\.float16: expected"):
+        Index(folder).verify()
+
+
 def test_damaged_files_are_told(tmp_path):
     folder = build_index(write_features(tmp_path / "features", some_images()), tmp_path / "index")
     shard = folder / "shard-000001.faiss"
@@ -239,8 +288,8 @@ def test_damaged_files_are_told(tmp_path):
 def test_another_format_is_refused(tmp_path):
     folder = build_index(write_features(tmp_path / "features", some_images()), tmp_path / "index")
     meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps(meta | {"format": 2}))
-    with pytest.raises(DataError, match="expected format 1, got 2"):
+    (folder / "meta.json").write_text(json.dumps(meta | {"format": 1}))
+    with pytest.raises(DataError, match="expected format 2, got 1"):
         Index(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -77,7 +78,7 @@ def build_index(
     make_folder(unfinished)
     with whole_file(unfinished / "trained.faiss") as file:
         write_engine(engine, file)
-    written = rounds.write_shards(unfinished, count, first=0, serial=1, shards=shards)
+    written = rounds.write_shards(unfinished, count, plan.kind, first=0, serial=1, shards=shards)
     meta = {
         "format": FORMAT,
         "changes": 0,
@@ -117,7 +118,8 @@ def add_images(folder: str | Path, features: FeatureSet, *, report: Report = sil
     count = rounds.count()
     rounds.total = 2 * len(count)
     serial = 1 + max(int(shard["index"][6:12]) for shard in meta["shards"])
-    written = rounds.write_shards(folder, count, first=int(images.count.sum()), serial=serial, shards=1)
+    kind, first = meta["index"]["kind"], int(images.count.sum())
+    written = rounds.write_shards(folder, count, kind, first=first, serial=serial, shards=1)
     meta["shards"] += written
     meta["sources"].append(_source(features, len(count), int(count.sum())))
     write_change(folder, meta, images.and_more(rounds.names, rounds.checksums, count, without=replaced))
@@ -189,7 +191,7 @@ class _Rounds:
         return np.concatenate(rows)
 
     def write_shards(
-        self, folder: Path, count: NDArray[np.int64], *, first: int, serial: int, shards: int
+        self, folder: Path, count: NDArray[np.int64], kind: IndexKind, *, first: int, serial: int, shards: int
     ) -> list[dict[str, Any]]:
         """Write all descriptors with ids from `first` on; return what meta.json has to say of each shard."""
         starts = count.cumsum() - count
@@ -200,12 +202,19 @@ class _Rounds:
             engine = read_engine(folder / "trained.faiss", self.features.kind)
             frames = [np.empty((0, 2, 3), np.float32)]
             begin = None
-            for _, start, image in part:
-                begin = start if begin is None else begin
-                ids = np.arange(start, start + len(image.features))
-                engine.add_with_ids(image.features.descriptors.contiguous().numpy(), ids)
-                frames.append(image.features.frames)
             names = {"index": f"shard-{number:06}.faiss", "frames": f"frames-{number:06}.npy"}
+            with ExitStack() as files:
+                kept = None
+                if kind == "ivf-pq":
+                    names["rows"] = f"rows-{number:06}.float16"
+                    kept = files.enter_context(files.enter_context(whole_file(folder / names["rows"])).open("wb"))
+                for _, start, image in part:
+                    begin = start if begin is None else begin
+                    descriptors = image.features.descriptors.contiguous().numpy()
+                    engine.add_with_ids(descriptors, np.arange(start, start + len(descriptors)))
+                    frames.append(image.features.frames)
+                    if kept:
+                        kept.write(descriptors.astype(np.float16).tobytes())
             with whole_file(folder / names["index"]) as unfinished:
                 write_engine(engine, unfinished)
             with whole_file(folder / names["frames"]) as unfinished, unfinished.open("wb") as file:

@@ -5,6 +5,7 @@
     ├── trained.faiss           the index without descriptors: what shards are made from
     ├── shard-000001.faiss      descriptors with their ids, as FAISS writes them
     ├── frames-000001.npy       float32 (N, 2, 3), where each of them lies in its image, in the order of ids
+    ├── rows-000001.float16     (N, D), the descriptors themselves, if the shard has nothing but codes of them
     └── images-000001.parquet   a row for each image: number, name, checksum, first id, number of descriptors, removed
 
 Files are never changed. A change writes new ones, and happens at the moment when a new `meta.json` gets its name:
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from doap.errors import DataError
 from doap.files import read_json, sha256, whole_file
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = pa.schema(
     {
         "number": pa.int32(),
@@ -42,7 +43,7 @@ SCHEMA = pa.schema(
     }
 )
 _KEYS = ("format", "changes", "index", "extractor", "training", "images", "shards", "sources", "files")
-_OURS = ("shard-*", "frames-*", "images-*", "*.unfinished")
+_OURS = ("shard-*", "frames-*", "rows-*", "images-*", "*.unfinished")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,8 @@ def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None
     )
     with whole_file(file) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
-    named = {"trained.faiss", file.name, *(shard[role] for shard in meta["shards"] for role in ("index", "frames"))}
+    roles = ("index", "frames", "rows")
+    named = {"trained.faiss", file.name, *(shard[role] for shard in meta["shards"] for role in roles if role in shard)}
     files = {name: meta["files"].get(name) or _identity(folder / name) for name in sorted(named)}
     with whole_file(folder / "meta.json") as unfinished:
         changed = {**meta, "changes": changes, "images": file.name, "files": files}

@@ -18,6 +18,11 @@ from doap.scale.index.build import check_extractor
 from doap.scale.index.engine import IndexKind, ids_of, merge_into, read_engine, set_probes
 from doap.scale.index.folder import check_files, read_images, read_meta
 
+CANDIDATES = 32
+"""Of a million descriptors the nearest was the nearest by its code for 47 in 100 queries, and among 32 for 92."""
+# 17 MB of descriptors, with 64 candidates of 128 numbers.
+_QUERIES_AT_ONCE = 512
+
 
 @dataclass(frozen=True)
 class IndexInfo:
@@ -29,7 +34,8 @@ class IndexInfo:
         removed_images, removed_descriptors: that are in the files and cannot.
         shards: files that hold the descriptors.
         bytes: of all files.
-        bytes_per_descriptor: of the shards, which are what is in memory; ids are 8 of them.
+        bytes_per_descriptor: of the shards, which are what is in memory; ids are 8 of them. Not the descriptors
+            themselves that `ivf-pq` has on disk beside its codes.
         memory: bytes that an open index needs: the shards, and about 300 for each image.
         compared: descriptors and centres of lists that one query descriptor is compared with.
     """
@@ -84,7 +90,12 @@ class Index:
         return int(self.images.count[~self.images.removed].sum())
 
     def search(
-        self, descriptors: Tensor | NDArray[Any], k: int, *, probes: int | None = None
+        self,
+        descriptors: Tensor | NDArray[Any],
+        k: int,
+        *,
+        probes: int | None = None,
+        candidates: int = CANDIDATES,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The nearest descriptors.
 
@@ -92,6 +103,8 @@ class Index:
             descriptors: (Q, D) floats or, for bits, (Q, D/8) uint8.
             k: how many; not more than there are.
             probes: lists to look through for each query; as the index was planned if not given. Flat has no lists.
+            candidates: for codes (`ivf-pq`): the k + `candidates` nearest by their codes are compared again by the
+                descriptors themselves, which are on disk. With 0 codes decide, and distances are theirs.
 
         Returns:
             Distances (Q, k), Euclidean float32 or Hamming int32, increasing, and ids (Q, k). Where the lists that were
@@ -107,7 +120,11 @@ class Index:
         self._set_probes(probes)
         if binary:
             return self._engine.search(np.ascontiguousarray(queries), k)  # type: ignore[no-any-return]
-        squared, ids = self._engine.search(np.ascontiguousarray(queries, np.float32), k)
+        queries = np.ascontiguousarray(queries, np.float32)
+        if candidates and self.meta["index"]["kind"] == "ivf-pq":
+            squared, ids = self._compared(queries, self._engine.search(queries, min(k + candidates, len(self)))[1], k)
+        else:
+            squared, ids = self._engine.search(queries, k)
         # Rounding may leave a little less than 0 where a descriptor meets itself.
         return np.sqrt(np.maximum(squared, 0, out=squared), out=squared), ids
 
@@ -176,6 +193,31 @@ class Index:
                     f"{features.folder}: expected the features that {self.folder} was made from, got others or changed "
                     "ones; add them with doap index add"
                 )
+
+    def _compared(
+        self, queries: NDArray[np.float32], ids: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The nearest k of candidates (Q, C) by the descriptors themselves: squared distances (Q, k) and ids (Q, k)."""
+        squared = np.full(ids.shape, np.finfo(np.float32).max, np.float32)
+        starts = [shard["first"] for shard in self.meta["shards"]]
+        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = slice(begin, begin + _QUERIES_AT_ONCE)
+            shard_of = np.searchsorted(starts, ids[some], side="right") - 1
+            for number in np.unique(shard_of[shard_of >= 0]).tolist():
+                query, column = np.nonzero(shard_of == number)
+                rows = self._rows[number][ids[some][query, column] - starts[number]]
+                squared[some][query, column] = np.square(rows - queries[some][query]).sum(axis=1)
+        order = np.argsort(squared, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(squared, order, 1), np.take_along_axis(ids, order, 1)
+
+    @cached_property
+    def _rows(self) -> dict[int, NDArray[np.float16]]:
+        """(N, D) of each shard that has any, mapped: what is not asked for is not read."""
+        return {
+            number: np.memmap(self.folder / shard["rows"], np.float16, "r", shape=(shard["count"], self.dim))
+            for number, shard in enumerate(self.meta["shards"])
+            if shard["count"]
+        }
 
     @cached_property
     def _engine(self) -> Any:
