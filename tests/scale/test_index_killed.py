@@ -14,13 +14,17 @@ from oracles.feature_sets import random_features, write_features
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def some_features(number):
+    return random_features(number, 100, dim=16)
+
+
+@pytest.fixture(scope="module", params=["flat", "ivf-pq"])
+def told(request, tmp_path_factory):
     """Rows (change, moment, killed, names afterwards), of a process that kills its children; and where they worked."""
     folder = tmp_path_factory.mktemp("killed")
-    images = {f"{number}.jpg": random_features(number, 20) for number in range(3)}
-    more = {f"{number}.jpg": random_features(number, 20) for number in (3, 4)}
-    index = build_index(write_features(folder / "features", images), folder / "index")
+    images = {f"{number}.jpg": some_features(number) for number in range(3)}
+    more = {f"{number}.jpg": some_features(number) for number in (3, 4)}
+    index = build_index(write_features(folder / "features", images), folder / "index", kind=request.param)
     write_features(folder / "more", more)
     room = folder / "room"
     room.mkdir()
@@ -70,7 +74,7 @@ def test_the_next_change_works_after_any_kill_and_leaves_nothing_lying_about(tol
 def test_what_was_removed_stays_removed_through_later_kills(told):
     done = [moment for name, moment, _, names in told[0] if name == "remove" and "0.jpg" not in names]
     for folder in (told[1] / f"remove-{moment}" for moment in done):
-        features = write_features(folder / "again", {"0.jpg": random_features(0, 20)})
+        features = write_features(folder / "again", {"0.jpg": some_features(0)})
         assert add_images(folder, features).kept_out == 1
-        _, ids = Index(folder).search(random_features(0, 20).descriptors, 40)
+        _, ids = Index(folder).search(some_features(0).descriptors, 40)
         assert not (Index(folder).image_of(ids) == 0).any()
