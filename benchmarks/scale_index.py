@@ -12,11 +12,13 @@ have a match in the collection, which is where the answer matters (nearest at mo
 read anew for each search, but the system has them in memory by then.
 
 Each index is built and searched in a process of its own, whose largest memory is told. Times of a search are with one
-thread, of a build with all; our search and FAISS's own are timed in turns on the same open index.
+thread, of a build with all; our search and FAISS's own are timed in turns on the same open index. What is in the file
+of results already is not measured again.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import resource
 import statistics
@@ -47,18 +49,23 @@ def main() -> None:
     parser.add_argument("descriptors", nargs="+")
     parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000, 1_000_000, 10_000_000])
     options = parser.parse_args()
-    told = []
+    told = json.loads(options.out.read_text())["indexes"] if options.out and options.out.exists() else []
+    known = {(one["descriptor"], one["descriptors"], one["kind"]) for one in told}
     for name in options.descriptors:
         features = FeatureSet(options.work / name)
         random = np.random.default_rng(options.seed)
         order = [features.names[number] for number in random.permutation(len(features))]
         queries = some_rows(features, order[:KEPT_OUT], QUERIES, random)
         for size in options.sizes:
+            planned = plan_index(size, features.kind, features.dim).kind
+            kinds = dict.fromkeys([planned, *([] if features.kind == "binary" else MORE_KINDS.get(size, []))])
+            missing = [kind for kind in kinds if (name, size, kind) not in known]
+            if not missing:
+                continue
             folder = options.work / f"{name} {size}"
             real = collect(features, order[KEPT_OUT:], folder, size, options.seed)
             nearest, clear = exact(FeatureSet(folder), queries)
-            planned = plan_index(size, features.kind, features.dim).kind
-            for kind in dict.fromkeys([planned, *([] if features.kind == "binary" else MORE_KINDS.get(size, []))]):
+            for kind in missing:
                 case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind, "planned": kind == planned}
                 case |= in_own_process(folder, kind, queries, nearest, clear, options.seed)
                 told.append(case)
