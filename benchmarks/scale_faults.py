@@ -96,7 +96,8 @@ def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, An
     for moment in range(1, KILLS + 1):
         time.sleep(max(0, start + seconds * moment / (KILLS + 1) - time.perf_counter()))
         for title in TITLES[engine]:
-            killed.append({"after, s": round(time.perf_counter() - start, 1), "process": kill(process.pid, title)})
+            kill(process.pid, title)
+            killed.append({"after, s": round(time.perf_counter() - start, 1), "process": title})
     told = json.loads(process.communicate()[0].splitlines()[-1])
     return {"kills": killed, "exit": process.returncode, "written": told["written"]}
 
@@ -105,9 +106,11 @@ def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
     """A command that is interrupted, and run again."""
     process = subprocess.Popen(command_of(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(seconds)
+    started = {one: title for one in descendants(process.pid) if (title := title_of(one))}
     process.send_signal(signal.SIGINT)
     code = process.wait(120)
-    left = descendants(process.pid)
+    assert code == 130, f"expected 130, as after an interrupt, got {code}"
+    left = [one for one, title in started.items() if title_of(one) == title]
     again = run(arguments)
     return {
         "exit": code,
@@ -117,13 +120,13 @@ def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
     }
 
 
-def kill(parent: int, title: str) -> str:
+def kill(parent: int, title: str) -> None:
     """End a descendant with this in its title, as `kill -9` does; wait until there is one."""
     for _ in range(600):
         for process in descendants(parent):
-            if title in (name := title_of(process)):
+            if title in title_of(process):
                 os.kill(process, signal.SIGKILL)
-                return name[:60]
+                return
         time.sleep(0.1)
     raise RuntimeError(f"no process called {title}")
 
