@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=300, help="keypoints of an image")
     parser.add_argument("--engines", nargs="*", default=["local", "ray"])
     options = parser.parse_args()
+    # Commands inherit it if interrupts are ignored here, as in what a shell starts in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     figures: dict[str, Any] = {"damaged": DAMAGED, "most": options.most, "descriptor": options.descriptor}
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
