@@ -38,6 +38,7 @@ def main() -> None:
         "retrieval": retrieval(told["retrieval"]),
         "pairs": pairs(told["pairs"]),
         "indexes": indexes(told["index"]["indexes"]),
+        "overhead": overhead(told["index"]["indexes"]),
         "costs": costs(told["extract"], told["index"]["indexes"]),
     }
     text = (NOTES / "scale.md").read_text(encoding="utf-8")
@@ -135,6 +136,12 @@ def indexes(rows: list[dict[str, Any]]) -> str:
             for one in rows
         ],
     )
+
+
+def overhead(rows: list[dict[str, Any]]) -> str:
+    """The most that our search took, of FAISS's time."""
+    largest = max(one["our search over FAISS's"] for one in rows)
+    return f"{largest:.2f}"
 
 
 def by_codes(one: dict[str, float]) -> str:

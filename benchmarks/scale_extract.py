@@ -39,7 +39,6 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=400, help="the first so many in a fair order")
     parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ways", nargs="*", default=["one process", "two processes", "local", "ray"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -54,12 +53,12 @@ def main() -> None:
             "local": lambda out: by_engine("local", out=out, **common),
             "ray": lambda out: by_engine("ray", out=out, **common),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in options.ways}
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(options.rounds):
-            for name in options.ways:
+            for name, way in ways.items():
                 out = work / f"{name} {turn}"
                 start = time.perf_counter()
-                ways[name](out)
+                way(out)
                 seconds[name].append(time.perf_counter() - start)
                 print(f"{turn} {name:14} {seconds[name][-1]:6.1f} s", flush=True)
         images, descriptors = totals(work / "local 0")

@@ -35,6 +35,7 @@ def extract_locally(names: Sequence[str], look: Look, describe: Describe, worker
     begun = deque[Future[pa.Table]]()
     with (
         closing(look_at(names, look, workers)) as looked,
+        # torch's threads alone: OpenCV has one number for the whole program, which is not ours.
         ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as describers,
     ):
         try:
