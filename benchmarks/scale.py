@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from cards import table
@@ -34,6 +35,7 @@ def main() -> None:
     told = {path.stem: json.loads(path.read_text()) for path in results.glob("*.json")}
     tables = {
         "extraction": extraction(told["extract"]),
+        "start": f"{sum(median(told['extract']['seconds'][f'{what} of Ray']) for what in ('start', 'stop')):.0f}",
         "faults": faults(told["faults"]),
         "retrieval": retrieval(told["retrieval"]),
         "pairs": pairs(told["pairs"]),

@@ -31,8 +31,8 @@ from doap.scale.features import FailedImage, StoredImage, rows_table
 
 Looked = StoredImage | FailedImage
 
-IMAGES_AT_ONCE = 8
-"""Images that are described together: 16,384 patches, with 2,048 keypoints each, and 64 MB of them as floats."""
+IMAGES_AT_ONCE = 4
+"""Images that are described together: 8,192 patches of 2,048 keypoints each; more make the last ones late."""
 
 
 class Patches:
