@@ -27,9 +27,10 @@ import record
 import doap
 from doap.detectors import sift
 from doap.images import list_images
+from doap.processes import tune_allocator
 from doap.scale import FeatureSet, extract_folder, extractor_of
 from doap.scale.features import PartWriter
-from doap.scale.stages import IMAGES_AT_ONCE, make_stages, use_one_thread
+from doap.scale.stages import IMAGES_AT_ONCE, begin_process, make_stages
 
 WORKERS = 2
 
@@ -42,6 +43,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    # As the command does: the local engine describes in this process.
+    tune_allocator()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         everything = list_images(options.photos)
@@ -99,7 +102,7 @@ def in_processes(count: int, *, images: Path, out: Path, name: str, most: int) -
 
 def bare_loop(images: Path, names: list[str], out: Path, name: str, most: int) -> None:
     """The two stages on some images, and the writer; nothing else."""
-    use_one_thread()
+    begin_process()
     descriptor, detector = doap.load(name), sift()
     extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, most=most)
     look, describe = make_stages(images, descriptor, detector, extractor, None, network_travels=False)

@@ -69,7 +69,7 @@ def loop(patches: Path, allocator: str, seed: int) -> float:
 
 def bare(allocator: str) -> float:
     """Patches per second of the network and the loss alone."""
-    from doap.cli.allocator import tune_allocator
+    from doap.processes import tune_allocator
 
     if allocator == "tuned":
         tune_allocator()

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import doap
-from doap.cli.allocator import tune_allocator
 from doap.errors import MissingExtra
+from doap.processes import tune_allocator
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -69,8 +69,10 @@ def extract(
         raise typer.BadParameter("expected --pairs, --matches and --ratio with --format hloc only")
     if address and engine is not Engine.ray:
         raise typer.BadParameter("expected --address with --engine ray only")
+    from doap.processes import tune_allocator
     from doap.scale import extract_folder
 
+    tune_allocator()
     # A file is found from everywhere: by other processes, and by those who search in the features later.
     name = str(Path(descriptor).absolute()) if Path(descriptor).is_file() else descriptor
     with reported("images", quiet=as_json) as report:

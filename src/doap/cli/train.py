@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from doap.cli.allocator import tune_allocator
 from doap.cli.progress import progress_bar
+from doap.processes import tune_allocator
 
 
 def train(

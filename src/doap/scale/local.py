@@ -22,7 +22,7 @@ import torch
 from doap.errors import ArgumentError
 from doap.processes import follow_parent
 from doap.scale.features import FailedImage
-from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, Looked, use_one_thread
+from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, Looked, begin_process
 
 TRIES = 3
 """How many processes an image may end before it is given up."""
@@ -63,14 +63,17 @@ def look_at(names: Sequence[str], look: Look, workers: int) -> Generator[Looked]
     at_hand: dict[Future[Looked], str] = {}
     # Enough for the processes to be busy while the network is.
     most_at_hand = 2 * workers + IMAGES_AT_ONCE
+    suspect_at_hand = False
     pool = _pool(look, workers)
     try:
         _check_that_processes_start(pool)
         while fresh or suspects or at_hand:
             try:
-                while (suspects and not at_hand) or (fresh and not suspects and len(at_hand) < most_at_hand):
-                    queue = suspects or fresh
+                while len(at_hand) < most_at_hand and not (at_hand and (suspects or suspect_at_hand)):
+                    if not (queue := suspects or fresh):
+                        break
                     future = pool.submit(_look_at, queue[0])
+                    suspect_at_hand = queue is suspects
                     at_hand[future] = queue.popleft()
                 for future in wait(at_hand, return_when=FIRST_COMPLETED).done:
                     seen = future.result()
@@ -113,7 +116,7 @@ def _begin(look: Look) -> None:
     """Prepare a process that looks at images."""
     global _look
     _look = look
-    use_one_thread()
+    begin_process()
     # An interrupt is for the process that asks. It ends this one, also by dying.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from doap.errors import import_extra
 from doap.scale.features import FailedImage
-from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, use_one_thread
+from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, begin_process
 
 RETRIES = 3
 """How often a task is repeated when its process dies."""
@@ -86,7 +86,7 @@ def _stream(
 
 def _look_at(row: dict[str, Any], look: Look) -> dict[str, Any]:
     """A row for the actors; what was seen travels as bytes, for Ray's own tables know no features."""
-    use_one_thread()
+    begin_process()
     return {"looked": pickle.dumps(look(row["name"]))}
 
 
@@ -94,7 +94,7 @@ class _Describer:
     """An actor with a network."""
 
     def __init__(self, describe: Describe) -> None:
-        use_one_thread()
+        begin_process()
         self._describe = describe
 
     def __call__(self, rows: pa.Table) -> pa.Table:

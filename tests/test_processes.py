@@ -1,0 +1,39 @@
+"""Freed memory is kept where a command asks for it, also by threads that begin later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Forty blocks of 48 MB, 12,288 pages each, after each other. glibc asks the system for whatever is larger than 32 MB.
+PROGRAM = """
+import resource, sys, threading
+import torch
+from doap.processes import tune_allocator
+
+def use_memory():
+    for _ in range(40):
+        torch.ones(12 * 2**20)
+
+if "tuned" in sys.argv:
+    assert "raised" in tune_allocator()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+threading.Thread(target=use_memory).start() if "thread" in sys.argv else use_memory()
+for thread in threading.enumerate()[1:]:
+    thread.join()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is set on Linux only")
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_memory_that_is_kept_is_not_fetched_again(where: str) -> None:
+    assert faults(where, "tuned") < faults(where, "default") / 3
+
+
+def faults(*arguments: str) -> int:
+    """Pages that the system had to give to a process."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+    return int(done.stdout)
