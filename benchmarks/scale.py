@@ -175,7 +175,7 @@ def costs(extract: dict[str, Any], rows: list[dict[str, Any]]) -> str:
                 name,
                 f"{images / of_a_core / CORES / 3600:,.0f}",
                 f"{images * STORED * (2 * 128 + 28) / 1e12:,.1f}",
-                f"{voting:.0e}".replace("e+", "·10^"),
+                f"{voting / 1e9:,.1f}",
                 f"{memory / 2**30:,.0f}",
                 # The descriptors themselves, and where they lie.
                 f"{(memory + voting * (2 * 128 + 24)) / 1e12:,.1f}",
@@ -188,7 +188,7 @@ def costs(extract: dict[str, Any], rows: list[dict[str, Any]]) -> str:
             "images",
             "machine-hours to extract",
             "TB of features",
-            "descriptors that vote",
+            "10⁹ descriptors that vote",
             "GiB of index in memory",
             "TB of index on disk",
             "machines that hold it",
