@@ -20,9 +20,12 @@ def use_memory():
 if "tuned" in sys.argv:
     assert "raised" in tune_allocator()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-threading.Thread(target=use_memory).start() if "thread" in sys.argv else use_memory()
-for thread in threading.enumerate()[1:]:
+if "thread" in sys.argv:
+    thread = threading.Thread(target=use_memory)
+    thread.start()
     thread.join()
+else:
+    use_memory()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 

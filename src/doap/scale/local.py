@@ -69,8 +69,9 @@ def look_at(names: Sequence[str], look: Look, workers: int) -> Generator[Looked]
         _check_that_processes_start(pool)
         while fresh or suspects or at_hand:
             try:
-                while len(at_hand) < most_at_hand and not (at_hand and (suspects or suspect_at_hand)):
-                    if not (queue := suspects or fresh):
+                while (queue := suspects or fresh) and len(at_hand) < most_at_hand:
+                    # A suspect waits until nothing is at hand, and nothing is begun beside it.
+                    if at_hand and (suspects or suspect_at_hand):
                         break
                     future = pool.submit(_look_at, queue[0])
                     suspect_at_hand = queue is suspects
