@@ -156,4 +156,5 @@ def test_photos_of_one_place_are_reconstructed(data_folder, tmp_path):
     assert comparison.models["rootsift"].registered == 3
     assert comparison.models["random"].registered == 0
     assert comparison.models["rootsift"].track_length > 2
+    assert comparison.models_note == f"3 photos that hang together by {len(comparison.pairs.items)} pairs that overlap"
     assert "<h2>Reconstruction" in (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from doap.evaluation.bootstrap import estimate_mean
-from doap.evaluation.compare.overlaps import choose_pairs, grown
+from doap.evaluation.compare.models import hanging_together
+from doap.evaluation.compare.overlaps import choose_pairs
 from doap.evaluation.compare.stage import Stage, contest, mean_over_photos
 from doap.evaluation.compare.verdict import decide
 from doap.evaluation.result import Identity
@@ -134,6 +135,6 @@ def test_all_pairs_are_chosen_if_they_are_no_more():
 
 
 def test_photos_that_hang_together_are_found():
-    assert grown([], 5) == []
-    assert grown([(0, 1), (1, 2), (5, 6)], 5) == [0, 1, 2]
-    assert len(grown([(0, number) for number in range(1, 30)], 20)) == 20
+    assert hanging_together([]) == []
+    assert hanging_together([(5, 6), (1, 2), (0, 1)]) == [0, 1, 2]
+    assert hanging_together([(number, number + 1) for number in range(30)]) == list(range(31))

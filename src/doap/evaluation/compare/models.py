@@ -37,39 +37,73 @@ class Model:
 
 def reconstruct(
     shots: Sequence[Shot],
+    pairs: Sequence[tuple[int, ...]],
     describers: Mapping[str, Describer],
     detector: Detector,
     most: int,
     seed: int,
     report: Report,
 ) -> tuple[dict[str, Model], str]:
-    """Models by descriptor, of photos that hang together, each matched with each; or none, and why."""
-    if len(shots) < FEWEST_PHOTOS:
-        return {}, f"a reconstruction needs {FEWEST_PHOTOS} photos that overlap, and {len(shots)} do"
+    """Models by descriptor, of photos that hang together by pairs that overlap; or none, and why.
+
+    No other pairs are matched. In a field, in which all looks alike, any two photos have dozens of matches that agree
+    by chance; COLMAP takes them for overlap, and spends its time on models that fall apart.
+    """
+    together = hanging_together(pairs)
+    if len(together) < FEWEST_PHOTOS:
+        return {}, f"a reconstruction needs {FEWEST_PHOTOS} photos that overlap, and {len(together)} do"
+    # Photos of several folders may have one name.
+    names = {photo: f"{photo:06}-{shots[photo].path.name}" for photo in together}
+    joined = [(names[first], names[second]) for first, second in pairs if first in names and second in names]
     models: dict[str, Model] = {}
     with tempfile.TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         photos.mkdir()
-        for number, shot in enumerate(shots):
-            # Photos of several folders may have one name.
-            shutil.copyfile(shot.path, photos / f"{number:03}-{shot.path.name}")
+        for photo, name in names.items():
+            shutil.copyfile(shots[photo].path, photos / name)
         for number, (name, describer) in enumerate(describers.items()):
             report(number, len(describers), f"reconstruction with {name}")
             database = Path(folder) / f"{number}.db"
             try:
-                write_database(photos, database, describer, detector=detector, most=most)
+                write_database(photos, database, describer, detector=detector, most=most, pairs=lambda _: joined)
             except DoapError as error:
                 return {}, str(error)
             models[name] = _largest(database, photos, Path(folder) / f"{number}", seed)
     report(len(describers), len(describers), "reconstructed")
-    return models, f"{len(shots)} photos that overlap, each matched with each"
+    return models, f"{len(together)} photos that hang together by {len(joined)} pairs that overlap"
+
+
+def hanging_together(pairs: Sequence[tuple[int, ...]]) -> list[int]:
+    """The photo with most partners, their partners, and so on; in order.
+
+    >>> hanging_together([(0, 1), (2, 3), (3, 4), (3, 5), (5, 6)])
+    [2, 3, 4, 5, 6]
+    """
+    partners: dict[int, set[int]] = {}
+    for first, second in pairs:
+        partners.setdefault(first, set()).add(second)
+        partners.setdefault(second, set()).add(first)
+    reached: set[int] = set()
+    new = {max(partners, key=lambda photo: len(partners[photo]))} if partners else set()
+    while new:
+        reached |= new
+        new = set().union(*(partners[photo] for photo in new)) - reached
+    return sorted(reached)
 
 
 def _largest(database: Path, photos: Path, out: Path, seed: int) -> Model:
     import pycolmap
 
     out.mkdir()
-    options = pycolmap.IncrementalPipelineOptions(num_threads=1, random_seed=seed, extract_colors=False)
+    options = pycolmap.IncrementalPipelineOptions(
+        num_threads=1,
+        random_seed=seed,
+        extract_colors=False,
+        # Twenty photos may hang together in parts, and COLMAP throws those of fewer than ten away.
+        min_model_size=FEWEST_PHOTOS,
+        # Half a minute for each photo that does not fit, where they are many.
+        structure_less_registration_fallback=False,
+    )
     found = pycolmap.incremental_mapping(database, photos, out, options)
     if not found:
         return Model()

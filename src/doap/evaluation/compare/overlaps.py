@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -76,26 +75,6 @@ def match_pair(shot0: Shot, shot1: Shot, name: str) -> tuple[NDArray[np.int64], 
     matches = match_descriptors(shot0.described[name], shot1.described[name])[0].numpy()
     points0, points1 = (centres(shot.photo.frames)[matches[:, side]] for side, shot in enumerate((shot0, shot1)))
     return matches, estimate(points0, points1).inliers
-
-
-def grown(pairs: Sequence[tuple[int, ...]], most: int) -> list[int]:
-    """Up to so many photos that hang together, from the one with most partners outwards; in order.
-
-    >>> grown([(0, 1), (2, 3), (3, 4), (3, 5)], 3)
-    [2, 3, 4]
-    """
-    partners: dict[int, list[int]] = {}
-    for first, second in pairs:
-        partners.setdefault(first, []).append(second)
-        partners.setdefault(second, []).append(first)
-    best = max(partners, key=lambda photo: len(partners[photo]), default=None)
-    reached = [] if best is None else [best]
-    waiting = deque(reached)
-    while waiting and len(reached) < most:
-        new = [photo for photo in partners[waiting.popleft()] if photo not in reached][: most - len(reached)]
-        reached += new
-        waiting += new
-    return sorted(reached)
 
 
 def draw_pairs(shots: Sequence[Shot], stage: Stage) -> list[Drawn]:

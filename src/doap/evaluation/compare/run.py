@@ -11,7 +11,7 @@ from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.compare.comparison import Comparison
 from doap.evaluation.compare.models import Model, reconstruct
-from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, draw_pairs, grown, judge_pairs
+from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, draw_pairs, judge_pairs
 from doap.evaluation.compare.page import write_page
 from doap.evaluation.compare.shots import LONGEST_SIDE, VIEWS, spread, take
 from doap.evaluation.compare.verdict import decide
@@ -73,8 +73,7 @@ def compare_photos(
     models: dict[str, Model] = {}
     note = "not asked for"
     if reconstruction:
-        together = [shots[photo] for photo in grown(overlaps.items, photos)]
-        models, note = reconstruct(together, describers, detector, most, seed, report)
+        models, note = reconstruct(shots, overlaps.items, describers, detector, most, seed, report)
     descriptors = tuple(identify(name, one, (files or {}).get(name)) for name, one in describing.items())
     comparison = Comparison(
         verdict=decide(overlaps, views, descriptors, seconds, len(shots)),
