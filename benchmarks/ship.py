@@ -1,6 +1,6 @@
-"""Make what a run gave a descriptor that ships: float16, with the recipes of all runs that led to it.
+"""Make what a run gave a descriptor that ships: float16, with what is known of it, in the package.
 
-    python benchmarks/ship.py RUN/last.safetensors doap-128 --after FIRST_RUN/last.safetensors
+    python benchmarks/ship.py RUN/last.safetensors doap-128
 
 The ledger keeps what a licence is about; the photos' sizes are left out, for the file is to stay small.
 """
@@ -17,7 +17,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("name")
-    parser.add_argument("--after", type=Path, nargs="*", default=[], help="what it started from, the first run first")
     parser.add_argument("--extent", type=float, help="of the patches it is used on, if not that of its training set")
     options = parser.parse_args()
     descriptor = load(options.file)
@@ -25,10 +24,9 @@ def main() -> None:
         {key: value for key, value in row.items() if key not in ("height", "width")}
         for row in descriptor.metadata["ledger"]
     ]
-    earlier = [load(path).metadata["recipe"] for path in options.after]
     path = WEIGHTS / f"{options.name}.safetensors"
     extent = options.extent or descriptor.extent
-    descriptor.save(path, half=True, ledger=ledger, earlier_recipes=earlier, extent=extent)
+    descriptor.save(path, half=True, ledger=ledger, extent=extent)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos")
 
 

@@ -111,6 +111,7 @@ def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
         ([start(peers={}), validation(50, 0.5)], "mAP 0.500 on held-out places after 60 s"),
         ([start(), validation(50, float("nan"))], "No validation yet after 60 s of training"),
         ([start(), validation(50, 0.7, fpr95=0.0)], "above RootSIFT (0.655) since second 60"),
+        ([start(), validation(0, 0.7), validation(50, 0.8)], "60 s, from 0.700: above RootSIFT (0.655) from the start"),
     ],
 )
 def test_a_page_can_be_made_at_any_time(page: Callable[..., str], lines: list[Record], said: str) -> None:

@@ -40,6 +40,7 @@ def train(
     # Before torch, whose first tensors would be allocated the old way.
     tuned = tune_allocator() if allocator == "tuned" else "default"
     from doap.training.config import read_recipe
+    from doap.training.log import read_log
     from doap.training.loop import train as run
 
     given: dict[str, dict[str, Any]] = {
@@ -65,12 +66,13 @@ def train(
             bar.update(task, completed=event["step"], total=total, description=_line(last))
 
         best = run(config, out, report=report, allocator=tuned)
-    judged = last.get("validation", {})
+    # Of the file that is named, which need not be the last, nor from this process.
+    judged = last["validation"] = [event for event in read_log(out / "log.jsonl") if event.get("best")][-1]
     told = {
         "best": str(best),
         "report": str(out / "report.html"),
-        "map": judged.get("map"),
-        "fpr95": judged.get("fpr95"),
+        "map": judged["map"],
+        "fpr95": judged["fpr95"],
         "general": {when: last["general"][when] for when in ("before", "after")} if "general" in last else None,
     }
     typer.echo(json.dumps(told) if as_json else f"{best}\n{_line(last)}\nlook at {out / 'report.html'}")

@@ -209,12 +209,18 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
     sizes = sorted({patch_set.patch_size for patch_set in sets})
     if len(sizes) > 1:
         raise DataError(f"paths: expected patches of one size, got {sizes} pixels; merge those of one size")
-    ledger: list[dict[str, Any]] = []
-    for row in (row for patch_set in sets for row in patch_set.meta["ledger"]):
-        if row not in ledger:
-            ledger.append(row)
+    ledger = join_ledgers(*(patch_set.meta["ledger"] for patch_set in sets))
     parts = [(patch_set, np.arange(len(patch_set))) for patch_set in sets]
     return _copy(parts, out, {"merge": [_identity(patch_set) for patch_set in sets]}, ledger)
+
+
+def join_ledgers(*ledgers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All their rows in order, each once."""
+    joined: list[dict[str, Any]] = []
+    for row in (row for ledger in ledgers for row in ledger):
+        if row not in joined:
+            joined.append(row)
+    return joined
 
 
 def _copy(

@@ -15,11 +15,12 @@ from doap.files import whole_file
 
 @dataclass
 class Progress:
-    """Where a run stands: steps done, seconds spent training, and its best validation so far."""
+    """Where a run stands: steps done, seconds spent training, its best validation so far, and the step it was at."""
 
     step: int = 0
     seconds: float = 0.0
     best_map: float = -1.0
+    best_step: int = -1
 
 
 def save_state(

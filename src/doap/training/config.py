@@ -69,6 +69,7 @@ class Network(_Section):
     dropout: float = Field(0.1, ge=0, lt=1)
     inner: int | None = Field(None, ge=8, description="dimensions before a last linear layer, if there is one")
     start: Path | None = Field(None, description="weights to start from; of `inner` real values, all but that layer")
+    kept: float = Field(0.0, ge=0, lt=1, description="share of the start in what is judged and saved; 0.5 for the mean")
 
 
 class Loss(_Section):

@@ -12,6 +12,7 @@ RUN/
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import platform
@@ -30,7 +31,7 @@ from doap import __version__
 from doap.data.lists import Lists
 from doap.data.mining import mine
 from doap.data.places import hold_out
-from doap.data.store import PatchSet, open_set
+from doap.data.store import PatchSet, join_ledgers, open_set
 from doap.descriptor import Descriptor, load_weights
 from doap.errors import DataError
 from doap.evaluation.describing import describe_patches
@@ -94,6 +95,9 @@ class _Run:
                 f"{config.data.train}: expected patches of {self.descriptor.patch_size} pixels, the network's, got "
                 f"{self.source.patch_size}; build the set with --size {self.descriptor.patch_size}"
             )
+        self.first = {name: value.clone() for name, value in self.descriptor.state_dict().items()}
+        # Who asks what the weights have learned from is told of all of it, the start's photos too.
+        self.ledger = join_ledgers(self.descriptor.metadata.get("ledger", []), self.source.meta["ledger"])
         self.network = ranks.share(self.descriptor)
         if config.run.compile:
             self.network = torch.compile(self.network)  # type: ignore[assignment]
@@ -123,7 +127,9 @@ class _Run:
         begun = time.perf_counter() - progress.seconds
         if progress.step == 0:
             self._start()
-            self._compare_extents()
+            if self.config.network.start is not None:
+                self._compare_extents()
+                self._validate()  # what no step improves on stays the best
         values, since, seen = [], time.perf_counter(), 0
         for patches, relation in self._loader():
             rate = self.plan.rate(progress.step, progress.seconds)
@@ -200,13 +206,25 @@ class _Run:
     def _validate(self) -> None:
         """Judge the descriptor on the held-out places; keep it if it is the best so far."""
         if self.log is not None:
-            judged = judge(self.descriptor, self.validation)
+            descriptor = self._result()
+            judged = judge(descriptor, self.validation)
             best = judged.map > self.progress.best_map
             if best:
-                self.progress.best_map = judged.map
-                self._save("best.safetensors")
+                self.progress.best_map, self.progress.best_step = judged.map, self.progress.step
+                self._save(descriptor, "best.safetensors")
             self._tell("validation", map=judged.map, fpr95=judged.fpr95, best=best)
         self.ranks.wait()
+
+    def _result(self) -> Descriptor:
+        """What is judged and saved: the descriptor as it is, or a mean of it and of what it started from."""
+        kept = self.config.network.kept
+        if not kept:
+            return self.descriptor
+        mean = copy.deepcopy(self.descriptor)
+        for name, value in mean.state_dict().items():
+            if value.is_floating_point():
+                value.lerp_(self.first[name], kept)
+        return mean
 
     def _checkpoint(self) -> None:
         if self.log is not None:
@@ -215,8 +233,14 @@ class _Run:
     def _end(self) -> None:
         if self.log is None:
             return
-        self._save("last.safetensors")
+        self._save(self._result(), "last.safetensors")
         best = load_weights(self.out / "best.safetensors")
+        if self.progress.best_step == 0:
+            self._tell(
+                "warning",
+                text=f"{self.config.network.start}: no step was better on the held-out patches than these weights, so "
+                "best.safetensors holds them; use them as they are, or train on more photographs",
+            )
         self._judge_elsewhere(best)
         self._tell("end")
         answers = retrieve(describe_patches(best, self.validation.patches), self.validation.relation)
@@ -226,12 +250,12 @@ class _Run:
 
     def _compare_extents(self) -> None:
         """Weights know patches of one width; others they have to learn anew."""
-        start = self.config.network.start
-        if start is not None and (before := load_weights(start).extent) != self.source.extent:
+        if (before := self.descriptor.extent) != self.source.extent:
             self._tell(
                 "warning",
-                text=f"{start}: knows patches of extent {before:g}, and {self.config.data.train} has "
-                f"{self.source.extent:g}; to adapt it, build the set with --extent {before:g}",
+                text=f"{self.config.network.start}: knows patches of extent {before:g}, and "
+                f"{self.config.data.train} has {self.source.extent:g}; to adapt it, build the set with "
+                f"--extent {before:g}",
             )
 
     def _judge_elsewhere(self, best: Descriptor) -> None:
@@ -248,9 +272,8 @@ class _Run:
                 "rate, or on more kinds of photographs",
             )
 
-    def _save(self, name: str) -> None:
-        about = {"recipe": self.recipe, "ledger": self.source.meta["ledger"], "extent": self.source.extent}
-        self.descriptor.save(self.out / name, **about)
+    def _save(self, descriptor: Descriptor, name: str) -> None:
+        descriptor.save(self.out / name, recipe=self.recipe, ledger=self.ledger, extent=self.source.extent)
 
     def _tell(self, kind: str, **values: Any) -> None:
         if self.log is not None:
@@ -317,18 +340,26 @@ def _descriptor(config: Config) -> Descriptor:
     recipe = config.network
     fresh = Descriptor.build(recipe.name, recipe.kind, dim=recipe.dim, dropout=recipe.dropout, inner=recipe.inner)
     if recipe.start is None:
+        if recipe.kept:
+            raise DataError(f"network.kept: expected weights to start from beside it, got {recipe.kept} and none")
         return fresh
-    descriptor = load_weights(recipe.start)
-    if (descriptor.metadata.get("network"), descriptor.kind, descriptor.dim) == (recipe.name, "real", recipe.inner):
+    start = load_weights(recipe.start)
+    if (start.metadata["network"], start.kind, start.dim) == (recipe.name, "real", recipe.inner):
         # What the new last layer looks at is what this descriptor was; the layer itself starts anew.
-        fresh.network.load_state_dict({**fresh.network.state_dict(), **descriptor.network.state_dict()})
-        return fresh
-    if (descriptor.kind, descriptor.dim) != (recipe.kind, recipe.dim):
+        fresh.network.load_state_dict({**fresh.network.state_dict(), **start.network.state_dict()})
+    elif (start.kind, start.dim) == (recipe.kind, recipe.dim):
+        built = {**start.metadata["arguments"], "dropout": recipe.dropout}
+        fresh = Descriptor.build(start.metadata["network"], start.kind, **built)
+        fresh.network.load_state_dict(start.network.state_dict())
+    else:
         raise DataError(
             f"{recipe.start}: expected {recipe.dim} dimensions, {recipe.kind}, as the recipe says, "
-            f"got {descriptor.dim}, {descriptor.kind}; change network.dim and network.kind"
+            f"got {start.dim}, {start.kind}; change network.dim and network.kind"
         )
-    return descriptor
+    fresh.metadata |= {"extent": start.extent, "ledger": start.metadata.get("ledger", [])}
+    if "recipe" in start.metadata:
+        fresh.metadata["earlier_recipes"] = [*start.metadata.get("earlier_recipes", []), start.metadata["recipe"]]
+    return fresh
 
 
 def _loss(config: Config, ranks: Ranks) -> nn.Module:

@@ -59,6 +59,8 @@ def headline(log: Sequence[Record]) -> str:
         return f"No validation yet after {_clock(trained)} of training" if trained else "Nothing trained yet"
     time, _, score = scores[-1]
     said = f"mAP {score:.3f} on held-out places after {_clock(time)}"
+    if scores[0][1] == 0 < time:
+        said += f", from {scores[0][2]:.3f}"
     peers = peer_scores(log, "map")
     if not peers:
         return said
@@ -68,7 +70,7 @@ def headline(log: Sequence[Record]) -> str:
         return f"{said}: {'below' if score < peers[name] else 'level with'} {bar}"
     *_, (since, _, _) = takewhile(lambda point: point[2] > peers[name], reversed(scores))
     word, _, size = _unit(since)
-    return f"{said}: above {bar} since {word} {since / size:.3g}"
+    return f"{said}: above {bar} {f'since {word} {since / size:.3g}' if since else 'from the start'}"
 
 
 def outlook(log: Sequence[Record]) -> tuple[str, str]:
