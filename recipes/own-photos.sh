@@ -21,12 +21,16 @@ done
 
 doap compare judge --descriptor doap-128 --out report-before
 for part in train choose judge; do
-  [ -e $part.patches ] || doap data from-images $part --out $part.patches --extent "$extent" --workers 2
+  # In a field, where all looks alike, tracks taught less than made-up views alone; they are for choosing and judging.
+  tracks=$([ $part = train ] && echo --no-tracks || echo --tracks)
+  [ -e $part.patches ] || doap data from-images $part --out $part.patches --extent "$extent" --workers 2 "$tracks"
 done
 doap train "$recipes/finetune.toml" --data train.patches --validation choose.patches --general "$general" \
   --init doap-128 --budget 20m --out adapted
-doap eval sift rootsift doap-128 adapted/best.safetensors patches judge.patches --out results
-doap compare judge --descriptor adapted/best.safetensors --against doap-128,rootsift --out report-after
-for descriptor in rootsift doap-128 adapted/best.safetensors; do
-  doap colmap judge --descriptor $descriptor --out "$(basename ${descriptor%/best.safetensors}).db"
+cp adapted/best.safetensors adapted.safetensors
+
+doap eval sift rootsift doap-128 adapted.safetensors patches judge.patches --out results
+doap compare judge --descriptor adapted.safetensors --against doap-128,rootsift,sift --out report-after
+for descriptor in rootsift doap-128 adapted.safetensors; do
+  doap colmap judge --descriptor $descriptor --out "${descriptor%.safetensors}.db"
 done
