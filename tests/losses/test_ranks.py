@@ -1,8 +1,5 @@
 """A list that spans two processes is the same list."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +7,7 @@ import torch
 
 from doap.losses import LOSSES
 from doap.types import Relation
+from oracles.ranks import run_two_ranks
 
 SIZE, CUT = 50, 31  # ragged on purpose: one rank has more of the list than the other
 
@@ -34,16 +32,7 @@ def problem():
 def two_ranks(problem, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     torch.save(problem, folder / "problem.pt")
-    script = Path(__file__).with_name("two_ranks.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    ran = subprocess.run(
-        [*command, str(folder / "problem.pt"), str(folder / "out")],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_two_ranks(Path(__file__).with_name("two_ranks.py"), folder / "problem.pt", folder / "out")
     return [torch.load(folder / f"out.{rank}", weights_only=True) for rank in (0, 1)]
 
 

@@ -24,9 +24,9 @@ from doap.training.distributed import joined
 from doap.training.log import read_log
 from doap.training.loop import _Run, train
 from oracles.photos import write_photo
+from oracles.ranks import run_two_ranks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 KEEPS_EACH_RANKS_WEIGHTS = """
 import sys
 from pathlib import Path
@@ -43,6 +43,8 @@ def keep(run):
 
 loop._Run._end = keep
 loop.train(Config.model_validate_json(recipe.read_text()), out)
+threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+assert not [name for name in threads if "gloo" in name], f"the group's threads outlive it: {threads}"
 """
 
 
@@ -180,14 +182,7 @@ def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(KEEPS_EACH_RANKS_WEIGHTS)
     (tmp_path / "recipe.json").write_text(config(patches).model_dump_json())
-    ran = subprocess.run(
-        [*TORCHRUN, str(script), str(tmp_path / "recipe.json"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment(),
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_two_ranks(script, tmp_path / "recipe.json", tmp_path)
     one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
     learned = [name for name in one if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
     assert all(torch.equal(one[name], other[name]) for name in learned)

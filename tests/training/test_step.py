@@ -1,8 +1,5 @@
 """Lists in pieces, and ranks, give the gradient of the whole."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -11,6 +8,7 @@ from doap.descriptor import Descriptor
 from doap.losses import ListwiseAP
 from doap.training.step import piecewise_step, seed_step, whole_step
 from doap.types import Relation
+from oracles.ranks import run_two_ranks
 
 FLOAT = torch.float32
 
@@ -63,41 +61,34 @@ def test_dropout_of_a_step_depends_on_the_seed_and_the_step():
 
 
 RANK = """
-import sys, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+import sys
+import torch
 from doap.descriptor import Descriptor
 from doap.losses import ListwiseAP
+from doap.training.distributed import joined
 from doap.training.step import piecewise_step, whole_step
 from doap.types import Relation
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
-descriptor = Descriptor.build(dim=16).eval()
-patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
-own = slice(0, 15) if rank == 0 else slice(15, 24)
-for name, piece in (("whole", None), ("pieces", 4)):
-    descriptor.zero_grad()
-    network = DistributedDataParallel(descriptor)
-    arguments = (network, ListwiseAP(across_ranks=True), patches[own], Relation(groups[own]), torch.float32)
+def gradient(ranks, piece):
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=16).eval()
+    patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
+    own = slice(0, 15) if ranks.first else slice(15, 24)
+    network, loss = ranks.share(descriptor), ListwiseAP(across_ranks=True)
+    arguments = (network, loss, patches[own], Relation(groups[own]), torch.float32)
     whole_step(*arguments) if piece is None else piecewise_step(*arguments, piece, 0)
-    torch.save(torch.cat([p.grad.flatten() for p in descriptor.parameters()]), f"{sys.argv[1]}/{name}{rank}.pt")
-dist.destroy_process_group()
+    return torch.cat([p.grad.flatten() for p in descriptor.parameters()])
+
+with joined() as ranks:
+    for name, piece in (("whole", None), ("pieces", 4)):
+        torch.save(gradient(ranks, piece), f"{sys.argv[1]}/{name}{ranks.rank}.pt")
 """
 
 
 def test_two_ranks_give_the_gradient_of_one(tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    ran = subprocess.run(
-        [*command, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_two_ranks(script, tmp_path)
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16).eval()
     patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3

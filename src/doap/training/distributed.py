@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+# Before there is a group: its functions keep for good the one there is when they are imported, which otherwise
+# DistributedDataParallel does. A group that is kept does not end its threads, and Python aborts if one of them frees a
+# tensor while the process ends.
+import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
