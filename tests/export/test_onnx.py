@@ -7,6 +7,7 @@ import pickle
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -84,6 +85,17 @@ def test_any_number_of_patches_is_described(shipped, count):
     found, expected = OnnxDescriber(written.path).describe(patches), descriptor.describe(patches)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_opencv_reads_it_too(shipped):
+    """Who has OpenCV in a product has its DNN there; it reads less of ONNX than ONNX Runtime does."""
+    descriptor, written = shipped
+    network = cv2.dnn.readNetFromONNX(str(written.path))
+    for count in (7, 1, 66):
+        patches = made_up_patches(32)[:count]
+        network.setInput(patches.numpy())
+        found, expected = network.forward(), descriptor.describe(patches).numpy()
+        np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), atol=1e-4, rtol=0)
 
 
 def test_the_file_is_one_and_tells_what_a_loader_needs(shipped):

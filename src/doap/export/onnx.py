@@ -110,14 +110,15 @@ class _Graph(nn.Module):
     def __init__(self, descriptor: Descriptor) -> None:
         super().__init__()
         self.descriptor = copy.deepcopy(descriptor).cpu().float().eval()
-        self.register_buffer("places", 2.0 ** torch.arange(7, -1, -1))
+        # A column: OpenCV's DNN multiplies by nothing less than a matrix.
+        self.register_buffer("places", 2.0 ** torch.arange(7, -1, -1).unsqueeze(1))
 
     def forward(self, patches: Tensor) -> Tensor:
         described: Tensor = self.descriptor(patches)
         if self.descriptor.kind == "real":
             return described
         packed: Tensor = (described > 0).float().unflatten(1, (-1, 8)) @ self.places
-        return packed.to(torch.uint8)
+        return packed.flatten(1).to(torch.uint8)
 
 
 def _write_float32(descriptor: Descriptor, path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 Kind = Literal["real", "binary"]
 
@@ -15,7 +14,9 @@ class UnitLength(nn.Module):
 
     def forward(self, activations: Tensor) -> Tensor:
         # In float32 even under autocast: eight bits of a bfloat16 would be all that is left of a descriptor.
-        return normalize(activations.float())
+        rows = activations.float()
+        # As torch's `normalize`, which first makes as many columns of the lengths: OpenCV 4 reads no ONNX file of that.
+        return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
 
 
 class Activations(nn.Module):
