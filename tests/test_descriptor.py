@@ -63,6 +63,30 @@ def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
     torch.testing.assert_close(back.describe(patches()), descriptor.describe(patches()), atol=2e-3, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
+def test_a_file_may_ask_for_bfloat16(tmp_path, name):
+    exact, given = doap.load(name), patches(200)
+    fast = doap.load(exact.save(tmp_path / "fast.safetensors", precision="bfloat16"))
+    one, other = exact.describe(given), fast.describe(given)
+    assert other.dtype == one.dtype
+    assert not torch.equal(one, other)
+    if fast.kind == "real":
+        torch.testing.assert_close(other.norm(dim=1), torch.ones(200))
+        assert float((one - other).norm(dim=1).max()) < 0.05
+    else:
+        assert np.unpackbits((one ^ other).numpy(), axis=1).sum(1).max() < 16
+    # Only use is faster: what is trained or exported stays as it is.
+    assert torch.equal(fast(given), exact(given))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(exact.describe(given), other)
+
+
+def test_an_unknown_precision_is_named(tmp_path):
+    path = doap.load("doap-128").save(tmp_path / "fast.safetensors", precision="int3")
+    with pytest.raises(ArgumentError, match="precision: expected one of float32, bfloat16, got 'int3'"):
+        doap.load(path).describe(patches())
+
+
 def test_batches_change_nothing_and_training_mode_comes_back():
     descriptor = Descriptor.build(dim=16).train()
     whole = descriptor.describe(patches(7))

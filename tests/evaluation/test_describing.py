@@ -67,6 +67,11 @@ def test_other_pixels_shapes_or_weights_are_not_remembered(tmp_path):
     assert len(one.patches(PATCHES[:2])) == 2
 
 
+def test_patches_mirrored_in_place_are_described():
+    mirrored = PATCHES[:, :, ::-1]
+    assert torch.equal(Describing(rootsift()).patches(mirrored), Describing(rootsift()).patches(mirrored.copy()))
+
+
 def test_without_a_memory_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Describing(Counting()).patches(PATCHES)

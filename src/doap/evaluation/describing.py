@@ -83,8 +83,10 @@ def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor
     """Descriptors of (N, S, S) patches, on the CPU; patches of another size are sampled anew, without aliasing."""
     size = describer.patch_size
     parts = []
+    # torch knows no patches that are mirrored in place.
+    whole = torch.from_numpy(np.ascontiguousarray(patches)).unsqueeze(1)
     # One empty part gives an empty set its D.
-    for part in torch.from_numpy(patches).unsqueeze(1).split(PATCHES_AT_ONCE) or (torch.from_numpy(patches)[:, None],):
+    for part in whole.split(PATCHES_AT_ONCE) or (whole,):
         bright = part.float() / 255
         if size != patches.shape[1]:
             bright = interpolate(bright, (size, size), mode="bilinear", antialias=True, align_corners=False)
