@@ -16,7 +16,8 @@ class UnitLength(nn.Module):
         # In float32 even under autocast: eight bits of a bfloat16 would be all that is left of a descriptor.
         rows = activations.float()
         # As torch's `normalize`, which first makes as many columns of the lengths: OpenCV 4 reads no ONNX file of that.
-        return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        unit: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        return unit
 
 
 class Activations(nn.Module):
