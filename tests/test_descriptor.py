@@ -64,6 +64,16 @@ def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
+def test_torch_exports_it_for_any_number_of_patches(tmp_path, name):
+    descriptor = doap.load(name).to(memory_format=torch.contiguous_format)
+    program = torch.export.export(descriptor, (patches(2),), dynamic_shapes=({0: torch.export.Dim("N")},))
+    torch.export.save(program, tmp_path / "d.pt2")
+    again = torch.export.load(tmp_path / "d.pt2").module()
+    for number in (1, 77):
+        torch.testing.assert_close(again(patches(number)), descriptor(patches(number)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
 def test_a_file_may_ask_for_bfloat16(tmp_path, name):
     exact, given = doap.load(name), patches(200)
     fast = doap.load(exact.save(tmp_path / "fast.safetensors", precision="bfloat16"))
