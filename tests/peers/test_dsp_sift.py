@@ -11,9 +11,10 @@ from skimage import data
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError
-from doap.images import Pyramid, inside
+from doap.images import Pyramid, inside, read_grey
 from doap.peers import PEERS, colmap_rootsift, dsp_sift, fingerprint, rootsift
 from doap.pipeline import describe_frames, extract, match
+from oracles.photos import write_photo
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)[20:260, 120:420].copy()
 pytest.importorskip("pycolmap")
@@ -34,6 +35,18 @@ def test_frames_of_colmap_are_described_in_any_order(frames, name):
     some = np.random.default_rng(0).permutation(len(frames))[:50]
     assert torch.equal(describe_frames(Pyramid(PHOTO), frames[some], peer), described[torch.from_numpy(some)])
     assert describe_frames(PHOTO, frames[:0], peer).shape == (0, 128)
+
+
+@pytest.mark.parametrize("name", ["colmap-sift", "dsp-sift"])
+def test_the_largest_keypoints_are_described_though_all_together_hold_others(tmp_path, name):
+    """COLMAP drops a keypoint for a finer one nearby, which it has not seen yet where it stops early."""
+    photo, peer = read_grey(write_photo(tmp_path / "photo.png", seed=3)), PEERS[name]()
+    largest, every = (colmap().detect(photo, most)[0] for most in (100, None))
+    known = torch.tensor([frame.tobytes() in {one.tobytes() for one in every} for frame in largest])
+    assert 90 < int(known.sum()) < 100
+    described = describe_frames(photo, largest, peer)
+    torch.testing.assert_close(described.norm(dim=1), torch.ones(100))
+    assert torch.equal(described[known], describe_frames(photo, largest[known.numpy()], peer))
 
 
 def test_without_pooling_it_is_rootsift_of_the_same_patches(frames):

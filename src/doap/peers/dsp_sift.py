@@ -52,7 +52,12 @@ class ColmapPeer:
         """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
         check_shape(frames, "N 2 3", name="frames")
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
+        enough = None
         rows, keypoints, descriptors = self._rows(pixels, frames, 1)
+        if -1 in rows:
+            # Where COLMAP stops at so many keypoints, it has not seen the finer ones that would take the place of some.
+            enough = len(frames)
+            rows, keypoints, descriptors = self._rows(pixels, frames, 1, enough)
         if -1 in rows:
             raise ArgumentError(
                 f"{self.name}: expected frames that COLMAP finds in the image, got {rows.count(-1)} others of "
@@ -61,7 +66,7 @@ class ColmapPeer:
         if self._scales > 1:
             # Pooling takes long. COLMAP has the largest first, level by level, and neighbouring levels overlap in size.
             smallest = keypoints[rows, 2].min(initial=np.inf)
-            enough = int((keypoints[:, 2] >= smallest / 1.5).sum())
+            enough = enough or int((keypoints[:, 2] >= smallest / 1.5).sum())
             rows, _, descriptors = self._rows(pixels, frames, self._scales, enough)
         assert -1 not in rows, "however many scales are pooled, the keypoints are the same"
         # COLMAP has rounded them to whole 512ths.
