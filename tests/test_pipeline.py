@@ -18,7 +18,7 @@ from doap.detectors import sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import read_grey
 from doap.peers import fingerprint, rootsift, teblid
-from doap.pipeline import describe_frames
+from doap.pipeline import describe_frames, extract_sample
 from oracles.photos import write_photo
 
 
@@ -180,3 +180,18 @@ def test_an_image_of_400_megapixels_stays_within_memory(tmp_path):
     # Told in the pixels of the file, so within the textured corner.
     assert keypoints.max() < 1020
     assert keypoints.max() > 500
+
+
+def test_a_sample_tells_settings_and_weights_apart():
+    """What was extracted is kept for as long as its sample is the same."""
+    samples = [
+        extract_sample(rootsift(), sift()),
+        extract_sample(rootsift(), sift(contrast=0.021)),
+        extract_sample(rootsift(), sift(magnification=6.1)),
+        extract_sample(rootsift(), sift(precise=False)),
+        extract_sample(teblid(), sift()),
+    ]
+    assert len({one.frames.tobytes() + one.descriptors.numpy().tobytes() for one in samples}) == len(samples)
+    again = extract_sample(rootsift())
+    assert again.frames.tobytes() == samples[0].frames.tobytes()
+    assert torch.equal(again.descriptors, samples[0].descriptors)

@@ -50,6 +50,16 @@ def extract(
     return Features(transform_frames(frames, enlarge), responses, descriptors, (height, width))
 
 
+def extract_sample(descriptor: Describer, detector: Detector | None = None) -> Features:
+    """Features of a fixed picture, by which detectors, their settings and weights are told apart, anybody's own too.
+
+    The picture is of blocks, ever fainter to the right, where it is the thresholds of a detector that decide.
+    """
+    blocks = np.random.default_rng(0).integers(-127, 128, (32, 32)) * np.linspace(1, 0.02, 32)
+    picture = np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
+    return extract(picture, descriptor, detector=detector, most=1000)
+
+
 def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer) -> Tensor:
     """Descriptors (N, D) float32 or (N, D/8) uint8 of frames (N, 2, 3) of a grey image."""
     if isinstance(descriptor, ImageDescriber):

@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -18,7 +17,7 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, check_choice
 from doap.networks import Kind
 from doap.peers import Describer
-from doap.pipeline import extract
+from doap.pipeline import extract_sample
 
 Stored = Literal["float16", "uint8", "bits"]
 # The byte of the number 0, and steps from it to the largest of a row.
@@ -69,7 +68,7 @@ def extractor_of(
         )
     if most < 1:
         raise ArgumentError(f"most: expected 1 or more, got {most}")
-    seen = extract(_picture(), descriptor, detector=detector, most=1000)
+    seen = extract_sample(descriptor, detector)
     # Now, and not after the first thousand images.
     encode(seen.descriptors, stored)
     made = Extractor(
@@ -87,12 +86,6 @@ def extractor_of(
     digest.update(seen.frames.tobytes())
     digest.update(seen.descriptors.cpu().numpy().tobytes())
     return dataclasses.replace(made, fingerprint=digest.hexdigest())
-
-
-def _picture() -> NDArray[np.uint8]:
-    """A fixed picture of blocks, ever fainter to the right, where it is the thresholds of a detector that decide."""
-    blocks = np.random.default_rng(0).integers(-127, 128, (32, 32)) * np.linspace(1, 0.02, 32)
-    return np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
 
 
 def encode(descriptors: Tensor, stored: Stored) -> bytes:
