@@ -4,7 +4,7 @@
 
     one process      read, detect, cut, describe and write, four images at a time, one thread
     two processes    that loop twice, each with half of the images, started as the engines start theirs
-    local, ray       `doap extract --engine`, two workers
+    local, ray       `doap extract --engine`, two workers; also with the network in bfloat16
 
 Times are from the call to the last byte on the disk, starts of processes included. Starting and stopping Ray itself is
 timed apart: it costs the same for a hundred images and a million, and a cluster runs already. One process is measured
@@ -53,10 +53,12 @@ def main() -> None:
             (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, work / "images" / path.relative_to(options.photos))
         common = {"images": work / "images", "name": options.descriptor, "most": options.most}
+        fast = doap.load(options.descriptor).save(work / "fast.safetensors", precision="bfloat16")
         ways: dict[str, Callable[[Path], object]] = {
             "one process": lambda out: in_processes(1, out=out, **common),
             "two processes": lambda out: in_processes(WORKERS, out=out, **common),
             "local": lambda out: by_engine("local", out=out, **common),
+            "local, bfloat16": lambda out: by_engine("local", out=out, **common | {"name": str(fast)}),
             "start of Ray": lambda _: ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR"),
             "ray": lambda out: by_engine("ray", out=out, **common),
             "stop of Ray": lambda _: ray.shutdown(),
@@ -69,7 +71,7 @@ def main() -> None:
                 start = time.perf_counter()
                 way(work / f"{name} {turn}")
                 seconds[name].append(time.perf_counter() - start)
-                print(f"{turn} {name:14} {seconds[name][-1]:6.1f} s", flush=True)
+                print(f"{turn} {name:16} {seconds[name][-1]:6.1f} s", flush=True)
         images, descriptors = totals(work / "local 0")
     medians = {name: statistics.median(times) for name, times in seconds.items() if times and "Ray" not in name}
     figures = {
