@@ -4,7 +4,8 @@
 
     one process      read, detect, cut, describe and write, four images at a time, one thread
     two processes    that loop twice, each with half of the images, started as the engines start theirs
-    local, ray       `doap extract --engine`, two workers; also with the network in bfloat16
+    local, ray       `doap extract --engine`, two workers
+    local, bfloat16  the same with a descriptor whose file asks for it
 
 Times are from the call to the last byte on the disk, starts of processes included. Starting and stopping Ray itself is
 timed apart: it costs the same for a hundred images and a million, and a cluster runs already. One process is measured

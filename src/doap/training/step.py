@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from doap.data.random_streams import stream
+from doap.descriptor import PRECISIONS
 from doap.types import Relation
 
 
@@ -101,7 +102,7 @@ def _still_statistics(network: nn.Module) -> Iterator[None]:
 def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     """bfloat16 where the hardware multiplies it, float32 elsewhere, unless the recipe decides."""
     if precision != "auto":
-        return torch.bfloat16 if precision == "bfloat16" else torch.float32
+        return PRECISIONS[precision]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
     # Without these instructions a CPU emulates bfloat16, slower than float32.
