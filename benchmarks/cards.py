@@ -1,6 +1,6 @@
 """The cards of the descriptors that ship, made from their own metadata and from what was measured.
 
-    python benchmarks/cards.py results/judged
+    python benchmarks/cards.py results/evaluation
 
 For each *.safetensors in `src/doap/weights` it writes NAME.md beside it. `notes/NAME.md` beside this file is the part
 that no result can tell: what it is good for and where it fails. Nothing else is written by hand, so nothing can differ.
@@ -18,7 +18,7 @@ from typing import Any
 from doap.descriptor import SHIPPED, load
 
 NOTES = Path(__file__).with_name("notes")
-PEERS = ("rootsift", "dsp-sift", "tfeat-liberty", "vgg", "teblid")
+BASELINES = ("rootsift", "dsp-sift", "tfeat-liberty", "vgg", "teblid")
 BENCHMARKS = {
     "oxford-oxford_affine": ("mAP", "Oxford mAP"),
     "oxford-hpatches_sequences": ("mAP", "two HPatches sequences, mAP"),
@@ -57,7 +57,7 @@ def card(name: str, path: Path, judged: Path) -> str:
                 (NOTES / f"{name}.md").read_text(encoding="utf-8").strip(),
                 "## Figures",
                 "COLMAP's keypoints, the same for all; 95 % intervals over pairs of images or queries. Made by "
-                "`recipes/judge.sh`. Oxford, HPatches and `test` had been looked at before, with earlier weights of "
+                "`recipes/evaluate.sh`. Oxford, HPatches and `test` had been looked at before, with earlier weights of "
                 "ours: docs/weights.md says when.",
                 figures(name, judged),
                 "## Oxford, sequence by sequence",
@@ -79,7 +79,7 @@ def card(name: str, path: Path, judged: Path) -> str:
 def figures(name: str, judged: Path) -> str:
     """One row per benchmark, one column per descriptor."""
     rows = [(folder, figure, label) for folder, (figure, label) in BENCHMARKS.items()] + [MATCHING]
-    names = (name, *PEERS)
+    names = (name, *BASELINES)
     return table(
         ["", *names],
         ([label, *(cell(judged / folder / f"{one}.json", figure) for one in names)] for folder, figure, label in rows),
@@ -96,7 +96,7 @@ def cell(result: Path, figure: str) -> str:
 
 def sequences(name: str, judged: Path) -> str:
     """One row per sequence of Oxford, one column per descriptor."""
-    names = (name, *PEERS)
+    names = (name, *BASELINES)
     parts = [find(read(judged / "oxford-oxford_affine" / f"{one}.json"), "mAP")["parts"] for one in names]
     return table(
         ["", *names],

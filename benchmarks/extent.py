@@ -20,14 +20,14 @@ import numpy as np
 import record
 import torch
 
+from doap.baselines import Describer
 from doap.cli.names import open_descriptors
 from doap.detectors import colmap
-from doap.evaluation.image_pair import judge_pair
-from doap.evaluation.sequences import Sequences, open_sequences
-from doap.geometry import estimate
+from doap.evaluation.image_pair import score_pair
+from doap.evaluation.oxford import OxfordBenchmark, open_oxford
+from doap.geometry import estimate_geometry
 from doap.images import Pyramid, centres, read_grey, resize_frames
 from doap.matching import match_descriptors
-from doap.peers import Describer
 from doap.pipeline import describe_frames
 
 MOST = 2000
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--extents", nargs="+", type=float, default=[1.0], help="over what the descriptor wants itself")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    planes = open_sequences(options.sequences, detector=colmap(), most=MOST)
+    planes = open_oxford(options.sequences, detector=colmap(), max_keypoints=MOST)
     pairs = real_pairs(options.photos, options.seed)
     looked = {path: look(path) for pair in pairs for path in pair}
     rows = []
@@ -54,14 +54,14 @@ def main() -> None:
             record.write(options.out, options.seed, {"pairs": len(pairs), "rows": rows})
 
 
-def on_planes(planes: Sequences, describer: Describer, extent: float) -> dict[str, Any]:
+def on_planes(planes: OxfordBenchmark, describer: Describer, extent: float) -> dict[str, Any]:
     """mAP over all pairs of images, and by the kind of change."""
     kinds: dict[str, list[float]] = defaultdict(list)
     for photo, pairs in groupby(planes.pairs, key=lambda pair: pair.photos[0]):
         first = described(photo.image, photo.frames, describer, extent)
         for pair in pairs:
             other = pair.photos[1]
-            found = judge_pair(pair, first, described(other.image, other.frames, describer, extent)).found
+            found = score_pair(pair, first, described(other.image, other.frames, describer, extent)).found
             if found:
                 kinds[pair.sequence.rstrip("0123456789")].append(found.average_precision)
     means = {kind: float(np.mean(values)) for kind, values in kinds.items()}
@@ -79,7 +79,7 @@ def on_pairs(
         points = [
             centres(looked[path][1])[matches[:, side]].astype(np.float64) for side, path in enumerate((one, other))
         ]
-        inliers.append(int(estimate(*points, "fundamental", threshold=1.5).inliers.sum()))
+        inliers.append(int(estimate_geometry(*points, "fundamental", threshold=1.5).inliers.sum()))
     return {"inliers": float(np.mean(inliers)), "pairs with 30 inliers": int(np.sum(np.array(inliers) >= 30))}
 
 

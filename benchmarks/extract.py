@@ -47,8 +47,8 @@ def main() -> None:
     parts: dict[str, Callable[[], object]] = {
         "detector": lambda: engine.detect(image, None),
         "network": lambda: descriptor.describe(patches),
-        "extract": lambda: doap.extract(image, descriptor, most=KEYPOINTS),
-        "extract, bfloat16": lambda: doap.extract(image, fast, most=KEYPOINTS),
+        "extract": lambda: doap.extract(image, descriptor, max_keypoints=KEYPOINTS),
+        "extract, bfloat16": lambda: doap.extract(image, fast, max_keypoints=KEYPOINTS),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}
     for turn in range(options.rounds + 1):

@@ -20,13 +20,13 @@ import numpy as np
 import record
 import torch
 
+from doap.baselines import OnnxDescriber
 from doap.data.store import open_set
 from doap.descriptor import Descriptor, load_weights
 from doap.detectors import sift
 from doap.detectors.opencv import contrib
 from doap.export.onnx import write_onnx
 from doap.images import frames_from_keypoints, read_grey
-from doap.peers import OnnxDescriber
 from doap.pipeline import cut_patches
 
 # What `Descriptor.describe` takes at once on a CPU: a rest of another size would be compiled anew.
@@ -40,13 +40,13 @@ def main() -> None:
     parser.add_argument("photo", type=Path)
     parser.add_argument("--descriptor", default="doap-128")
     parser.add_argument("--set", type=Path, help="patches to calibrate int8 with; it is left out without them")
-    parser.add_argument("--most", type=int, default=2048, help="keypoints, rounded down to whole batches")
+    parser.add_argument("--max-keypoints", type=int, default=2048, help="keypoints, rounded down to whole batches")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     descriptor = load_weights(options.descriptor)
     image = read_grey(options.photo)
-    found = sift().keypoints(image, options.most)
+    found = sift().keypoints(image, options.max_keypoints)
     keypoints = list(found[: len(found) // BATCH * BATCH])
     figures = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -39,9 +39,9 @@ SWEEP: dict[str, Recipe] = {
     "AP, 4 bins": {"loss": {**AP, "bins": 4}},
     "AP, 2 bins": {"loss": {**AP, "bins": 2}},
     "AP, 8 bins, squared": {"loss": SQUARED},
-    "AP, 4 to 16 bins": {"loss": {**AP, "first_bins": 4, "bins": 16}},
-    "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "data": {"sampler": "sources", "sources_per_list": 8}},
-    "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"list_size": 4096}, "run": {"piece": 1024}},
+    "AP, 4 to 16 bins": {"loss": {**AP, "initial_bins": 4, "bins": 16}},
+    "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "data": {"sampler": "sources", "sources_per_batch": 8}},
+    "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"batch_size": 4096}, "run": {"piece": 1024}},
     **{f"triplet, rate {rate:g}": {"loss": TRIPLET, "optimiser": {"learning_rate": rate}} for rate in RATES},
     **{
         f"AP, 8 bins, squared, rate {rate:g}": {"loss": SQUARED, "optimiser": {"learning_rate": rate}} for rate in RATES
@@ -64,8 +64,8 @@ LEVERS: dict[str, Recipe] = {
     "wear, triplet": {"data": WORN, **FIRM, "loss": TRIPLET},
     "wear, 8 of a group, noise 0.15": {"data": {**WEAR, "per_group": 8, "noise": 0.15}, **FIRM},
     "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
-    "M = 4,096": {"data": {**NOISE, "list_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
-    "two places": {"data": {**NOISE, "sampler": "sequences", "sequences_per_list": 2}},
+    "M = 4,096": {"data": {**NOISE, "batch_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
+    "two places": {"data": {**NOISE, "sampler": "sequences", "scenes_per_batch": 2}},
     "rate 6": {"data": NOISE, "optimiser": {"learning_rate": 6.0}},
     "FastAP": {"data": NOISE, "loss": {"form": "fastap"}},
     "noise 0.15": {"data": {"noise": 0.15}},
@@ -82,10 +82,10 @@ BITS: dict[str, Recipe] = {
     for name, loss, rate in (
         ("256 bins", {}, 1.0),
         ("16 bins", {"bins": 16}, 1.0),
-        ("16 bins, slope to 4", {"bins": 16, "last_slope": 4.0}, 1.0),
+        ("16 bins, slope to 4", {"bins": 16, "final_slope": 4.0}, 1.0),
         ("16 bins, signs", {"bins": 16, "signs": True}, 1.0),
-        ("8 bins, slope to 4", {"bins": 8, "last_slope": 4.0}, 1.0),
-        ("16 bins, slope to 4, rate 3", {"bins": 16, "last_slope": 4.0}, 3.0),
+        ("8 bins, slope to 4", {"bins": 8, "final_slope": 4.0}, 1.0),
+        ("16 bins, slope to 4, rate 3", {"bins": 16, "final_slope": 4.0}, 3.0),
     )
 }
 # The sweep of losses has a rate of 1 unless it says another; levers have the default.
@@ -169,7 +169,7 @@ def summarise(rows: list[dict[str, Any]], variant: str) -> dict[str, Any]:
     """Mean, smallest and largest over the seeds."""
     own = [row for row in rows if row["variant"] == variant]
     return {
-        key: {"mean": statistics.mean(values), "least": min(values), "most": max(values)}
+        key: {"mean": statistics.mean(values), "least": min(values), "max_keypoints": max(values)}
         for key in ("map", "fpr95", "steps")
         for values in [[row[key] for row in own]]
     }

@@ -2,7 +2,7 @@
 
     python benchmarks/precision.py RUN/best.safetensors doap-128 OXFORD --out results/precision.json
 
-The file is the run's, in float32; the name is what ships of it. All see COLMAP's keypoints, as in `recipes/judge.sh`.
+The file is the run's, in float32; the name is what ships of it. All see COLMAP's keypoints, as in `recipes/evaluate.sh`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 import record
 from torch import Tensor
 
+from doap.baselines import Describer
 from doap.descriptor import Descriptor, load
 from doap.detectors import colmap
-from doap.evaluation.describing import Describing
-from doap.evaluation.sequences import open_sequences
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.oxford import open_oxford
 from doap.functional import quantise
-from doap.networks import Kind
-from doap.peers import Describer
+from doap.types import Kind
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def main() -> None:
     describers: dict[str, Describer] = {"float32 weights": trained, "float16 weights": shipped}
     if shipped.kind == "real":
         describers["bytes"] = Bytes(shipped)
-    sequences = open_sequences(options.oxford, detector=colmap())
+    sequences = open_oxford(options.oxford, detector=colmap())
     means = {}
     for name, describer in describers.items():
-        judged = sequences.judge(Describing(describer), options.seed)
+        judged = sequences.validate(CachedDescriber(describer), options.seed)
         means[name] = next(figure.total.value for figure in judged.figures if figure.name == "mAP")
         print(f"{name:16} mAP {means[name]:.4f}")
     record.write(options.out, options.seed, {"descriptor": options.name, "oxford mAP": means})

@@ -23,9 +23,9 @@ import numpy as np
 import pycolmap
 import record
 
+from doap.baselines import Describer
 from doap.cli.names import open_descriptors, open_detector
 from doap.export.colmap import write_database
-from doap.peers import Describer
 
 CPU = pycolmap.Device.cpu
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--places", nargs="*", help="some of the folders; else all")
     parser.add_argument("descriptors", nargs="*", help="names or files, beside rootsift")
     parser.add_argument("--detector", default="sift", help="whose keypoints ours see")
-    parser.add_argument("--most", type=int, default=8192, help="COLMAP's cap on keypoints of a photo")
+    parser.add_argument("--max-keypoints", type=int, default=8192, help="COLMAP's cap on keypoints of a photo")
     parser.add_argument("--ratio", type=float, default=0.8, help="of all matchers; 0.8 is COLMAP's")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
@@ -46,7 +46,12 @@ def main() -> None:
     record.write(
         options.out,
         options.seed,
-        {"most": options.most, "ratio": options.ratio, "detector": options.detector, "places": figures},
+        {
+            "max_keypoints": options.max_keypoints,
+            "ratio": options.ratio,
+            "detector": options.detector,
+            "places": figures,
+        },
     )
 
 
@@ -56,9 +61,13 @@ def reconstruct_place(place: Path, descriptors: dict[str, Describer], options: A
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         paths = {"colmap": own_database(place, work / "colmap.db", options)}
-        most = contents(paths["colmap"])["keypoints"] // len(list(place.glob("*.camera")))
+        max_keypoints = contents(paths["colmap"])["keypoints"] // len(list(place.glob("*.camera")))
         for name, descriptor in descriptors.items():
-            common = {"most": most, "camera_mode": "single", "detector": open_detector(options.detector)}
+            common = {
+                "max_keypoints": max_keypoints,
+                "camera_mode": "single",
+                "detector": open_detector(options.detector),
+            }
             ours, codes = work / f"{name}.db", work / f"{name}-bytes.db"
             write_database(place, ours, descriptor, ratio=options.ratio, **common)
             paths[name] = ours
@@ -95,7 +104,7 @@ def own_database(place: Path, database: Path, options: Any) -> Path:
         place,
         camera_mode=pycolmap.CameraMode.SINGLE,
         extraction_options=pycolmap.FeatureExtractionOptions(
-            num_threads=1, use_gpu=False, sift={"max_num_features": options.most}
+            num_threads=1, use_gpu=False, sift={"max_num_features": options.max_keypoints}
         ),
         device=CPU,
     )

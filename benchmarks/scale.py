@@ -165,7 +165,7 @@ def by_codes(one: dict[str, float]) -> str:
 
 def costs(extract: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """On paper: what collections would take, from what one core and the largest index took."""
-    of_a_core = extract["images/s"]["two processes"] / 2 * extract["most"] / STORED
+    of_a_core = extract["images/s"]["two processes"] / 2 * extract["max_keypoints"] / STORED
     largest = max((one for one in rows if one["kind"] == "ivf-pq"), key=lambda one: one["descriptors"])
     told = []
     for name, images in COLLECTIONS.items():

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--descriptor", default="doap-128")
     parser.add_argument("--images", type=int, default=200, help="the first so many in a fair order")
-    parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--without-one", action="store_true", help="no single process: it takes as long as the others")
     options = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> None:
         for path in everything[:: max(1, len(everything) // options.images)][: options.images]:
             (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, work / "images" / path.relative_to(options.photos))
-        common = {"images": work / "images", "name": options.descriptor, "most": options.most}
+        common = {"images": work / "images", "name": options.descriptor, "max_keypoints": options.max_keypoints}
         fast = doap.load(options.descriptor).save(work / "fast.safetensors", precision="bfloat16")
         ways: dict[str, Callable[[Path], object]] = {
             "one process": lambda out: in_processes(1, out=out, **common),
@@ -79,7 +79,7 @@ def main() -> None:
         "images": images,
         "descriptors": descriptors,
         "descriptor": options.descriptor,
-        "most": options.most,
+        "max_keypoints": options.max_keypoints,
         "seconds": seconds,
         "images/s": {name: images / median for name, median in medians.items()},
         "descriptors/s": {name: descriptors / median for name, median in medians.items()},
@@ -89,12 +89,12 @@ def main() -> None:
     record.write(options.out, options.seed, figures)
 
 
-def in_processes(count: int, *, images: Path, out: Path, name: str, most: int) -> None:
+def in_processes(count: int, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
     """Bare loops, each in a process of its own with its own share of the images and its own folder."""
     paths = [path.relative_to(images).as_posix() for path in list_images(images)]
     context = multiprocessing.get_context("spawn")
     loops = [
-        context.Process(target=bare_loop, args=(images, paths[one::count], out / str(one), name, most))
+        context.Process(target=bare_loop, args=(images, paths[one::count], out / str(one), name, max_keypoints))
         for one in range(count)
     ]
     for loop in loops:
@@ -104,11 +104,11 @@ def in_processes(count: int, *, images: Path, out: Path, name: str, most: int) -
         assert not loop.exitcode
 
 
-def bare_loop(images: Path, names: list[str], out: Path, name: str, most: int) -> None:
+def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoints: int) -> None:
     """The two stages on some images, and the writer; nothing else."""
     begin_process()
     descriptor, detector = doap.load(name), sift()
-    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, most=most)
+    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, max_keypoints=max_keypoints)
     look, describe = make_stages(images, descriptor, detector, extractor, None, network_travels=False)
     out.mkdir(parents=True)
     with PartWriter(out, extractor) as writer:
@@ -116,8 +116,10 @@ def bare_loop(images: Path, names: list[str], out: Path, name: str, most: int) -
             writer.add(describe([look(one) for one in names[first : first + IMAGES_AT_ONCE]]))
 
 
-def by_engine(engine: str, *, images: Path, out: Path, name: str, most: int) -> None:
-    extract_folder(images, out, doap.load(name), descriptor_name=name, most=most, engine=engine, workers=WORKERS)
+def by_engine(engine: str, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
+    extract_folder(
+        images, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints, engine=engine, workers=WORKERS
+    )
 
 
 def totals(out: Path) -> tuple[int, int]:

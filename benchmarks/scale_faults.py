@@ -38,18 +38,29 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--descriptor", default="doap-128")
-    parser.add_argument("--most", type=int, default=300, help="keypoints of an image")
+    parser.add_argument("--max-keypoints", type=int, default=300, help="keypoints of an image")
     parser.add_argument("--engines", nargs="*", default=["local", "ray"])
     options = parser.parse_args()
     # Commands inherit it if interrupts are ignored here, as in what a shell starts in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    figures: dict[str, Any] = {"damaged": DAMAGED, "most": options.most, "descriptor": options.descriptor}
+    figures: dict[str, Any] = {
+        "damaged": DAMAGED,
+        "max_keypoints": options.max_keypoints,
+        "descriptor": options.descriptor,
+    }
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         shutil.copytree(options.photos, work / "images", ignore=shutil.ignore_patterns("*.csv", "*.md", "*.txt"))
         damaged = damage(work / "images", options.seed)
         figures["photos"] = len(list_images(work / "images")) - DAMAGED
-        common = [str(work / "images"), "--descriptor", options.descriptor, "--most", str(options.most), "--json"]
+        common = [
+            str(work / "images"),
+            "--descriptor",
+            options.descriptor,
+            "--max-keypoints",
+            str(options.max_keypoints),
+            "--json",
+        ]
         start = time.perf_counter()
         run([*common, "--engine", "local", "--out", str(work / "undisturbed")])
         seconds = time.perf_counter() - start

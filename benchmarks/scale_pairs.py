@@ -22,7 +22,7 @@ import doap
 from doap.export.colmap import write_database
 from doap.export.pairs import exhaustive, listed
 from doap.scale import FeatureSet, extract_folder
-from doap.scale.pairs import choose_pairs, write_pairs
+from doap.scale.pairs import select_pairs, write_pairs
 
 
 def main() -> None:
@@ -32,22 +32,26 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--descriptor", default="doap-128")
     parser.add_argument("--top", type=int, default=20)
-    parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     images, work = options.work / "images", options.work
     copy_split(options.photos, images, options.split)
     descriptor = doap.load(options.descriptor)
-    extract_folder(images, work / "features", descriptor, descriptor_name=options.descriptor, most=options.most)
-    write_pairs(choose_pairs(FeatureSet(work / "features"), top=options.top), work / "pairs.txt")
-    figures: dict[str, Any] = {"top": options.top, "most": options.most}
+    extract_folder(
+        images, work / "features", descriptor, descriptor_name=options.descriptor, max_keypoints=options.max_keypoints
+    )
+    write_pairs(select_pairs(FeatureSet(work / "features"), top=options.top), work / "pairs.txt")
+    figures: dict[str, Any] = {"top": options.top, "max_keypoints": options.max_keypoints}
     for name, pairing in {"chosen": listed(work / "pairs.txt"), "all": exhaustive}.items():
         database = work / f"{name}.db"
         # Both see the same features, which are looked for once.
         kept = work / "all.db.features"
         if name == "all" and not kept.exists():
             shutil.copytree(work / "chosen.db.features", kept)
-        written = write_database(images, database, descriptor, most=options.most, pairs=pairing, ratio=0.8)
+        written = write_database(
+            images, database, descriptor, max_keypoints=options.max_keypoints, pairs=pairing, ratio=0.8
+        )
         registered = reconstruct(images, database, work / f"{name} models", options.seed)
         figures[name] = {"pairs": written.pairs, "registered": registered, "images": sum(registered.values())}
         print(name, figures[name], flush=True)

@@ -43,7 +43,7 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("photos", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--most", type=int, default=1000, help="keypoints of an image")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
     options = parser.parse_args()
     with (options.photos / "LEDGER.csv").open(newline="") as file:
@@ -51,21 +51,21 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for way in options.ways:
         name, kind, voters, verify = WAYS[way]
-        features = features_of(options.photos, options.work / name, name, options.most)
+        features = features_of(options.photos, options.work / name, name, options.max_keypoints)
         folder = options.work / f"{name} {kind} {voters}"
         if not folder.exists():
-            build_index(features, folder, kind=kind, most=voters, seed=options.seed)
+            build_index(features, folder, kind=kind, max_keypoints=voters, seed=options.seed)
         index = Index(folder)
         figures[way] = ask(index, features, voters, place_of, verify=verify) | {
             "bytes of a descriptor": index.info().bytes_per_descriptor,
             "descriptors": len(index),
         }
         print(way, figures[way], flush=True)
-    record.write(options.out, options.seed, {"most": options.most, "top": TOP, "ways": figures})
+    record.write(options.out, options.seed, {"max_keypoints": options.max_keypoints, "top": TOP, "ways": figures})
 
 
-def features_of(photos: Path, out: Path, name: str, most: int) -> FeatureSet:
-    extract_folder(photos, out, open_descriptor(name), descriptor_name=name, most=most)
+def features_of(photos: Path, out: Path, name: str, max_keypoints: int) -> FeatureSet:
+    extract_folder(photos, out, open_descriptor(name), descriptor_name=name, max_keypoints=max_keypoints)
     return FeatureSet(out)
 
 

@@ -37,7 +37,7 @@ def statistics(path: Path) -> dict[str, object]:
     patch_set = open_set(path)
     tracks = from_tracks(patch_set)
     # Photos that are places of their own are told together, by their folder.
-    names = np.array([name.split("/")[0] for name in patch_set.sequence_names])[patch_set.sequence_ids]
+    names = np.array([name.split("/")[0] for name in patch_set.scene_names])[patch_set.scene_ids]
 
     def count(chosen: np.ndarray) -> dict[str, int]:
         return {"patches": int(patch_set.count[chosen].sum()), "groups": int(chosen.sum())}
@@ -57,7 +57,7 @@ def second_copies(patch_set: PatchSet, groups: np.ndarray) -> np.ndarray:
     copies, seen = np.zeros(len(patch_set), dtype=bool), set()
     for group in groups:
         members = patch_set.gather(patch_set.members(np.array([group])))
-        found = {(int(patch_set.sequence_ids[group]), patch.tobytes()) for patch in members}
+        found = {(int(patch_set.scene_ids[group]), patch.tobytes()) for patch in members}
         copies[group] = not found.isdisjoint(seen)
         if not copies[group]:
             seen |= found

@@ -77,7 +77,7 @@ def bare(allocator: str) -> float:
 
     from doap.descriptor import Descriptor
     from doap.losses import ListwiseAP
-    from doap.training.step import choose_precision, whole_step
+    from doap.training.step import choose_precision, full_step
     from doap.types import Relation
 
     precision = choose_precision("auto", torch.device("cpu"))
@@ -89,7 +89,7 @@ def bare(allocator: str) -> float:
     for _ in range(STEPS):
         start = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
-        whole_step(descriptor, loss, patches, relation, precision)
+        full_step(descriptor, loss, patches, relation, precision)
         optimiser.step()
         times.append(time.perf_counter() - start)
     return 1024 / statistics.median(times[STEPS // 4 :])

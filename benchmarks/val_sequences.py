@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.builders.synthetic import warp
+from doap.images.synthetic_views import warp
 
 KINDS = ("viewpoint", "zoom", "blur", "light", "jpeg")
 STRENGTHS = 5

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from doap.calibration import calibrate, partners
-from doap.data.builders.synthetic import Views, light, viewpoint, warp
-from doap.data.random_streams import stream
+from doap.baselines import BASELINES, rootsift
+from doap.calibration import calibrate
 from doap.detectors import DETECTORS, sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
-from doap.peers import PEERS, rootsift
+from doap.images.correspondence import partners
+from doap.images.synthetic_views import Views, light, viewpoint, warp
 from doap.pipeline import describe_frames
+from doap.random_streams import stream
 from oracles.photos import write_photo
 
 ONE_VIEW = Views(number=1)
@@ -26,16 +27,16 @@ def photo(tmp_path_factory):
 
 
 def small(images, magnifications=None, **options):
-    settings = {"views": ONE_VIEW, "most": 120, **options}
+    settings = {"views": ONE_VIEW, "max_keypoints": 120, **options}
     return calibrate(images, rootsift(), sift(), magnifications, **settings)
 
 
-def slow_score(photo, magnification, most):
+def slow_score(photo, magnification, max_keypoints):
     """One pair of images, match by match and rank by rank."""
     random = stream(0, "calibration views", 0)
     homography = viewpoint(photo.shape, ONE_VIEW, random)
     view = light(warp(photo, homography), random)
-    frames0, frames1 = (sift(magnification=magnification).detect(image, most)[0] for image in (photo, view))
+    frames0, frames1 = (sift(magnification=magnification).detect(image, max_keypoints)[0] for image in (photo, view))
     there = transform_frames(frames0, homography)
     back = transform_frames(frames1, np.linalg.inv(homography))
     within = [
@@ -81,17 +82,17 @@ def test_best_lies_between_too_small_and_too_large(photo):
 
 
 def test_half_octaves_around_the_detectors_own_are_tried(photo):
-    tried = [trial.magnification for trial in small([photo], most=20).trials]
+    tried = [trial.magnification for trial in small([photo], max_keypoints=20).trials]
     np.testing.assert_allclose(tried, 6 * 2 ** (np.arange(-3, 4) / 2))
 
 
 def test_what_the_detector_has_now_does_not_matter(photo):
-    now, other = (calibrate([photo], rootsift(), sift(magnification=m), [5.0], most=120) for m in (6.0, 1.5))
+    now, other = (calibrate([photo], rootsift(), sift(magnification=m), [5.0], max_keypoints=120) for m in (6.0, 1.5))
     assert now.trials[0].score == pytest.approx(other.trials[0].score, abs=1e-3)
 
 
 def test_bits_are_matched_too(photo):
-    found = calibrate([photo], PEERS["teblid"](), sift(), [6.0], views=ONE_VIEW, most=120)
+    found = calibrate([photo], BASELINES["teblid"](), sift(), [6.0], views=ONE_VIEW, max_keypoints=120)
     assert 0.1 < found.best.score < 1
 
 
@@ -131,7 +132,7 @@ def test_magnifications_must_be_above_zero(photo, wrong):
 
 def test_done_photos_are_reported(photo):
     told = []
-    small([photo, photo], [6.0], most=20, report=lambda done, total: told.append((done, total)))
+    small([photo, photo], [6.0], max_keypoints=20, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
 
 
@@ -161,5 +162,5 @@ def test_preset_scores_nine_tenths_of_the_best_around_it(data_folder, name):
     views = Views(number=2, roll=10 if name in ("fast", "harris-laplace") else 45)
     detector = DETECTORS[name]()
     tried = [detector.magnification * step for step in (0.5, 0.7, 1, 1.4, 2)]
-    found = calibrate(photos, rootsift(), detector, tried, views=views, most=300)
+    found = calibrate(photos, rootsift(), detector, tried, views=views, max_keypoints=300)
     assert found.trials[2].score > 0.9 * found.best.score

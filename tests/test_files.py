@@ -2,12 +2,12 @@
 
 import pytest
 
-from doap.files import whole_file
+from doap.files import atomic_write
 
 
 def test_a_file_appears_only_when_it_is_finished(tmp_path):
     path = tmp_path / "a.txt"
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text("half")
         assert not path.exists()
         unfinished.write_text("whole")
@@ -20,7 +20,7 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     path.write_text("old")
 
     def fail_halfway():
-        with whole_file(path) as unfinished:
+        with atomic_write(path) as unfinished:
             unfinished.write_text("half")
             raise ZeroDivisionError
 

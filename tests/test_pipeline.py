@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 import doap
+from doap.baselines import fingerprint, rootsift, teblid
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import read_grey
-from doap.peers import fingerprint, rootsift, teblid
 from doap.pipeline import describe_frames, extract_sample
 from oracles.photos import write_photo
 
@@ -34,7 +34,7 @@ def grey(photo):
 
 @pytest.fixture(scope="module")
 def features(grey):
-    return doap.extract(grey, rootsift(), most=100)
+    return doap.extract(grey, rootsift(), max_keypoints=100)
 
 
 def shares_features(features, others):
@@ -45,7 +45,7 @@ def shares_features(features, others):
 
 
 def test_a_file_and_its_pixels_give_the_same(photo, grey, features):
-    assert np.array_equal(doap.extract(photo, rootsift(), most=100).frames, features.frames)
+    assert np.array_equal(doap.extract(photo, rootsift(), max_keypoints=100).frames, features.frames)
     assert features.image_size == grey.shape
     assert len(features) == 100
 
@@ -64,7 +64,7 @@ def test_an_image_without_keypoints_has_features_of_the_right_width(describer):
 
 
 def test_one_keypoint_matches_itself(grey):
-    one = doap.extract(grey, rootsift(), most=1)
+    one = doap.extract(grey, rootsift(), max_keypoints=1)
     assert len(one) == 1
     assert doap.match(one, one).tolist() == [[0, 0]]
     assert doap.verify(one, one, doap.match(one, one)).matrix is None
@@ -78,7 +78,7 @@ def test_a_descriptor_with_an_extent_sees_that_much_more_of_the_image(grey):
     larger = frames.copy()
     larger[:, :, :2] *= 1.5
     assert torch.equal(describe_frames(grey, frames, wide), describe_frames(grey, larger, plain))
-    features = doap.extract(grey, wide, most=20)
+    features = doap.extract(grey, wide, max_keypoints=20)
     assert np.array_equal(features.frames, frames)
     assert torch.equal(features.descriptors, describe_frames(grey, larger, plain))
     assert fingerprint(wide) != fingerprint(plain)
@@ -127,7 +127,7 @@ def test_a_photo_of_any_kind_has_the_features_of_the_grey_one(grey, features, tm
         modes = {"grey": "L", "grey JPEG": "L", "RGB": "RGB", "RGBA": "RGBA", "palette": "P", "CMYK JPEG": "CMYK"}
         options = {"quality": 98} if "JPEG" in kind else {}
         plain.convert(modes[kind]).save(path, **options)
-    found = doap.extract(path, rootsift(), most=100)
+    found = doap.extract(path, rootsift(), max_keypoints=100)
     assert found.image_size == grey.shape
     assert shares_features(features, found)
 
@@ -135,15 +135,15 @@ def test_a_photo_of_any_kind_has_the_features_of_the_grey_one(grey, features, tm
 def test_a_transparent_photo_is_seen_as_if_it_were_not(grey, features, tmp_path):
     alpha = np.zeros_like(grey)
     Image.fromarray(np.dstack([grey, grey, grey, alpha])).save(tmp_path / "a.png")
-    assert shares_features(features, doap.extract(tmp_path / "a.png", rootsift(), most=100))
+    assert shares_features(features, doap.extract(tmp_path / "a.png", rootsift(), max_keypoints=100))
 
 
 HUGE = """
 import json, resource, sys
 import doap
-from doap.peers import rootsift
+from doap.baselines import rootsift
 
-features = doap.extract(sys.argv[1], rootsift(), most=50)
+features = doap.extract(sys.argv[1], rootsift(), max_keypoints=50)
 # In kilobytes on Linux and in bytes on a Mac.
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 print(json.dumps({"peak": peak, "size": features.image_size, "keypoints": features.keypoints.tolist()}))

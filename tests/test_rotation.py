@@ -6,10 +6,10 @@ import pytest
 import torch
 from skimage import data
 
+from doap.baselines import rootsift
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.images import angles, centres, inside, scales, transform_frames
-from doap.peers import rootsift
 from doap.pipeline import describe_frames
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)

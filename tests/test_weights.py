@@ -11,10 +11,10 @@ import torch
 from safetensors import safe_open
 
 import doap
-from doap.data.builders.synthetic import Views, light, viewpoint, warp
+from doap.baselines import rootsift, teblid
 from doap.descriptor import SHIPPED
 from doap.images import centres, read_grey
-from doap.peers import rootsift, teblid
+from doap.images.synthetic_views import Views, light, viewpoint, warp
 
 EACH = pytest.mark.parametrize("name", SHIPPED)
 # Grants that let anybody train on a photo and pass the weights on.
@@ -91,7 +91,7 @@ def test_more_right_matches_than_its_peer_on_photos_it_never_saw(name, peer, dat
         homography = viewpoint(image.shape, Views(), random)
         other = light(warp(image, homography), random)
         for who, descriptor in (("ours", doap.load(name)), ("peer", peer())):
-            seen, again = (doap.extract(one, descriptor, most=1000) for one in (image, other))
+            seen, again = (doap.extract(one, descriptor, max_keypoints=1000) for one in (image, other))
             matches = doap.match(seen, again)
             expected = cv2.perspectiveTransform(centres(seen.frames)[None, matches[:, 0]].astype(float), homography)[0]
             off = np.linalg.norm(expected - centres(again.frames)[matches[:, 1]], axis=1)

@@ -47,7 +47,7 @@ def relaxed(distances: Tensor, positive: Tensor, bins: int) -> Tensor:
 
 
 def rankings() -> Figure:
-    """Lists whose errors are as many, and in other places."""
+    """Batches whose errors are as many, and in other places."""
     figure, axes = plt.subplots(figsize=(7.6, 2.9))
     for row, matches in enumerate([(1, 2), (1, 3), (2, 3), (1, 4), (1, 10), (9, 10)]):
         positive = torch.tensor([[rank in matches for rank in range(1, 11)]])

@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.data.builders.synthetic import Views, light, viewpoint, warp
-from doap.data.random_streams import stream
+from doap.baselines import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, centres, check_grey, inside, read_grey, resize_frames, scales, shrink, transform_frames
+from doap.images import Pyramid, check_grey, read_grey, resize_frames, shrink
+from doap.images.correspondence import partners, within
+from doap.images.synthetic_views import Views, light, viewpoint, warp
 from doap.matching import match_descriptors
-from doap.peers import Describer
 from doap.pipeline import describe_frames
+from doap.random_streams import stream
 
 Frames = NDArray[np.float32]
 
@@ -70,10 +71,10 @@ def calibrate(
     magnifications: Sequence[float] | None = None,
     *,
     views: Views | None = None,
-    most: int = 1000,
+    max_keypoints: int = 1000,
     longest_side: int = 3200,
     seed: int = 0,
-    report: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Calibration:
     """Find the best magnification of a detector.
 
@@ -95,10 +96,10 @@ def calibrate(
         magnifications: what to try; if not given, the detector's own and half octaves around it, up to 2^±1.5.
         views: how views are made up; two of each photo if not given. A detector without orientation should be judged by
             views without much `roll`.
-        most: keypoints of an image, the strongest.
+        max_keypoints: keypoints of an image, the strongest.
         longest_side: as for `doap.extract`.
         seed: of the views.
-        report: told how many of how many images are done.
+        progress: told how many of how many images are done.
     """
     views = views or Views(number=2)
     tried = sorted(magnifications or (detector.magnification * step for step in _AROUND))
@@ -110,13 +111,13 @@ def calibrate(
         check_grey(grey)
         photo, _ = shrink(grey, longest_side)
         random = stream(seed, "calibration views", number)
-        seen = _Seen(photo, descriptor, detector, tried, most)
+        seen = _Seen(photo, descriptor, detector, tried, max_keypoints)
         for _ in range(views.number):
             homography = viewpoint(photo.shape, views, random)
-            view = _Seen(light(warp(photo, homography), random), descriptor, detector, tried, most)
+            view = _Seen(light(warp(photo, homography), random), descriptor, detector, tried, max_keypoints)
             scores.append(_scores(seen, view, homography, views.near))
-        if report:
-            report(number + 1, len(images))
+        if progress:
+            progress(number + 1, len(images))
     judged = [pair for pair in scores if pair]
     if not judged:
         raise DataError(
@@ -128,34 +129,19 @@ def calibrate(
     return Calibration(trials, len(judged), len(scores) - len(judged))
 
 
-def partners(frames0: Frames, frames1: Frames, homography: NDArray[np.float64], near: float = 3.0) -> NDArray[np.bool_]:
-    """Which keypoints of two images are the same spot.
-
-    Args:
-        frames0: (N0, 2, 3) of image 0.
-        frames1: (N1, 2, 3) of image 1.
-        homography: (3, 3), x₁ ~ H·x₀.
-        near: distance of their centres at most, in pixels of the coarser image, there where they are.
-
-    Returns:
-        (N0, N1) bool.
-    """
-    carried = transform_frames(frames0, homography)
-    at_infinity = np.asarray(~np.isfinite(carried).all(axis=(1, 2)))
-    carried[at_infinity] = 0
-    finer = np.maximum(scales(carried) / scales(frames0), 1)
-    apart = np.linalg.norm(centres(carried)[:, None] - centres(frames1), axis=2)
-    return np.asarray((apart <= near * finer[:, None]) & ~at_infinity[:, None])
-
-
 class _Seen:
     """One image: its keypoints, and their descriptors at each magnification."""
 
     def __init__(
-        self, image: NDArray[np.uint8], descriptor: Describer, detector: Detector, tried: Sequence[float], most: int
+        self,
+        image: NDArray[np.uint8],
+        descriptor: Describer,
+        detector: Detector,
+        tried: Sequence[float],
+        max_keypoints: int,
     ) -> None:
         self.size = image.shape
-        self.frames, _ = detector.detect(image, most)
+        self.frames, _ = detector.detect(image, max_keypoints)
         pyramid = Pyramid(image)
         self.descriptors: list[Tensor] = []
         for magnification in tried:
@@ -179,10 +165,3 @@ def _scores(image0: _Seen, image1: _Seen, homography: NDArray[np.float64], near:
         precision = float(average_precision(distances[None], correct[None], without_positives=0.0))
         scores.append(precision * int(correct.sum()) / findable)
     return scores
-
-
-def within(frames: Frames, homography: NDArray[np.float64], size: tuple[int, ...]) -> NDArray[np.bool_]:
-    """(N,) whether the centres lie in the other image."""
-    points = transform_frames(frames, homography)
-    points[:, :, :2] = 0
-    return inside(points, *size)

@@ -13,10 +13,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from doap import __version__
-from doap.errors import ArgumentError, DataError, ShapeError, check_choice, check_shape
-from doap.files import whole_file
+from doap.checks import check_choice, check_shape
+from doap.errors import ArgumentError, DataError, ShapeError
+from doap.files import atomic_write
 from doap.functional import pack_bits
-from doap.networks import NETWORKS, Kind
+from doap.networks import NETWORKS
+from doap.types import Kind
 
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
@@ -124,7 +126,7 @@ class Descriptor(nn.Module):
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
             }
         told = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
-        with whole_file(path) as unfinished:
+        with atomic_write(path) as unfinished:
             # safetensors' own writer makes files that nobody else may read.
             unfinished.write_bytes(save(weights, metadata=told))
         return path
@@ -168,7 +170,7 @@ def load(path: str | Path, network: nn.Module | None = None) -> Descriptor | Any
     """
     if Path(path).suffix != ".onnx":
         return load_weights(path, network)
-    from doap.peers import OnnxDescriber
+    from doap.baselines import OnnxDescriber
 
     if network is not None:
         raise ArgumentError(f"network: expected none beside an ONNX file, which has its own, got one for {path}")

@@ -1,4 +1,4 @@
-"""Every error doap raises on purpose, and the shape check at the public doors.
+"""The exceptions that doap raises on purpose.
 
     DoapError
     ├── ShapeError      a tensor of the wrong shape        (also a ValueError)
@@ -13,8 +13,7 @@ exits with 1; any other exception is a bug of ours.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 
 class DoapError(Exception):
@@ -46,41 +45,3 @@ def import_extra(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(module.partition(".")[0], extra) from error
-
-
-class HasShape(Protocol):
-    """Anything with a `shape`: torch tensors, numpy arrays, memory maps."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...
-
-
-def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
-    """Check a shape against a pattern of axis letters and fixed sizes; return the sizes of the letters.
-
-    A letter that appears twice must have one size. Called once, at the public door, never in hot code.
-
-    >>> import torch
-    >>> check_shape(torch.zeros(4, 1, 32, 32), "B 1 S S", name="patches")
-    {'B': 4, 'S': 32}
-    >>> check_shape(torch.zeros(4, 32, 32), "B 1 S S", name="patches")
-    Traceback (most recent call last):
-        ...
-    doap.errors.ShapeError: patches: expected (B, 1, S, S), got (4, 32, 32)
-    """
-    axes = pattern.split()
-    shape = tuple(int(size) for size in value.shape)
-    sizes: dict[str, int] = {}
-    fits = len(axes) == len(shape) and all(
-        size == int(axis) if axis.isdigit() else sizes.setdefault(axis, size) == size
-        for axis, size in zip(axes, shape, strict=True)
-    )
-    if not fits:
-        raise ShapeError(f"{name}: expected ({', '.join(axes)}), got {shape}")
-    return sizes
-
-
-def check_choice(value: str, allowed: Sequence[str], *, name: str) -> None:
-    """Check that a named option is one of those that exist."""
-    if value not in allowed:
-        raise ArgumentError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")

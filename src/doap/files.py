@@ -14,14 +14,14 @@ from doap.errors import DataError
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to; at the end it is on the disk and gets the name, and not before.
 
     A process killed in between, or an error, leaves what was there before.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole_file(Path(folder) / "a.txt") as unfinished:
+    ...     with atomic_write(Path(folder) / "a.txt") as unfinished:
     ...         _ = unfinished.write_text("all of it")
     ...     (Path(folder) / "a.txt").read_text()
     'all of it'

@@ -1,23 +1,28 @@
-"""Types that cross rooms."""
+"""Types shared by several packages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 
-Report = Callable[[int, int, str], None]
-"""What a long function tells: the units done, the units in all, and the name of the one at hand."""
+Kind = Literal["real", "binary"]
+"""What a descriptor consists of: real numbers or bits."""
+
+Progress = Callable[[int, int, str], None]
+"""Progress callback of long functions: units done, units in total, name of the current unit."""
 
 
-def silent(done: int, total: int, name: str) -> None:
-    """A `Report` to nobody."""
+def no_progress(done: int, total: int, name: str) -> None:
+    """Ignore progress: the default callback."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class Features:
     def keypoints(self) -> NDArray[np.float32]:
         """(N, 2) the centres of the frames, as (x, y)."""
         return self.frames[:, :, 2]
+
+    def strongest(self, limit: int | None) -> Features:
+        """Return the `limit` features with the largest responses in their present order; all of them for None."""
+        if limit is None or len(self) <= limit:
+            return self
+        kept = np.sort(np.argsort(-self.responses, kind="stable")[:limit])
+        return Features(self.frames[kept], self.responses[kept], self.descriptors[kept], self.image_size)
 
 
 @dataclass(frozen=True)

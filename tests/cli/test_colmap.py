@@ -30,7 +30,7 @@ def photos(tmp_path_factory):
 
 def test_database_is_written_told_and_then_left_alone(photos, tmp_path):
     out = tmp_path / "new folder" / "database.db"
-    arguments = (photos, "--out", out, "--most", 100, "--camera-mode", "per-image", "--ratio", 0.95)
+    arguments = (photos, "--out", out, "--max-keypoints", 100, "--camera-mode", "per-image", "--ratio", 0.95)
     ran = doap(*arguments, "--json")
     assert ran.exit_code == 0, ran.exception
     told = json.loads(ran.stdout)
@@ -47,7 +47,7 @@ def test_database_is_written_told_and_then_left_alone(photos, tmp_path):
 
 
 def test_without_matches_colmaps_matcher_is_the_next_step(photos, tmp_path):
-    ran = doap(photos, "--out", tmp_path / "database.db", "--most", 50, "--no-matches")
+    ran = doap(photos, "--out", tmp_path / "database.db", "--max-keypoints", 50, "--no-matches")
     assert ran.exit_code == 0, ran.exception
     assert "colmap exhaustive_matcher" in ran.stdout
     with pycolmap.Database.open(tmp_path / "database.db") as opened:
@@ -56,7 +56,7 @@ def test_without_matches_colmaps_matcher_is_the_next_step(photos, tmp_path):
 
 def test_pairs_are_sequential_or_from_a_file(photos, tmp_path):
     out, pairs = tmp_path / "database.db", tmp_path / "pairs.txt"
-    common = (photos, "--out", out, "--most", 50, "--json", "--pairs")
+    common = (photos, "--out", out, "--max-keypoints", 50, "--json", "--pairs")
     assert json.loads(doap(*common, "sequential", "--overlap", 1).stdout)["pairs"] == 2
     # A photo that is left out is known all the same.
     pairs.write_text("0.png 2.png\n0.png bad.jpg\n")
@@ -87,7 +87,7 @@ def test_wrong_use_exits_with_2(photos, tmp_path):
 
 def test_defaults_are_those_of_the_function():
     typed, own = inspect.signature(colmap).parameters, inspect.signature(write_database).parameters
-    for name in ("most", "ratio"):
+    for name in ("max_keypoints", "ratio"):
         assert typed[name].default == own[name].default
     assert typed["camera_mode"].default.value == own["camera_mode"].default
     assert typed["pairs"].default == own["pairs"].default.__name__

@@ -17,7 +17,7 @@ def photos(tmp_path_factory):
 
 
 def test_table_sentence_and_page_are_told(doap, photos, tmp_path):
-    arguments = ("--descriptor", "rootsift", "--against", "sift, rootsift", "--most", 100, "--out", tmp_path)
+    arguments = ("--descriptor", "rootsift", "--against", "sift, rootsift", "--max-keypoints", 100, "--out", tmp_path)
     ran = doap("compare", photos, *arguments)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
@@ -31,7 +31,7 @@ def test_table_sentence_and_page_are_told(doap, photos, tmp_path):
 
 
 def test_json_is_that_of_the_report(doap, photos, tmp_path):
-    arguments = ("--descriptor", "sift", "--against", "random", "--most", 50, "--no-reconstruction", "--json")
+    arguments = ("--descriptor", "sift", "--against", "random", "--max-keypoints", 50, "--no-reconstruction", "--json")
     ran = doap("compare", photos / "0.png", *arguments, "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
@@ -41,7 +41,7 @@ def test_json_is_that_of_the_report(doap, photos, tmp_path):
 
 
 def test_the_descriptor_that_ships_is_what_is_asked_about(doap, photos, tmp_path):
-    ran = doap("compare", photos, "--out", tmp_path, "--most", 100, "--no-reconstruction", "--json")
+    ran = doap("compare", photos, "--out", tmp_path, "--max-keypoints", 100, "--no-reconstruction", "--json")
     assert ran.returncode == 0, ran.stderr
     assert [one["name"] for one in json.loads(ran.stdout)["descriptors"]] == ["doap-128", "sift", "rootsift"]
 

@@ -42,7 +42,7 @@ def built(tmp_path_factory):
 def test_set_is_made_told_and_drawn(built):
     folder, told = built
     assert told["patches"] > 50
-    assert set(told["groups_per_sequence"]) == {"hill", "lake"}
+    assert set(told["groups_per_scene"]) == {"hill", "lake"}
     assert (folder / "set" / "preview.png").stat().st_size > 1000
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from doap.baselines import BASELINES
 from doap.cli.doctor import EXTRAS, _attempt
 from doap.detectors import DETECTORS
 from doap.errors import MissingExtra
-from doap.peers import PEERS
 
 SECTIONS = {
     "versions",
@@ -46,7 +46,7 @@ def test_what_works_here_is_told_to_machines():
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert set(found) == SECTIONS
-    assert found["peers"] == dict.fromkeys(PEERS, "works")
+    assert found["peers"] == dict.fromkeys(BASELINES, "works")
     assert set(found["detectors"]) == set(DETECTORS)
     assert set(found["versions"]) >= {"doap", "python", "torch", "numpy", "cv2"}
     assert found["opencv"]["contrib"] is True

@@ -27,7 +27,7 @@ def sequences(tmp_path_factory):
 
 def test_descriptors_are_judged_side_by_side(doap, sequences, tmp_path):
     out = tmp_path / "results"
-    ran = doap("eval", "rootsift", "controls", "oxford", sequences, "--out", out, "--most", 200, "--json")
+    ran = doap("eval", "rootsift", "controls", "oxford", sequences, "--out", out, "--max-keypoints", 200, "--json")
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert set(told) == {"figures", "results", "skipped"}
@@ -42,7 +42,7 @@ def test_descriptors_are_judged_side_by_side(doap, sequences, tmp_path):
 
 
 def test_people_see_the_best_first_and_what_was_left_out(doap, sequences, tmp_path):
-    ran = doap("eval", "sift", "dsp-sift", "random", "oxford", sequences, "--out", tmp_path, "--most", 100)
+    ran = doap("eval", "sift", "dsp-sift", "random", "oxford", sequences, "--out", tmp_path, "--max-keypoints", 100)
     assert ran.returncode == 0
     first, second, look = ran.stdout.splitlines()
     assert first.startswith("sift ")
@@ -54,7 +54,7 @@ def test_people_see_the_best_first_and_what_was_left_out(doap, sequences, tmp_pa
 
 
 def test_the_second_time_descriptors_are_remembered(doap, sequences, tmp_path):
-    arguments = ("eval", "sift", "oxford", sequences, "--out", tmp_path / "out", "--most", 100, "--json")
+    arguments = ("eval", "sift", "oxford", sequences, "--out", tmp_path / "out", "--max-keypoints", 100, "--json")
     seconds = []
     for _ in range(2):
         told = json.loads(doap(*arguments).stdout)

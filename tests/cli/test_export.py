@@ -41,7 +41,7 @@ def test_what_is_exported_stands_in_for_the_descriptor_everywhere(doap, folder, 
 
 
 def test_int8_is_calibrated_with_a_set_and_told_as_json(doap, folder, tmp_path):
-    patches = write_set(tmp_path / "my.patches", folder / "photo.png", most=100)
+    patches = write_set(tmp_path / "my.patches", folder / "photo.png", max_keypoints=100)
     out = tmp_path / "int8.onnx"
     ran = doap("export", folder / "my.safetensors", "--int8", patches, "--out", out, "--json")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -22,7 +22,7 @@ def test_a_folder_becomes_features_and_matches(doap, images, tmp_path):
     (images / "cut.png").write_bytes((images / "0.png").read_bytes()[:2000])
     (tmp_path / "pairs.txt").write_text("0.png 1.png\n2.png 0.png\ncut.png 0.png\n")
     features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
-    command = ["extract", images, "--format", "hloc", "--out", features, "--most", 50]
+    command = ["extract", images, "--format", "hloc", "--out", features, "--max-keypoints", 50]
     ran = doap(*command, "--pairs", tmp_path / "pairs.txt", "--matches", matches, "--json")
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
@@ -54,7 +54,7 @@ def test_faults_are_one_line(doap, images, tmp_path):
 def test_a_folder_becomes_a_set_of_features(doap, images, tmp_path):
     (images / "cut.png").write_bytes((images / "0.png").read_bytes()[:2000])
     out = tmp_path / "features"
-    command = ["extract", images, "--out", out, "--descriptor", "teblid", "--most", 50, "--workers", 1]
+    command = ["extract", images, "--out", out, "--descriptor", "teblid", "--max-keypoints", 50, "--workers", 1]
     ran = doap(*command, "--json")
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
@@ -73,7 +73,7 @@ def test_a_folder_becomes_a_set_of_features(doap, images, tmp_path):
 def test_a_descriptor_in_a_file_is_found_from_everywhere(doap, images, tmp_path, monkeypatch):
     Descriptor.build().save(tmp_path / "mine.safetensors")
     monkeypatch.chdir(tmp_path)
-    settings = ["--descriptor", "mine.safetensors", "--most", 50, "--workers", 1, "--stored", "uint8"]
+    settings = ["--descriptor", "mine.safetensors", "--max-keypoints", 50, "--workers", 1, "--stored", "uint8"]
     ran = doap("extract", "images", "--out", "features", *settings)
     assert ran.returncode == 0, ran.stderr
     features = FeatureSet(tmp_path / "features")

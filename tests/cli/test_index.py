@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.peers import rootsift
+from doap.baselines import rootsift
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 
 

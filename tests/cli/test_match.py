@@ -44,7 +44,9 @@ def test_matches_are_counted_verified_and_drawn(doap, photos, tmp_path):
 
 
 def test_people_get_a_line_of_counts(doap, photos, tmp_path):
-    ran = doap("match", photos / "0.png", photos / "1.png", "--most", 100, "--ratio", 0.8, "--out", tmp_path / "m.jpg")
+    ran = doap(
+        "match", photos / "0.png", photos / "1.png", "--max-keypoints", 100, "--ratio", 0.8, "--out", tmp_path / "m.jpg"
+    )
     counts, picture = ran.stdout.splitlines()
     assert counts.startswith("100 and 100 keypoints · ")
     assert counts.endswith(" inliers · doap-128")
@@ -92,5 +94,5 @@ def test_wrong_usage_exits_with_two(doap, photos):
 @pytest.mark.data
 def test_real_photos_of_one_scene_agree(doap, data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
-    told = json.loads(doap("match", folder / "0000.jpg", folder / "0001.jpg", "--most", 1000, "--json").stdout)
+    told = json.loads(doap("match", folder / "0000.jpg", folder / "0001.jpg", "--max-keypoints", 1000, "--json").stdout)
     assert told["inliers"] > 200

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from doap.baselines import BASELINES
 from doap.cli.names import open_descriptor, open_descriptors
 from doap.descriptor import Descriptor
 from doap.errors import DataError
 from doap.evaluation.controls import CONTROLS
-from doap.peers import PEERS
 
 CODE = """
 def mean(patches):
@@ -87,7 +87,7 @@ def test_code_that_fails_is_told(tmp_path):
 
 def test_peers_and_controls_are_words_for_many():
     describers, files = open_descriptors(["sift", "peers", "controls"])
-    assert list(describers) == list(dict.fromkeys(["sift", *PEERS, *CONTROLS]))
+    assert list(describers) == list(dict.fromkeys(["sift", *BASELINES, *CONTROLS]))
     assert not files
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from doap.peers import rootsift
+from doap.baselines import rootsift
 from oracles.feature_sets import write_photo_features, write_views
 
 

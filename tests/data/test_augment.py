@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doap.data.augment import change_light, flip_and_rotate, move_frames, wear
-from doap.data.random_streams import stream
 from doap.errors import ArgumentError
+from doap.random_streams import stream
 
 PATCH = np.arange(9, dtype=np.uint8).reshape(3, 3)
 EIGHT = {np.rot90(flipped, turns).tobytes() for flipped in (PATCH, PATCH[:, ::-1]) for turns in range(4)}

@@ -81,7 +81,7 @@ def test_one_seed_mines_the_same_twice(two_places: MemorySource, mined: Mined) -
 
 
 def test_cluster_ids_count_on_from_sequence_to_sequence(two_places: MemorySource, mined: Mined) -> None:
-    assert np.array_equal(mined.clusters // 5, two_places.sequence_ids)
+    assert np.array_equal(mined.clusters // 5, two_places.scene_ids)
 
 
 def test_a_sequence_of_fewer_groups_than_clusters_has_one_each(mined: Mined) -> None:
@@ -120,7 +120,7 @@ def test_one_group_in_a_sequence_is_no_trouble() -> None:
 
 def test_groups_of_different_sequences_never_ignore_each_other(two_places: MemorySource, mined: Mined) -> None:
     alike = Mined(mined.clusters, np.ones_like(mined.tables)).ignored(np.arange(33))
-    sequence = two_places.sequence_ids
+    sequence = two_places.scene_ids
     assert np.array_equal(alike, sequence[:, None] == sequence)
 
 

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doap.data.sampler import (
+    BatchPlan,
     GroupSampler,
-    ListPlan,
     MixedSampler,
     RomeSampler,
     Sampler,
-    SequenceSampler,
+    SceneSampler,
     SourceSampler,
     shard,
 )
 from doap.errors import ArgumentError, DataError
 from oracles.memory_source import MemorySource, memory_source
 
-two_sources = partial(SourceSampler, sources_per_list=2)
-SAMPLERS = [GroupSampler, two_sources, SequenceSampler, RomeSampler]
+two_sources = partial(SourceSampler, sources_per_batch=2)
+SAMPLERS = [GroupSampler, two_sources, SceneSampler, RomeSampler]
 
 
 @st.composite
@@ -35,11 +35,11 @@ def sources(draw: st.DrawFn) -> MemorySource:
     return memory_source(counts + [2] * sequences, ids + list(range(sequences)), sources=made_by)
 
 
-def plans(sampler: Sampler) -> list[ListPlan]:
+def plans(sampler: Sampler) -> list[BatchPlan]:
     return [sampler.batch(step) for step in range(sampler.steps_per_epoch)]
 
 
-def same(one: ListPlan, other: ListPlan) -> bool:
+def same(one: BatchPlan, other: BatchPlan) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("groups", "indices", "labels"))
 
 
@@ -52,7 +52,7 @@ class TestEverySampler:
         sampler = kind(source, 3 * per_group + more, seed, per_group=per_group)
         for plan in plans(sampler):
             assert len(set(plan.groups.tolist())) == len(plan.groups) > 0
-            assert len(set(plan.indices.tolist())) == len(plan.indices) <= sampler.list_size
+            assert len(set(plan.indices.tolist())) == len(plan.indices) <= sampler.batch_size
             for position, group in enumerate(plan.groups):
                 mine = plan.indices[plan.labels == position]
                 assert len(mine) == min(source.count[group], per_group) >= 2
@@ -93,11 +93,11 @@ class TestEverySampler:
 
 
 @pytest.mark.parametrize("kind", [GroupSampler, two_sources])
-@given(source=sources(), seed=st.integers(0, 9), epoch=st.integers(0, 3), list_size=st.integers(18, 60))
+@given(source=sources(), seed=st.integers(0, 9), epoch=st.integers(0, 3), batch_size=st.integers(18, 60))
 def test_an_epoch_has_every_group_that_can_match_once(
-    kind: type[Sampler], source: MemorySource, seed: int, epoch: int, list_size: int
+    kind: type[Sampler], source: MemorySource, seed: int, epoch: int, batch_size: int
 ) -> None:
-    sampler = kind(source, list_size, seed)
+    sampler = kind(source, batch_size, seed)
     first = epoch * sampler.steps_per_epoch
     seen = np.concatenate([sampler.batch(first + step).groups for step in range(sampler.steps_per_epoch)])
     assert sorted(seen) == np.flatnonzero(source.count >= 2).tolist()
@@ -117,8 +117,8 @@ def test_the_lists_of_an_epoch_differ_by_less_than_two_groups(source: MemorySour
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_list_of_sources_has_few_of_them_and_as_many_blocks_as_asked(number: int) -> None:
     source = memory_source([2] * 480, [0, 1] * 240, sources=[0, 0, 1, 1, 2, 2] * 80)
-    for plan in plans(SourceSampler(source, 40, 0, sources_per_list=number)):
-        keys = list(zip(source.sequence_ids[plan.groups], source.source_ids[plan.groups], strict=True))
+    for plan in plans(SourceSampler(source, 40, 0, sources_per_batch=number)):
+        keys = list(zip(source.scene_ids[plan.groups], source.source_ids[plan.groups], strict=True))
         assert len(set(keys)) <= number
         # Groups of a source stand together, in blocks of an equal share of the list.
         assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
@@ -127,31 +127,31 @@ def test_a_list_of_sources_has_few_of_them_and_as_many_blocks_as_asked(number: i
 @pytest.mark.parametrize("number", [0, 11])
 def test_more_sources_than_groups_fit_in_a_list_are_refused(number: int) -> None:
     with pytest.raises(ArgumentError, match=f"expected 1 to 10.*got {number}"):
-        SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_list=number)
+        SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_batch=number)
 
 
-def sequences_of(source: MemorySource, plan: ListPlan) -> list[int]:
-    return np.unique(source.sequence_ids[plan.groups]).tolist()
+def sequences_of(source: MemorySource, plan: BatchPlan) -> list[int]:
+    return np.unique(source.scene_ids[plan.groups]).tolist()
 
 
 @given(source=sources(), seed=st.integers(0, 9))
 def test_an_epoch_of_two_sequence_lists_has_all_pairs_once(source: MemorySource, seed: int) -> None:
-    met = [tuple(sequences_of(source, plan)) for plan in plans(SequenceSampler(source, 18, seed))]
-    assert sorted(met) == list(combinations(range(len(source.sequence_names)), 2))
+    met = [tuple(sequences_of(source, plan)) for plan in plans(SceneSampler(source, 18, seed))]
+    assert sorted(met) == list(combinations(range(len(source.scene_names)), 2))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_list_has_as_many_sequences_as_asked_and_an_equal_share_of_each(number: int) -> None:
     source = memory_source([4] * 100, [0, 1, 2, 3, 4] * 20)
-    for plan in plans(SequenceSampler(source, 48, 0, sequences_per_list=number)):
-        sequences, share = np.unique(source.sequence_ids[plan.groups[plan.labels]], return_counts=True)
+    for plan in plans(SceneSampler(source, 48, 0, scenes_per_batch=number)):
+        sequences, share = np.unique(source.scene_ids[plan.groups[plan.labels]], return_counts=True)
         assert len(sequences) == number
         assert share.tolist() == [48 // number] * number
 
 
 def test_with_one_sequence_to_a_list_an_epoch_is_each_sequence_once() -> None:
     source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
-    met = [sequences_of(source, plan) for plan in plans(SequenceSampler(source, 24, 0, sequences_per_list=1))]
+    met = [sequences_of(source, plan) for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=1))]
     assert sorted(met) == [[0], [1], [2], [3], [4]]
 
 
@@ -159,7 +159,7 @@ def test_with_more_sequences_to_a_list_each_pair_still_meets() -> None:
     source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
     met = {
         pair
-        for plan in plans(SequenceSampler(source, 24, 0, sequences_per_list=3))
+        for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=3))
         for pair in combinations(sequences_of(source, plan), 2)
     }
     assert met == set(combinations(range(5), 2))
@@ -167,19 +167,19 @@ def test_with_more_sequences_to_a_list_each_pair_still_meets() -> None:
 
 def test_a_sequence_of_single_patches_is_not_waited_for() -> None:
     source = memory_source([2, 1, 2, 2, 1], [0, 1, 2, 3, 1])
-    met = [sequences_of(source, plan) for plan in plans(SequenceSampler(source, 8, 0))]
+    met = [sequences_of(source, plan) for plan in plans(SceneSampler(source, 8, 0))]
     assert sorted(met) == [[0, 2], [0, 3], [2, 3]]
 
 
 @pytest.mark.parametrize("number", [0, 5])
 def test_more_sequences_than_there_are_are_refused(number: int) -> None:
     with pytest.raises(ArgumentError, match=f"1 to 4, all there are, got {number}"):
-        SequenceSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, sequences_per_list=number)
+        SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=number)
 
 
 def test_a_share_too_small_for_a_group_is_refused() -> None:
     with pytest.raises(ArgumentError, match="at most 3"):
-        SequenceSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, sequences_per_list=4)
+        SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=4)
 
 
 @given(source=sources(), seed=st.integers(0, 9))
@@ -218,7 +218,7 @@ def test_a_rank_outside_the_world_is_refused(rank: int, world: int) -> None:
 
 def test_groups_that_are_held_out_are_never_in_a_list():
     source = memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6)
-    among = source.sequence_ids != 1
+    among = source.scene_ids != 1
     for sampler in (make(source, 30, 0, among=among) for make in SAMPLERS):
         drawn = np.concatenate([sampler.batch(step).groups for step in range(2 * sampler.steps_per_epoch)])
         assert set(drawn.tolist()) <= set(np.flatnonzero(among).tolist())

@@ -53,7 +53,7 @@ def contents(patch_set: PatchSet) -> list[tuple[str, str, list[int], float]]:
     """Each group as its sequence, its source, the numbers of its patches and its position."""
     return [
         (
-            patch_set.sequence_names[patch_set.sequence_ids[group]],
+            patch_set.scene_names[patch_set.scene_ids[group]],
             patch_set.source_names[patch_set.source_ids[group]],
             [int(patch[0, 0]) for patch in patch_set.gather(patch_set.members(np.array([group])))],
             float(patch_set.position[group, 0]),
@@ -131,7 +131,7 @@ def test_ignored_pairs_are_those_that_loops_find(data: st.DataObject, tmp_path_f
 def test_the_check_tells_what_is_in_a_set(path: Path) -> None:
     summary = check_set(path)
     assert (summary.patches, summary.groups) == (17, 8)
-    assert summary.groups_per_sequence == {"square": 5, "bridge": 3}
+    assert summary.groups_per_scene == {"square": 5, "bridge": 3}
     assert summary.groups_per_size == {1: 2, 2: 4, 3: 1, 4: 1}
     assert (summary.from_tracks, summary.from_photos) == (3, 5)
 
@@ -254,7 +254,7 @@ def test_a_split_holds_the_groups_of_its_places(
     assert contents(part) == [group for group in contents(whole) if group[0] == "square"]
     assert ignored_numbers(part) == {frozenset(pair) for pair in [(0, 2), (0, 3), (14, 15)]}
     assert part.meta["ledger"] == [{"place": "square", "licence": "CC0"}, {"tool": "doap"}]
-    assert check_set(tmp_path / "part").groups_per_sequence == {"square": 5}
+    assert check_set(tmp_path / "part").groups_per_scene == {"square": 5}
 
 
 def test_a_split_forgets_ignored_groups_that_it_leaves_out(path: Path, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_merge_holds_the_groups_of_all(
     assert contents(merged) == contents(open_set(path)) + contents(open_set(other))
     assert ignored_numbers(merged) == ignored_numbers(open_set(path)) | ignored_numbers(open_set(other))
     assert [row.get("place") for row in merged.meta["ledger"]] == ["square", "bridge", None, "tower"]
-    assert check_set(tmp_path / "merged").groups_per_sequence == {"square": 5, "bridge": 6, "tower": 2}
+    assert check_set(tmp_path / "merged").groups_per_scene == {"square": 5, "bridge": 6, "tower": 2}
 
 
 def test_split_parts_merge_into_the_whole(path: Path, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_groups_read_are_the_groups_written(sizes: list[list[int]], tmp_path_fac
             own = patches[end[index] - size : end[index]]
             np.testing.assert_array_equal(patch_set.gather(patch_set.members(np.array([group]))), own)
             np.testing.assert_array_equal(patch_set.position[group], groups.position[index])
-            assert patch_set.sequence_names[patch_set.sequence_ids[group]] == groups.sequence
+            assert patch_set.scene_names[patch_set.scene_ids[group]] == groups.sequence
             assert patch_set.source_names[patch_set.source_ids[group]] == groups.source
             group += 1
     assert group == len(patch_set)

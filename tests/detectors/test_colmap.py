@@ -27,7 +27,7 @@ def test_pooling_finds_the_same_keypoints():
 
 def test_fewer_keypoints_are_the_largest_of_all():
     pytest.importorskip("pycolmap")
-    every, some = colmap_sift(PHOTO), colmap_sift(PHOTO, most=100)
+    every, some = colmap_sift(PHOTO), colmap_sift(PHOTO, max_keypoints=100)
     assert 100 <= len(some[0]) < len(every[0]) / 2
     rows = [np.flatnonzero((every[0] == keypoint).all(axis=1))[0] for keypoint in some[0]]
     assert np.array_equal(every[1][rows], some[1])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from skimage import data
 
-from doap.calibration import partners
+from doap.baselines import rootsift
 from doap.detectors import DETECTORS, affine, akaze, harris_laplace, orb, sift
 from doap.errors import ArgumentError, MissingExtra
 from doap.images import angles, centres, inside, scales, transform_frames
-from doap.peers import rootsift
+from doap.images.correspondence import partners
 from doap.pipeline import extract, match
 
 ORIENTED = ("sift", "orb", "akaze", "affine")
@@ -169,7 +169,9 @@ def test_affine_frames_see_a_slanted_surface_as_the_same():
     slanted = cv2.warpPerspective(blurred, homography, (WIDTH, HEIGHT), borderMode=cv2.BORDER_REPLICATE)
 
     def correct(detector):
-        image0, image1 = (extract(image, rootsift(), detector=detector, most=300) for image in (IMAGE, slanted))
+        image0, image1 = (
+            extract(image, rootsift(), detector=detector, max_keypoints=300) for image in (IMAGE, slanted)
+        )
         same = partners(image0.frames, image1.frames, homography)
         return same[tuple(match(image0, image1).T)].sum()
 

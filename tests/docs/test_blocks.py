@@ -21,10 +21,10 @@ import typer
 import doap
 from doap.cli import app, main
 from doap.data.builders import build_from_images
-from doap.data.builders.synthetic import Views
 from doap.descriptor import SHIPPED
 from doap.export.colmap import write_database
 from doap.images import read_grey
+from doap.images.synthetic_views import Views
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render
 

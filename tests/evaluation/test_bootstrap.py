@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from doap.errors import ArgumentError
-from doap.evaluation.bootstrap import estimate, estimate_mean
+from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_law():
     values = np.random.default_rng(0).normal(5, 2, 400)
-    found = estimate_mean(values, seed=0)
+    found = bootstrap_mean(values, seed=0)
     half = 1.96 * values.std() / 20
     assert found.value == pytest.approx(values.mean())
     assert found.low == pytest.approx(values.mean() - half, abs=0.15 * half)
@@ -21,7 +21,7 @@ def test_interval_of_a_mean_is_that_of_the_normal_law():
 
 def test_nineteen_of_twenty_intervals_hold_the_truth():
     random = np.random.default_rng(1)
-    intervals = [estimate_mean(random.exponential(size=80), seed, resamples=300) for seed in range(200)]
+    intervals = [bootstrap_mean(random.exponential(size=80), seed, resamples=300) for seed in range(200)]
     held = sum(one.low <= 1 <= one.high for one in intervals)
     assert 0.88 <= held / 200 <= 0.99
 
@@ -29,21 +29,21 @@ def test_nineteen_of_twenty_intervals_hold_the_truth():
 def test_values_of_one_cluster_count_once():
     values = np.random.default_rng(2).normal(size=50)
     alone, repeated = (
-        estimate_mean(values, seed=3),
-        estimate_mean(values.repeat(10), seed=3, clusters=np.arange(50).repeat(10)),
+        bootstrap_mean(values, seed=3),
+        bootstrap_mean(values.repeat(10), seed=3, clusters=np.arange(50).repeat(10)),
     )
     assert (repeated.low, repeated.high, repeated.units) == pytest.approx((alone.low, alone.high, 50))
-    careless = estimate_mean(values.repeat(10), seed=3)
+    careless = bootstrap_mean(values.repeat(10), seed=3)
     assert careless.high - careless.low < 0.5 * (alone.high - alone.low)
 
 
 def test_clusters_of_different_sizes_weigh_by_their_values():
-    assert estimate_mean([0.0, 0.0, 0.0, 1.0], seed=0, clusters=np.array([7, 7, 7, 2])).value == 0.25
+    assert bootstrap_mean([0.0, 0.0, 0.0, 1.0], seed=0, clusters=np.array([7, 7, 7, 2])).value == 0.25
 
 
 def test_weights_of_a_statistic_are_whole_numbers_that_sum_to_the_units():
     seen = []
-    found = estimate(lambda weights: seen.append(weights) or float(weights[0]), 6, seed=0, resamples=20)
+    found = bootstrap_interval(lambda weights: seen.append(weights) or float(weights[0]), 6, seed=0, resamples=20)
     assert all(weights.sum() == 6 and np.array_equal(weights, weights.astype(int)) for weights in seen)
     assert len(seen) == 21
     assert found.value == 1
@@ -52,17 +52,17 @@ def test_weights_of_a_statistic_are_whole_numbers_that_sum_to_the_units():
 
 def test_the_same_seed_gives_the_same_interval():
     values = np.arange(30.0)
-    assert estimate_mean(values, seed=5) == estimate_mean(values, seed=5)
-    assert estimate_mean(values, seed=5) != estimate_mean(values, seed=6)
+    assert bootstrap_mean(values, seed=5) == bootstrap_mean(values, seed=5)
+    assert bootstrap_mean(values, seed=5) != bootstrap_mean(values, seed=6)
 
 
 def test_one_value_has_no_width():
-    found = estimate_mean([0.5], seed=0)
+    found = bootstrap_mean([0.5], seed=0)
     assert (found.low, found.value, found.high) == (0.5, 0.5, 0.5)
 
 
 def test_nothing_to_resample_is_an_error():
     with pytest.raises(ArgumentError, match="values: expected one or more in a row"):
-        estimate_mean([], seed=0)
+        bootstrap_mean([], seed=0)
     with pytest.raises(ArgumentError, match="units: expected 1 or more, got 0"):
-        estimate(lambda weights: 0.0, 0, seed=0)
+        bootstrap_interval(lambda weights: 0.0, 0, seed=0)

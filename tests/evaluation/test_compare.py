@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from doap.data.builders.synthetic import Views, light, viewpoint, warp
+from doap.baselines import from_function, rootsift, sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import controls
 from doap.evaluation.compare import compare_photos
 from doap.images import read_grey
-from doap.peers import from_function, rootsift, sift
+from doap.images.synthetic_views import Views, light, viewpoint, warp
 from oracles.photos import write_photo
 
 
@@ -34,7 +34,7 @@ def poor():
 
 
 def compared(photos, describers, out, **settings):
-    return compare_photos(photos, describers, out, most=150, **{"reconstruction": False, **settings})
+    return compare_photos(photos, describers, out, max_keypoints=150, **{"reconstruction": False, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_photos_of_one_name_are_told_by_their_paths(photos, tmp_path):
     assert comparison.photos == [photos[0].as_posix(), twin.as_posix()]
 
 
-@pytest.mark.parametrize("settings", [{"most": 0}, {"photos": 0}, {"pairs": 0}])
+@pytest.mark.parametrize("settings", [{"max_keypoints": 0}, {"photos": 0}, {"pairs": 0}])
 def test_numbers_below_one_are_refused(photos, tmp_path, settings):
     with pytest.raises(ArgumentError, match="expected 1 or more"):
         compare_photos(photos, {"rootsift": rootsift(), "sift": sift()}, tmp_path, **settings)
@@ -151,7 +151,9 @@ def test_out_that_is_a_file_is_refused_before_the_work(photos, tmp_path):
 @pytest.mark.data
 def test_photos_of_one_place_are_reconstructed(data_folder, tmp_path):
     photos = [data_folder / "strecha" / "fountain-P11" / f"{number:04}.jpg" for number in range(3)]
-    comparison = compare_photos(photos, {"rootsift": rootsift(), "random": controls.random()}, tmp_path, most=500)
+    comparison = compare_photos(
+        photos, {"rootsift": rootsift(), "random": controls.random()}, tmp_path, max_keypoints=500
+    )
     assert set(comparison.models) == {"rootsift", "random"}
     assert comparison.models["rootsift"].registered == 3
     assert comparison.models["random"].registered == 0

@@ -5,12 +5,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from doap.evaluation.bootstrap import estimate_mean
+from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.compare.models import hanging_together
-from doap.evaluation.compare.overlaps import choose_pairs
+from doap.evaluation.compare.overlaps import neighbouring_pairs
 from doap.evaluation.compare.stage import Stage, contest, mean_over_photos
 from doap.evaluation.compare.verdict import decide
-from doap.evaluation.result import Identity
+from doap.evaluation.result import DescriptorInfo
 
 GAINS = {"ahead": 0.2, "behind": -0.2, "level": 0.0}
 
@@ -26,7 +26,7 @@ def stage(what, outcome):
 
 
 def verdict(pairs, views):
-    descriptors = [Identity(name, "real", 128, 512, "print", None) for name in ("mine", "sift")]
+    descriptors = [DescriptorInfo(name, "real", 128, 512, "print", None) for name in ("mine", "sift")]
     return decide(pairs, views, descriptors, {"mine": 0.2, "sift": 0.1}, 8)
 
 
@@ -93,7 +93,7 @@ def test_many_pairs_of_few_photos_decide_nothing():
 def test_interval_of_many_photos_is_that_of_their_mean():
     values = np.random.default_rng(0).normal(size=400)
     ours = mean_over_photos(values.tolist(), [(number,) for number in range(400)], 3)
-    theirs = estimate_mean(values, 3, resamples=1000)
+    theirs = bootstrap_mean(values, 3, resamples=1000)
     assert ours.value == pytest.approx(theirs.value)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=2e-3)
 
@@ -130,8 +130,8 @@ def test_descriptors_that_are_equal_but_for_chance_are_seldom_told_apart(shared)
 
 
 def test_all_pairs_are_chosen_if_they_are_no_more():
-    assert sorted(choose_pairs(5, 10)) == list(combinations(range(5), 2))
-    assert choose_pairs(1, 10) == []
+    assert sorted(neighbouring_pairs(5, 10)) == list(combinations(range(5), 2))
+    assert neighbouring_pairs(1, 10) == []
 
 
 def test_photos_that_hang_together_are_found():

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from data.readers import formats
+from doap.baselines import Describer
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import hpatches
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.describing import Describing
-from doap.evaluation.hpatches import HPatchesTasks, match_precision, open_hpatches
+from doap.evaluation.hpatches import HPatchesBenchmark, match_precision, open_hpatches
 from doap.evaluation.hpatches_pairs import pair_precision
-from doap.evaluation.result import Figure, Judged
+from doap.evaluation.result import Figure, Scores
 from doap.functional import average_precision
-from doap.peers import Describer
 from oracles.areas import settled_ap
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
 
@@ -63,29 +63,29 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def benchmark_(root: Path) -> HPatchesTasks:
+def benchmark_(root: Path) -> HPatchesBenchmark:
     return open_hpatches(root)
 
 
 @pytest.fixture(scope="module")
-def judge(benchmark_: HPatchesTasks) -> Callable[[Describer], Judged]:
+def judge(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
     """Each describer is judged once."""
-    known: dict[str, Judged] = {}
+    known: dict[str, Scores] = {}
 
-    def once(describer: Describer) -> Judged:
+    def once(describer: Describer) -> Scores:
         name = describer.name  # type: ignore[attr-defined]
         if name not in known:
-            known[name] = benchmark_.judge(Describing(describer), seed=0)
+            known[name] = benchmark_.judge(CachedDescriber(describer), seed=0)
         return known[name]
 
     return once
 
 
-def figure(judged: Judged, name: str) -> Figure:
+def figure(judged: Scores, name: str) -> Figure:
     return next(one for one in judged.figures if one.name == name)
 
 
-def value(judged: Judged, name: str) -> float:
+def value(judged: Scores, name: str) -> float:
     return figure(judged, name).total.value
 
 
@@ -94,7 +94,7 @@ def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
     release = hpatches.read_hpatches(root)
     described = {}
     for name in SEQUENCES:
-        flat = Describing(describer).patches(release.load(name).reshape(-1, SIDE, SIDE))
+        flat = CachedDescriber(describer).patches(release.load(name).reshape(-1, SIDE, SIDE))
         if flat.dtype == torch.uint8:
             flat = torch.from_numpy(np.unpackbits(flat.numpy(), axis=1))
         described[name] = flat.double().view(GROUPS, 16, -1)
@@ -206,7 +206,7 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
 ) -> None:
     monkeypatch.setattr(hpatches, "MATLAB_DISTRACTORS", 9)
     monkeypatch.setattr(hpatches, "POOLS", (8, 11))
-    judged = open_hpatches(root).judge(Describing(noisy(SIDE)), seed=0)
+    judged = open_hpatches(root).judge(CachedDescriber(noisy(SIDE)), seed=0)
     described = described_by(root, noisy(SIDE))
     queries, distractors = (
         [(name, int(index)) for name, index in read_rows(root, kind)] for kind in ("retr_queries", "retr_distractors")
@@ -256,14 +256,14 @@ def test_tasks_without_files_are_left_out_and_told(root: Path, tmp_path: Path) -
     (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
     alone = open_hpatches(root, tasks=tmp_path)
     assert list(alone.protocol["left out"]) == ["retrieval", "verification"]
-    judged = alone.judge(Describing(perfect(SIDE)), seed=0)
+    judged = alone.judge(CachedDescriber(perfect(SIDE)), seed=0)
     assert [one.name for one in judged.figures] == [
         f"matching mAP ({form})" for form in ("tie-aware", "python", "matlab")
     ]
     assert (judged.curves, judged.histogram) == ((), None)
 
 
-def test_checksum_depends_on_patches_and_tasks(root: Path, benchmark_: HPatchesTasks, tmp_path: Path) -> None:
+def test_checksum_depends_on_patches_and_tasks(root: Path, benchmark_: HPatchesBenchmark, tmp_path: Path) -> None:
     shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
     assert open_hpatches(root, tasks=tmp_path).dataset == benchmark_.dataset
     with (tmp_path / "retr_queries_split-a.csv").open("a") as file:

@@ -10,12 +10,12 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from data.readers import formats
+from doap.baselines import Describer
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.describing import Describing
-from doap.evaluation.phototour import PhotoTours, open_phototour, revisited_precision
+from doap.evaluation.phototour import PhotoTourBenchmark, open_phototour, revisited_precision
 from doap.evaluation.result import Benchmark, Estimate
-from doap.peers import Describer
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
 
 SIDE = 64
@@ -45,15 +45,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def liberty(root: Path) -> PhotoTours:
+def liberty(root: Path) -> PhotoTourBenchmark:
     return open_phototour(root / "liberty")
 
 
 def totals(benchmark: Benchmark, describer: Describer) -> dict[str, Estimate]:
-    return {figure.name: figure.total for figure in benchmark.judge(Describing(describer), seed=0).figures}
+    return {figure.name: figure.total for figure in benchmark.judge(CachedDescriber(describer), seed=0).figures}
 
 
-def test_perfect_descriptor_makes_no_error(liberty: PhotoTours) -> None:
+def test_perfect_descriptor_makes_no_error(liberty: PhotoTourBenchmark) -> None:
     values = {name: total.value for name, total in totals(liberty, perfect(SIDE)).items()}
     assert values == pytest.approx(
         {"FPR95": 0, "FPR95 optimistic": 0, "FPR95 expected": 0, "verification AP": 1, "revisited mAP": 1}
@@ -61,7 +61,7 @@ def test_perfect_descriptor_makes_no_error(liberty: PhotoTours) -> None:
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_controls_score_chance(liberty: PhotoTours, name: str) -> None:
+def test_controls_score_chance(liberty: PhotoTourBenchmark, name: str) -> None:
     found = totals(liberty, CONTROLS[name]())
     assert found["FPR95 expected"].value == pytest.approx(0.95, abs=0.05)
     assert found["verification AP"].value == pytest.approx(0.5, abs=0.08)
@@ -69,16 +69,16 @@ def test_controls_score_chance(liberty: PhotoTours, name: str) -> None:
     assert found["revisited mAP"].value < 0.15
 
 
-def test_constant_descriptor_is_wrong_always_or_never_as_ties_are_counted(liberty: PhotoTours) -> None:
+def test_constant_descriptor_is_wrong_always_or_never_as_ties_are_counted(liberty: PhotoTourBenchmark) -> None:
     found = totals(liberty, CONTROLS["constant"]())
     values = [found[name].value for name in ("FPR95", "FPR95 expected", "FPR95 optimistic", "verification AP")]
     assert values == pytest.approx([1, 0.95, 0, 0.5], abs=0.01)
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
-def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTours, make) -> None:
+def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make) -> None:
     (one,) = liberty.sets
-    described = Describing(make(SIDE)).patches(one.tour.read_all())
+    described = CachedDescriber(make(SIDE)).patches(one.tour.read_all())
     if described.dtype == torch.uint8:
         described = torch.from_numpy(np.unpackbits(described.numpy(), axis=1))
     distances = (described[one.pairs[:, 0]].double() - described[one.pairs[:, 1]].double()).norm(dim=1).numpy().round(6)
@@ -88,10 +88,10 @@ def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTours, make) ->
     assert totals(liberty, make(SIDE))["FPR95"].value == pytest.approx(scanned)
 
 
-def test_revisited_precision_is_that_of_a_loop_and_scikit_learn(liberty: PhotoTours) -> None:
+def test_revisited_precision_is_that_of_a_loop_and_scikit_learn(liberty: PhotoTourBenchmark) -> None:
     tour = liberty.sets[0].tour
     assert tour.reference_images is not None
-    described = Describing(noisy(SIDE, 1.5)).patches(tour.read_all()).double()
+    described = CachedDescriber(noisy(SIDE, 1.5)).patches(tour.read_all()).double()
     slow = []
     for image in range(4):
         here = np.flatnonzero(tour.reference_images == image).tolist()
@@ -116,7 +116,7 @@ def test_image_without_pairs_or_without_others_is_left_out() -> None:
 
 def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
     benchmark = open_phototour(root)
-    for figure in benchmark.judge(Describing(noisy(SIDE, 1.5)), seed=0).figures:
+    for figure in benchmark.judge(CachedDescriber(noisy(SIDE, 1.5)), seed=0).figures:
         assert list(figure.parts) == ["liberty", "notredame", "yosemite"]
         assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
         assert figure.total.low < figure.total.value < figure.total.high
@@ -125,11 +125,11 @@ def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
 def test_set_trained_on_is_left_out(root: Path) -> None:
     benchmark = open_phototour(root, trained_on="liberty", revisited=False)
     assert (benchmark.protocol["sets"], benchmark.protocol["trained on"]) == (["notredame", "yosemite"], "liberty")
-    judged = benchmark.judge(Describing(noisy(SIDE)), seed=0)
+    judged = benchmark.judge(CachedDescriber(noisy(SIDE)), seed=0)
     assert list(judged.figures[0].parts) == ["notredame", "yosemite"]
 
 
-def test_pairs_alone_give_the_same_figures(root: Path, liberty: PhotoTours) -> None:
+def test_pairs_alone_give_the_same_figures(root: Path, liberty: PhotoTourBenchmark) -> None:
     alone = totals(open_phototour(root / "liberty", revisited=False), noisy(SIDE))
     both = totals(liberty, noisy(SIDE))
     assert "revisited mAP" not in alone

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from doap.errors import DataError
-from doap.evaluation.bootstrap import estimate_mean
+from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.report import ReportFiles, write_report
-from doap.evaluation.result import Dataset, Figure, Gallery, Identity, Result, write_result
-from oracles.pages import assert_well_nested
+from doap.evaluation.result import Dataset, DescriptorInfo, Figure, Gallery, Result, write_result
+from oracles.html_pages import assert_well_nested
 from oracles.results import estimate, make_result
 
 NAME = "<i>a&b_c|d</i>"
@@ -37,7 +37,7 @@ def report(tmp_path: Path):
 
 def peers() -> list[Result]:
     """RootSIFT clearly behind the best, whose interval that of the second overlaps."""
-    bits = Identity("teblid", "binary", 256, 32, "7" * 64, None)
+    bits = DescriptorInfo("teblid", "binary", 256, 32, "7" * 64, None)
     return [
         make_result("sift", 0.5),
         make_result("doap-128", 0.7),
@@ -254,7 +254,7 @@ def test_what_figures_rest_on_is_told(report) -> None:
 
 
 def test_two_descriptors_of_one_name_are_told_apart(report) -> None:
-    twins = [Identity("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
+    twins = [DescriptorInfo("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
     written = report(*(make_result(value=0.5 + index / 10, descriptor=one) for index, one in enumerate(twins)))
     assert [row[0] for row in markdown_rows(written)[0]] == ["mine bbbbbb", "mine aaaaaa"]
 
@@ -299,7 +299,7 @@ def test_a_report_among_its_results_can_be_made_again(tmp_path: Path) -> None:
 
 def paired(name: str, values: np.ndarray, **changes: object) -> Result:
     made = make_result(name, **changes)
-    found = estimate_mean(values, seed=0)
+    found = bootstrap_mean(values, seed=0)
     return dataclasses.replace(made, figures=(Figure("mAP", "higher", "pairs of images", found),))
 
 
@@ -308,7 +308,7 @@ def test_differences_are_paired_where_both_were_resampled_alike(report) -> None:
     images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
     better, worse, chance = images + 0.02, images, images + 0.02 * np.random.default_rng(1).standard_normal(40) + 0.015
     written = report(paired("better", better), paired("rootsift", worse), paired("maybe", chance))
-    found, other = estimate_mean(better, seed=0), estimate_mean(worse, seed=0)
+    found, other = bootstrap_mean(better, seed=0), bootstrap_mean(worse, seed=0)
     assert found.low < other.value
     assert other.high > found.value
     (rows,) = markdown_rows(written)

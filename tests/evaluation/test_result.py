@@ -12,11 +12,11 @@ from doap.errors import DataError
 from doap.evaluation.result import (
     Curve,
     Dataset,
+    DescriptorInfo,
     Estimate,
     Figure,
     Gallery,
     Histogram,
-    Identity,
     Result,
     gallery_path,
     read_gallery,
@@ -28,7 +28,7 @@ RESULT = Result(
     benchmark="oxford",
     protocol={"detector": "sift", "overlap": 0.4, "list": [1, 2]},
     dataset=Dataset("graf", "ab" * 32),
-    descriptor=Identity("my <net>", "real", 128, 512, "cd" * 32, None),
+    descriptor=DescriptorInfo("my <net>", "real", 128, 512, "cd" * 32, None),
     figures=(
         Figure("mAP", "higher", "pairs of images", Estimate(0.5, 0.4, 0.6, 5), {"graf": Estimate(0.5, 0.4, 0.6, 5)}),
         Figure("FPR95", "lower", "pairs", Estimate(0.1, 0.05, 0.2, 100)),

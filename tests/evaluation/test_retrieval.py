@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
 from doap.evaluation import retrieval
-from doap.evaluation.retrieval import FORMS, Form, precision_among, precision_by_label
+from doap.evaluation.retrieval import FORMS, APProtocol, precision_among, precision_by_label
 from doap.functional import average_precision, pack_bits
 from oracles.areas import settled_ap
 from oracles.ranking import enumerated_ap
@@ -44,7 +44,7 @@ def slow_lists(task: Task, variant: int, number: int) -> list[list[float]]:
     ]
 
 
-def slow_precision(distances: list[float], form: Form) -> float:
+def slow_precision(distances: list[float], form: APProtocol) -> float:
     """With a stable sort of the list, whose first five are the matches."""
     ranked = sorted(range(len(distances)), key=lambda item: distances[item])
     return settled_ap([item < 5 for item in ranked], 5, form)
@@ -52,7 +52,7 @@ def slow_precision(distances: list[float], form: Form) -> float:
 
 @pytest.mark.parametrize("bits", [False, True])
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_programs_of_hpatches_equal_a_stable_sort_and_a_loop(bits: bool, form: Form) -> None:
+def test_programs_of_hpatches_equal_a_stable_sort_and_a_loop(bits: bool, form: APProtocol) -> None:
     task = make_task(bits)
     ours = precision_among(*task, [(form, 50), (form, 7)])
     for variant in range(2):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap.baselines import Describer
 from doap.errors import DataError
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.describing import Describing
 from doap.evaluation.result import Benchmark, Figure
-from doap.evaluation.romepatches import Rome, open_romepatches
-from doap.peers import Describer
+from doap.evaluation.romepatches import RomePatchesBenchmark, open_romepatches
 from oracles.coded_patches import coded_patches, noisy, perfect
 from oracles.ranking import textbook_ap
 
@@ -39,30 +39,30 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rome(root: Path) -> Rome:
+def rome(root: Path) -> RomePatchesBenchmark:
     return open_romepatches(root)
 
 
 def figures(benchmark: Benchmark, describer: Describer) -> dict[str, Figure]:
-    return {figure.name: figure for figure in benchmark.judge(Describing(describer), seed=0).figures}
+    return {figure.name: figure for figure in benchmark.judge(CachedDescriber(describer), seed=0).figures}
 
 
-def test_perfect_descriptor_finds_all(rome: Rome) -> None:
+def test_perfect_descriptor_finds_all(rome: RomePatchesBenchmark) -> None:
     for figure in figures(rome, perfect(SIDE)).values():
         assert [figure.total.value, *(part.value for part in figure.parts.values())] == pytest.approx([1, 1, 1])
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_controls_score_chance(rome: Rome, name: str) -> None:
+def test_controls_score_chance(rome: RomePatchesBenchmark, name: str) -> None:
     for figure in figures(rome, CONTROLS[name]()).values():
         # Three of 90, or of 119, in random order.
         assert figure.total.value < 0.12
 
 
 @pytest.mark.parametrize(("reading", "gallery"), [("mAP", range(GROUPS, 120)), ("mAP, all patches", range(120))])
-def test_figures_equal_a_loop_over_queries(rome: Rome, reading: str, gallery: range) -> None:
+def test_figures_equal_a_loop_over_queries(rome: RomePatchesBenchmark, reading: str, gallery: range) -> None:
     split = rome.halves["test"].split
-    described = Describing(noisy(SIDE)).patches(split.patches).double()
+    described = CachedDescriber(noisy(SIDE)).patches(split.patches).double()
     precision = []
     for query in range(GROUPS) if reading == "mAP" else range(120):
         ranked = sorted(
@@ -75,7 +75,7 @@ def test_figures_equal_a_loop_over_queries(rome: Rome, reading: str, gallery: ra
     assert figure.total.value == pytest.approx(np.mean(precision), abs=1e-6)
 
 
-def test_total_is_of_the_test_half_and_over_groups(rome: Rome) -> None:
+def test_total_is_of_the_test_half_and_over_groups(rome: RomePatchesBenchmark) -> None:
     for figure in figures(rome, noisy(SIDE)).values():
         assert list(figure.parts) == ["train", "test"]
         assert replace(figure.total, resampled=[]) == figure.parts["test"] != figure.parts["train"]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from doap.baselines import from_function, rootsift, sift, teblid
 from doap.errors import ArgumentError
 from doap.evaluation import evaluate, read_result
-from doap.evaluation.result import Dataset, Estimate, Figure, Judged, read_gallery
+from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
 from doap.files import sha256
-from doap.peers import from_function, rootsift, sift, teblid
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
 
@@ -22,7 +22,7 @@ class Toy:
 
     def judge(self, describe, seed):
         value = float(describe.patches(PATCHES).double().mean())
-        return Judged((Figure("mean", "higher", "patches", Estimate(value, value, value, 6)),))
+        return Scores((Figure("mean", "higher", "patches", Estimate(value, value, value, 6)),))
 
 
 def refuses(patches):
@@ -50,7 +50,7 @@ def test_each_descriptor_leaves_a_result(tmp_path):
 def test_one_that_cannot_is_skipped_with_its_reason(tmp_path):
     told = []
     evaluated = evaluate(
-        Toy(), {"no": from_function(refuses), "sift": sift()}, tmp_path, report=lambda *state: told.append(state)
+        Toy(), {"no": from_function(refuses), "sift": sift()}, tmp_path, progress=lambda *state: told.append(state)
     )
     assert evaluated.skipped == {"no": "patches: expected the photo, got patches; judge it on oxford"}
     assert list(evaluated.results) == ["sift"]

@@ -8,13 +8,13 @@ import cv2
 import numpy as np
 import pytest
 
+from doap.baselines import rootsift
 from doap.detectors import fast
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.describing import Describing
 from doap.evaluation.sweeps import SWEEPS, falls, open_sweeps, view_of
 from doap.images import centres, read_grey
-from doap.peers import rootsift
 from oracles.photos import write_photo
 
 
@@ -25,12 +25,12 @@ def photo(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def benchmark(photo):
-    return open_sweeps(photo, most=150)
+    return open_sweeps(photo, max_keypoints=150)
 
 
 @pytest.fixture(scope="module")
 def judged(benchmark):
-    return benchmark.judge(Describing(rootsift()), seed=0)
+    return benchmark.judge(CachedDescriber(rootsift()), seed=0)
 
 
 def value(judged, name):
@@ -97,7 +97,7 @@ def test_the_fall_is_the_share_lost_in_the_worst_view(judged):
 
 
 def test_a_descriptor_without_orientation_falls(photo):
-    judged = open_sweeps(photo, detector=fast(), most=100).judge(Describing(rootsift()), seed=0)
+    judged = open_sweeps(photo, detector=fast(), max_keypoints=100).judge(CachedDescriber(rootsift()), seed=0)
     assert value(judged, "inlier ratio at 0°, ×1") > 0.6
     assert value(judged, "rotation fall") > 0.8
 
@@ -105,7 +105,7 @@ def test_a_descriptor_without_orientation_falls(photo):
 @pytest.mark.parametrize("name", CONTROLS)
 def test_descriptors_that_know_nothing_are_hardly_ever_right(benchmark, name):
     """Chance is the share of a view's keypoints that lie near the true place: one or two of 150."""
-    judged = benchmark.judge(Describing(CONTROLS[name]()), seed=0)
+    judged = benchmark.judge(CachedDescriber(CONTROLS[name]()), seed=0)
     assert value(judged, "inlier ratio at 0°, ×1") < 0.1
     assert value(judged, "rotation fall") == 1
 
@@ -118,16 +118,16 @@ def test_of_a_folder_the_first_photos_are_taken(tmp_path):
     for seed, name in enumerate("cab"):
         write_photo(tmp_path / f"{name}.png", seed, 60, 80)
     told = []
-    benchmark = open_sweeps(tmp_path, most=20, photos=2, report=lambda *one: told.append(one))
+    benchmark = open_sweeps(tmp_path, max_keypoints=20, photos=2, progress=lambda *one: told.append(one))
     assert list(benchmark.photos) == ["a.png", "b.png"]
     assert told == [(0, 2, "a.png"), (1, 2, "b.png"), (2, 2, "done")]
-    figure = benchmark.judge(Describing(rootsift()), seed=0).figures[0]
+    figure = benchmark.judge(CachedDescriber(rootsift()), seed=0).figures[0]
     assert (figure.name, figure.better, figure.unit) == ("rotation fall", "lower", "photos")
     assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
 
 
 def test_a_large_photo_is_made_smaller_first(photo):
-    benchmark = open_sweeps(photo, most=20, longest_side=80)
+    benchmark = open_sweeps(photo, max_keypoints=20, longest_side=80)
     assert benchmark.photos["a.png"].image.shape == (60, 80)
 
 
@@ -149,5 +149,7 @@ def test_a_missing_photo_is_refused(tmp_path, missing):
 
 
 def test_bad_settings_are_refused(photo):
-    with pytest.raises(ArgumentError, match="most, photos and longest_side: expected 1 or more, got 0, 3 and 1600"):
-        open_sweeps(photo, most=0)
+    with pytest.raises(
+        ArgumentError, match="max_keypoints, photos and longest_side: expected 1 or more, got 0, 3 and 1600"
+    ):
+        open_sweeps(photo, max_keypoints=0)

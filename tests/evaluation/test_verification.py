@@ -11,11 +11,11 @@ from sklearn.metrics import average_precision_score
 from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError
-from doap.evaluation.result import Figure, Judged
+from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (
     POINTS,
     distance_histogram,
-    judge_pairs,
+    score_pairs,
     thinned_curve,
     verification_figures,
 )
@@ -36,7 +36,7 @@ def noisy_groups(generator: torch.Generator, groups: int = 60) -> torch.Tensor:
     return normalize(centres + torch.randn(groups, 3, 32, generator=generator), dim=2).flatten(0, 1)
 
 
-def figure(judged: Judged, name: str) -> Figure:
+def figure(judged: Scores, name: str) -> Figure:
     return next(one for one in judged.figures if one.name == name)
 
 
@@ -51,8 +51,8 @@ def real(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.
 
 
 @pytest.fixture(scope="module")
-def judged(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Judged:
-    return judge_pairs(*real, seed=0)
+def judged(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Scores:
+    return score_pairs(*real, seed=0)
 
 
 def slow_distances(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +81,7 @@ def test_without_ties_the_three_policies_agree(judged) -> None:
 
 def test_with_bits_they_stand_in_order_around_the_expectation(real) -> None:
     described, positives, negatives = real
-    judged = judge_pairs(pack_bits(described), positives, negatives, seed=0)
+    judged = score_pairs(pack_bits(described), positives, negatives, seed=0)
     order = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
     assert order[0] < order[1] < order[2]
 
@@ -96,7 +96,7 @@ def test_intervals_hold_their_value_and_are_over_pairs(real, judged) -> None:
 def test_collapsed_descriptor_scores_chance(real) -> None:
     _, positives, negatives = real
     constant = normalize(torch.ones(180, 32)) + 1e-9 * torch.randn(180, 32)
-    judged = judge_pairs(constant, positives, negatives, seed=0)
+    judged = score_pairs(constant, positives, negatives, seed=0)
     share = len(positives) / (len(positives) + len(negatives))
     assert figure(judged, "verification AP").total.value == pytest.approx(share, abs=0.01)
     values = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
@@ -132,7 +132,7 @@ def test_thinned_curve_keeps_its_ends_and_its_corner() -> None:
     assert max(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in itertools.pairwise(points)) < 0.02
 
 
-@pytest.mark.parametrize(("most", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])
+@pytest.mark.parametrize(("max_keypoints", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])
 def test_histogram_holds_every_pair_once(generator, most: float, whole: bool) -> None:
     distances = most * torch.rand(500, generator=generator)
     distances = distances.round() if whole else distances
@@ -152,4 +152,4 @@ def test_bins_of_whole_distances_hold_equally_many_of_them() -> None:
 def test_pairs_of_one_kind_are_refused(real) -> None:
     described, positives, negatives = real
     with pytest.raises(ArgumentError, match="expected pairs of both kinds, got 180 positive and 0 negative"):
-        judge_pairs(described, positives, negatives[:0], seed=0)
+        score_pairs(described, positives, negatives[:0], seed=0)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap import keypoints_of, write_database
 from doap.export.pairs import exhaustive, listed, sequential
 from doap.functional import quantise
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
-from doap.peers import rootsift, teblid
 from doap.pipeline import extract, match
 from oracles.colmap_database import MOST, ids, write
 from oracles.photos import write_photo
@@ -24,7 +24,7 @@ from oracles.photos import write_photo
 @pytest.fixture(scope="module")
 def features(photos):
     paths = sorted(photos.glob("*.png"))
-    return {path.name: extract(read_grey(path, upright=False), rootsift(), most=MOST) for path in paths}
+    return {path.name: extract(read_grey(path, upright=False), rootsift(), max_keypoints=MOST) for path in paths}
 
 
 def matched_pairs(path):
@@ -205,7 +205,12 @@ def test_real_photos_are_reconstructed(data_folder, tmp_path):
         photo = cv2.imread(str(data_folder / "strecha" / "fountain-P11" / name))
         cv2.imwrite(str(tmp_path / "photos" / name), cv2.resize(photo, (768, 512), interpolation=cv2.INTER_AREA))
     written = write_database(
-        tmp_path / "photos", tmp_path / "database.db", rootsift(), most=1500, pairs=sequential(2), camera_mode="single"
+        tmp_path / "photos",
+        tmp_path / "database.db",
+        rootsift(),
+        max_keypoints=1500,
+        pairs=sequential(2),
+        camera_mode="single",
     )
     (tmp_path / "sparse").mkdir()
     options = pycolmap.IncrementalPipelineOptions(num_threads=1, random_seed=0)

@@ -11,10 +11,10 @@ import numpy as np
 import pycolmap
 import pytest
 
+from doap.baselines import rootsift
 from doap.detectors import sift
 from doap.errors import DataError
 from doap.images import read_grey
-from doap.peers import rootsift
 from oracles.colmap_database import MOST, content, ids, write
 from oracles.plane_scene import pose, render
 
@@ -33,7 +33,7 @@ def test_stopped_and_resumed_is_never_stopped(photos, tmp_path, database, step):
 
     out = tmp_path / "database.db"
     with pytest.raises(Stopped):
-        write(photos, out, report=stop)
+        write(photos, out, progress=stop)
     assert not out.exists()
     looked = []
     resumed = write(photos, out, detector=Watched(looked))
@@ -52,9 +52,9 @@ class Watched:
     def __init__(self, looked):
         self.looked = looked
 
-    def detect(self, image, most=None):
+    def detect(self, image, max_keypoints=None):
         self.looked.append(image.shape)
-        return sift().detect(image, most)
+        return sift().detect(image, max_keypoints)
 
 
 def test_killed_among_the_pairs_and_resumed_is_never_killed(photos, tmp_path, database):
@@ -62,11 +62,11 @@ def test_killed_among_the_pairs_and_resumed_is_never_killed(photos, tmp_path, da
     script = f"""
 import os, signal
 from doap.export.colmap import write_database
-from doap.peers import rootsift
+from doap.baselines import rootsift
 def kill(done, total, name):
     if done == 7:
         os.kill(os.getpid(), signal.SIGKILL)
-write_database({str(photos)!r}, {str(out)!r}, rootsift(), most={MOST}, report=kill)
+write_database({str(photos)!r}, {str(out)!r}, rootsift(), max_keypoints={MOST}, progress=kill)
 """
     ran = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=120)
     assert ran.returncode == -signal.SIGKILL
@@ -123,7 +123,7 @@ def test_other_settings_start_anew(photos, tmp_path, database):
     shutil.copytree(database.database.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"
     for changed in (
-        {"most": 50},
+        {"max_keypoints": 50},
         {"descriptor": rootsift(16)},
         {"detector": sift(contrast=0.02)},
         {"camera_mode": "single"},
@@ -206,6 +206,6 @@ input()
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"open\n"
         with pytest.raises(DataError, match="no program has open"):
-            write(photos, out, most=50)
+            write(photos, out, max_keypoints=50)
         other.communicate(b"\n")
-    assert not write(photos, out, most=50).unchanged
+    assert not write(photos, out, max_keypoints=50).unchanged

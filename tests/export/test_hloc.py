@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from doap import pipeline
+from doap.baselines import rootsift, teblid
 from doap.errors import ArgumentError, DataError, MissingExtra
 from doap.export.hloc import extract_features, match_features, write_features, write_matches
 from doap.images import read_grey
-from doap.peers import rootsift, teblid
 from doap.types import Features
 from oracles.photos import write_photo
 
@@ -30,7 +30,7 @@ def images(tmp_path):
 
 
 def run(images, out, describer=rootsift, **changes):
-    return extract_features(images, out, describer(), **{"descriptor_name": "peer", "most": 50, **changes})
+    return extract_features(images, out, describer(), **{"descriptor_name": "peer", "max_keypoints": 50, **changes})
 
 
 def hloc_names(path):
@@ -67,7 +67,7 @@ def test_features_are_laid_out_as_hloc_reads_them(images, tmp_path):
     done = run(images, tmp_path / "f.h5")
     assert (done.written, done.kept, done.skipped) == (3, 0, {})
     assert hloc_names(tmp_path / "f.h5") == {"a.png", "sub/b.png", "sub/deep/c.png"}
-    features = pipeline.extract(images / "sub" / "b.png", rootsift(), most=50)
+    features = pipeline.extract(images / "sub" / "b.png", rootsift(), max_keypoints=50)
     with h5py.File(tmp_path / "f.h5", "r") as file:
         group = {name: np.array(values) for name, values in file["sub/b.png"].items()}
     assert set(group) == {"keypoints", "descriptors", "scores", "image_size"}
@@ -105,7 +105,9 @@ def test_matches_are_our_mutual_ones_with_the_scores_of_hloc(images, tmp_path):
     run(images, tmp_path / "f.h5")
     done = match_features(tmp_path / "f.h5", [("a.png", "sub/b.png"), ("a.png", "sub/deep/c.png")], tmp_path / "m.h5")
     assert (done.written, done.kept) == (2, 0)
-    features0, features1 = (pipeline.extract(images / name, rootsift(), most=50) for name in ("a.png", "sub/b.png"))
+    features0, features1 = (
+        pipeline.extract(images / name, rootsift(), max_keypoints=50) for name in ("a.png", "sub/b.png")
+    )
     expected = pipeline.match(features0, features1)
     matches, scores = hloc_matches(tmp_path / "m.h5", "a.png", "sub/b.png")
     assert np.array_equal(matches, expected)
@@ -126,7 +128,7 @@ def test_bits_stay_bytes_and_their_scores_are_the_share_of_equal_ones(images, tm
         assert (stored.shape, stored.dtype) == ((32, 50), np.uint8)
     match_features(tmp_path / "f.h5", [("a.png", "sub/b.png")], tmp_path / "m.h5")
     codes = [
-        np.unpackbits(pipeline.extract(images / name, teblid(), most=50).descriptors.numpy(), axis=1)
+        np.unpackbits(pipeline.extract(images / name, teblid(), max_keypoints=50).descriptors.numpy(), axis=1)
         for name in ("a.png", "sub/b.png")
     ]
     matches, scores = hloc_matches(tmp_path / "m.h5", "a.png", "sub/b.png")
@@ -179,7 +181,7 @@ def test_images_that_are_there_are_skipped_and_new_ones_added(images, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"most": 60}, "expected most 60, got a file with 50"),
+        ({"max_keypoints": 60}, "expected most 60, got a file with 50"),
         ({"descriptor_name": "other"}, "expected descriptor 'other', got a file with 'peer'"),
     ],
 )
@@ -227,7 +229,7 @@ KILLED = """
 import os, signal, sys
 import h5py
 from doap.export import hloc
-from doap.peers import rootsift
+from doap.baselines import rootsift
 
 images, out, moment = sys.argv[1:]
 write, calls = h5py.Group.create_dataset, []
@@ -246,7 +248,7 @@ def report(done, total, name):
     if moment == "between" and done == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-hloc.extract_features(images, out, rootsift(), descriptor_name="peer", most=50, report=report)
+hloc.extract_features(images, out, rootsift(), descriptor_name="peer", max_keypoints=50, progress=report)
 """
 
 
@@ -284,17 +286,17 @@ def test_matches_are_resumed_and_of_one_file_of_features(images, tmp_path):
     match_features(tmp_path / "f.h5", first, tmp_path / "m.h5")
     done = match_features(tmp_path / "f.h5", both, tmp_path / "m.h5")
     assert (done.written, done.kept) == (1, 1)
-    run(images, tmp_path / "other.h5", most=40)
+    run(images, tmp_path / "other.h5", max_keypoints=40)
     with pytest.raises(DataError, match="expected features"):
         match_features(tmp_path / "other.h5", both, tmp_path / "m.h5")
 
 
 def test_what_was_done_is_told(images, tmp_path):
     told = []
-    run(images, tmp_path / "f.h5", report=lambda *event: told.append(event))
+    run(images, tmp_path / "f.h5", progress=lambda *event: told.append(event))
     assert told == [(0, 3, "a.png"), (1, 3, "sub/b.png"), (2, 3, "sub/deep/c.png"), (3, 3, "")]
     with h5py.File(tmp_path / "f.h5", "r") as file:
-        assert json.loads(file.attrs["doap"])["most"] == 50
+        assert json.loads(file.attrs["doap"])["max_keypoints"] == 50
 
 
 def test_names_that_hloc_cannot_tell_apart_are_refused(tmp_path):

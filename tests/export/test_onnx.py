@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import doap
+from doap.baselines import Describer, OnnxDescriber
 from doap.data.store import open_set
 from doap.descriptor import Descriptor, load_weights
 from doap.errors import ArgumentError, DataError, MissingExtra, ShapeError
 from doap.export.onnx import OPSET, made_up_patches, write_onnx
 from doap.functional import unpack_bits
-from doap.peers import Describer, OnnxDescriber
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 
@@ -67,7 +67,7 @@ def test_it_describes_a_photo_as_the_descriptor_does(shipped, photo):
     exported: Describer = doap.load(written.path)
     for face in ("kind", "dim", "patch_size", "extent"):
         assert getattr(exported, face) == getattr(descriptor, face)
-    of_torch, of_onnx = (doap.extract(photo, one, most=600) for one in (descriptor, exported))
+    of_torch, of_onnx = (doap.extract(photo, one, max_keypoints=600) for one in (descriptor, exported))
     assert len(of_torch) > 150
     assert of_onnx.descriptors.dtype == of_torch.descriptors.dtype
     np.testing.assert_array_equal(of_onnx.frames, of_torch.frames)
@@ -134,7 +134,7 @@ def test_patches_that_are_not_floats_are_refused(shipped):
 
 def test_only_load_opens_onnx_files_and_wants_no_network_beside_them(shipped):
     with pytest.raises(ArgumentError, match="network: expected none beside an ONNX file"):
-        doap.load(shipped[1].path, network=nn.Identity())
+        doap.load(shipped[1].path, network=nn.DescriptorInfo())
     with pytest.raises(DataError, match="expected a safetensors file of doap"):
         load_weights(shipped[1].path)
 
@@ -190,7 +190,7 @@ def test_int8_is_smaller_and_tells_what_it_loses(shipped, patch_set, tmp_path):
 def test_patches_that_cannot_calibrate_are_refused(patch_set, photo, tmp_path):
     with pytest.raises(ShapeError, match=r"calibration: expected \(N, 42, 42\), got .*32, 32"):
         write_onnx(Descriptor.build("l2net-st"), tmp_path / "a.onnx", calibration=patch_set)
-    few = open_set(write_set(tmp_path / "few.patches", photo, most=9))
+    few = open_set(write_set(tmp_path / "few.patches", photo, max_keypoints=9))
     with pytest.raises(ArgumentError, match="calibration: expected 64 patches or more, got 9"):
         write_onnx(Descriptor.build(), tmp_path / "a.onnx", calibration=few)
 

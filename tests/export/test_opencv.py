@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from doap import pipeline
+from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, ShapeError
 from doap.export.opencv import Feature2D
 from doap.images import read_grey
-from doap.peers import rootsift, teblid
 from oracles.photos import write_photo
 
 
@@ -37,8 +37,8 @@ def turned(photo):
 @pytest.mark.parametrize("name", DESCRIBERS)
 def test_detect_and_compute_is_extract(photo, name):
     descriptor = DESCRIBERS[name]()
-    keypoints, descriptors = Feature2D(descriptor, most=100).detectAndCompute(photo, None)
-    features = pipeline.extract(photo, descriptor, most=100)
+    keypoints, descriptors = Feature2D(descriptor, max_keypoints=100).detectAndCompute(photo, None)
+    features = pipeline.extract(photo, descriptor, max_keypoints=100)
     assert np.array_equal(descriptors, features.descriptors)
     assert np.array_equal([point.pt for point in keypoints], features.keypoints)
     assert np.array_equal(np.float32([point.response for point in keypoints]), features.responses)
@@ -46,7 +46,7 @@ def test_detect_and_compute_is_extract(photo, name):
 
 @pytest.mark.parametrize("name", DESCRIBERS)
 def test_detect_and_compute_is_detect_then_compute(photo, name):
-    features = Feature2D(DESCRIBERS[name](), most=100)
+    features = Feature2D(DESCRIBERS[name](), max_keypoints=100)
     keypoints, together = features.detectAndCompute(photo, None)
     found = features.detect(photo)
     assert [seen(point) for point in found] == [seen(point) for point in keypoints]
@@ -63,7 +63,7 @@ def seen(point):
 
 def test_keypoints_are_those_of_opencv(photo):
     """The same places, diameters and angles as SIFT itself says."""
-    ours = Feature2D(rootsift(), most=10_000).detect(photo)
+    ours = Feature2D(rootsift(), max_keypoints=10_000).detect(photo)
     theirs = cv2.SIFT.create(contrastThreshold=0.02, enable_precise_upscale=True).detect(photo, None)
     assert len(ours) == len(theirs)
     key = {(point.pt, round(point.size, 3), round(point.angle, 2) % 360) for point in theirs}
@@ -78,7 +78,7 @@ def test_keypoints_of_others_are_described(photo):
 
 @pytest.mark.parametrize("name", DESCRIBERS)
 def test_sizes_types_and_norms_are_those_of_the_descriptors(photo, name):
-    features = Feature2D(DESCRIBERS[name](), most=20)
+    features = Feature2D(DESCRIBERS[name](), max_keypoints=20)
     _, descriptors = features.detectAndCompute(photo, None)
     assert descriptors.shape == (20, features.descriptorSize())
     binary = name == "teblid"
@@ -96,10 +96,12 @@ def test_its_face_is_that_of_opencv():
 
 @pytest.mark.parametrize("name", DESCRIBERS)
 def test_cross_checked_brute_force_is_our_mutual_match(photo, turned, name):
-    features = Feature2D(DESCRIBERS[name](), most=300)
+    features = Feature2D(DESCRIBERS[name](), max_keypoints=300)
     (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, turned))
     found = cv2.BFMatcher(features.defaultNorm(), crossCheck=True).match(descriptors0, descriptors1)
-    ours = pipeline.match(*(pipeline.extract(image, features.descriptor, most=300) for image in (photo, turned)))
+    ours = pipeline.match(
+        *(pipeline.extract(image, features.descriptor, max_keypoints=300) for image in (photo, turned))
+    )
     # Of bits as well, whose distances are whole numbers: of several equally near both take the first.
     assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in ours.tolist()}
     assert len(ours) > 50
@@ -109,10 +111,10 @@ def test_cross_checked_brute_force_is_our_mutual_match(photo, turned, name):
 def test_cross_checked_brute_force_is_our_mutual_match_on_real_photos(data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
     photos = [cv2.resize(read_grey(folder / name), None, fx=0.3, fy=0.3) for name in ("0000.jpg", "0002.jpg")]
-    features = Feature2D(rootsift(), most=1000)
+    features = Feature2D(rootsift(), max_keypoints=1000)
     (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(photo, None) for photo in photos)
     found = cv2.BFMatcher(features.defaultNorm(), crossCheck=True).match(descriptors0, descriptors1)
-    ours = pipeline.match(*(pipeline.extract(photo, rootsift(), most=1000) for photo in photos))
+    ours = pipeline.match(*(pipeline.extract(photo, rootsift(), max_keypoints=1000) for photo in photos))
     assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in ours.tolist()}
     assert len(ours) > 200
 
@@ -125,7 +127,7 @@ def test_cross_checked_brute_force_is_our_mutual_match_on_real_photos(data_folde
     ],
 )
 def test_flann_finds_most_of_what_brute_force_does(photo, turned, name, index):
-    features = Feature2D(DESCRIBERS[name](), most=300)
+    features = Feature2D(DESCRIBERS[name](), max_keypoints=300)
     (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, turned))
     exact = cv2.BFMatcher(features.defaultNorm()).match(descriptors0, descriptors1)
     approximate = cv2.FlannBasedMatcher(index, {"checks": 200}).knnMatch(descriptors0, descriptors1, k=1)
@@ -136,12 +138,12 @@ def test_flann_finds_most_of_what_brute_force_does(photo, turned, name, index):
 def test_a_mask_says_where_to_look(photo):
     mask = np.zeros_like(photo)
     mask[:, :160] = 255
-    features = Feature2D(rootsift(), most=50)
+    features = Feature2D(rootsift(), max_keypoints=50)
     within = features.detect(photo, mask)
     # Fifty of the masked half, not the masked half of fifty.
     assert len(within) == 50
     assert all(round(point.pt[0]) < 160 for point in within)
-    everywhere = Feature2D(rootsift(), most=10_000).detect(photo)
+    everywhere = Feature2D(rootsift(), max_keypoints=10_000).detect(photo)
     assert [seen(point) for point in within] == [seen(point) for point in everywhere if round(point.pt[0]) < 160][:50]
     assert features.detect(photo, np.zeros_like(photo)) == ()
     keypoints, descriptors = features.detectAndCompute(photo, mask)
@@ -158,7 +160,7 @@ def test_no_keypoints_are_what_opencv_says_then():
 
 def test_colour_is_looked_at_in_grey(photo):
     colour = np.dstack([photo, photo[:, ::-1], photo[::-1]])
-    features = Feature2D(rootsift(), most=50)
+    features = Feature2D(rootsift(), max_keypoints=50)
     expected = features.detectAndCompute(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), None)[1]
     assert np.array_equal(features.detectAndCompute(colour, None)[1], expected)
     with_alpha = np.dstack([colour, photo])
@@ -181,4 +183,4 @@ def test_images_that_are_none_are_told():
     with pytest.raises(ArgumentError, match=r"call compute\(image, keypoints\)"):
         features.detectAndCompute(np.zeros((9, 9), np.uint8), None, None, True)
     with pytest.raises(ArgumentError, match="most: expected 1 or more, got 0"):
-        Feature2D(rootsift(), most=0)
+        Feature2D(rootsift(), max_keypoints=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from doap.errors import ArgumentError
-from doap.geometry import estimate
+from doap.geometry import estimate_geometry
 
 CAMERA = np.array([[700.0, 0, 320], [0, 700, 240], [0, 0, 1]])
 # OpenCV 5 throws at these: some spots twice, most of them on one plane.
@@ -65,7 +65,7 @@ def same_up_to_scale(one, other):
 
 def test_fundamental_matrix_of_known_cameras_is_found(views):
     xy0, xy1, fundamental, _ = views
-    found = estimate(xy0, xy1)
+    found = estimate_geometry(xy0, xy1)
     assert found.inliers[:140].all()
     assert found.inliers[140:].mean() < 0.1
     assert same_up_to_scale(found.matrix, fundamental) < 1e-3
@@ -73,13 +73,13 @@ def test_fundamental_matrix_of_known_cameras_is_found(views):
 
 def test_essential_matrix_needs_the_cameras_and_is_found(views):
     xy0, xy1, _, essential = views
-    found = estimate(xy0, xy1, "essential", cameras=(CAMERA, CAMERA))
+    found = estimate_geometry(xy0, xy1, "essential", cameras=(CAMERA, CAMERA))
     assert found.inliers[:140].mean() > 0.95
     assert same_up_to_scale(found.matrix, essential) < 0.02
     with pytest.raises(ArgumentError, match="cameras: expected for the model essential"):
-        estimate(xy0, xy1, "essential")
+        estimate_geometry(xy0, xy1, "essential")
     with pytest.raises(ArgumentError, match="cameras: expected for the model essential"):
-        estimate(xy0, xy1, cameras=(CAMERA, CAMERA))
+        estimate_geometry(xy0, xy1, cameras=(CAMERA, CAMERA))
 
 
 def test_homography_of_a_plane_is_found():
@@ -89,7 +89,7 @@ def test_homography_of_a_plane_is_found():
     seen = np.column_stack([xy0, np.ones(100)]) @ homography.T
     xy1 = seen[:, :2] / seen[:, 2:]
     xy1[70:] = random.uniform(0, 500, (30, 2))
-    found = estimate(xy0, xy1, "homography")
+    found = estimate_geometry(xy0, xy1, "homography")
     assert found.inliers.sum() == pytest.approx(70, abs=1)
     assert same_up_to_scale(found.matrix, homography) < 1e-4
 
@@ -97,16 +97,16 @@ def test_homography_of_a_plane_is_found():
 @pytest.mark.parametrize(("model", "count"), [("fundamental", 7), ("homography", 3), ("fundamental", 0)])
 def test_too_few_matches_are_no_error(model, count):
     points = np.random.default_rng(0).uniform(0, 100, (count, 2))
-    found = estimate(points, points + 1, model)
+    found = estimate_geometry(points, points + 1, model)
     assert found.matrix is None
     assert not found.inliers.any()
     assert found.inliers.shape == (count,)
 
 
 def test_matches_at_which_opencv_throws_are_no_error():
-    assert estimate(THROWS[:, :2], THROWS[:, 2:]).inliers.shape == (len(THROWS),)
+    assert estimate_geometry(THROWS[:, :2], THROWS[:, 2:]).inliers.shape == (len(THROWS),)
 
 
 def test_matches_in_one_spot_are_no_error():
     for model in ("fundamental", "homography"):
-        estimate(np.ones((20, 2)), np.ones((20, 2)), model)
+        estimate_geometry(np.ones((20, 2)), np.ones((20, 2)), model)

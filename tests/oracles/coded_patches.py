@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap.baselines import FunctionDescriber, from_function
 from doap.functional import pack_bits
-from doap.peers import FunctionDescriber, from_function
 
 DIM = 32
 _TABLE = normalize(torch.randn(2**16, DIM, generator=torch.Generator().manual_seed(0)))

@@ -3,14 +3,14 @@
 import sqlite3
 from contextlib import closing
 
+from doap.baselines import rootsift
 from doap.export.colmap import write_database
-from doap.peers import rootsift
 
 MOST = 150
 
 
 def write(photos, out, **arguments):
-    return write_database(photos, out, arguments.pop("descriptor", rootsift()), **{"most": MOST, **arguments})
+    return write_database(photos, out, arguments.pop("descriptor", rootsift()), **{"max_keypoints": MOST, **arguments})
 
 
 def ids(opened):

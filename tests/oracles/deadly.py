@@ -29,10 +29,10 @@ class DeadlyDetector:
     name: str = "deadly"
     magnification: float = 6.0
 
-    def detect(self, image, most=None):
+    def detect(self, image, max_keypoints=None):
         if image.shape[1] == DEADLY_WIDTH:
             _die(self.ledger, self.times)
-        return sift().detect(image, most)
+        return sift().detect(image, max_keypoints)
 
 
 @dataclass(frozen=True)

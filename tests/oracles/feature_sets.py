@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from doap import detectors
+from doap.baselines import Describer
 from doap.images import frames_from_arrays, read_grey
-from doap.peers import Describer
 from doap.pipeline import extract
 from doap.scale.extractor import Extractor, extractor_of
 from doap.scale.features import FeatureSet, PartWriter, StoredImage, rows_table
@@ -58,7 +58,7 @@ def write_views(folder: Path, scenes: int = 3, views: int = 4) -> list[str]:
 
 def write_photo_features(folder: Path, photos: Path, names: list[str], name: str, describer: Describer) -> FeatureSet:
     """What `doap extract` would write of these photos, in this order: 150 keypoints of each."""
-    settings = {"detector": detectors.sift(), "most": 150}
+    settings = {"detector": detectors.sift(), "max_keypoints": 150}
     extractor = extractor_of(describer, descriptor_name=name, **settings)
     images = {name: extract(photos / name, describer, **settings) for name in names}
     return write_features(folder, images, extractor=extractor)

@@ -15,8 +15,8 @@ class MemorySource:
 
     patches: NDArray[np.uint8]
     count: NDArray[np.int64]
-    sequence_ids: NDArray[np.int32]
-    sequence_names: list[str]
+    scene_ids: NDArray[np.int32]
+    scene_names: list[str]
     never: list[tuple[int, int]] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
 

@@ -11,10 +11,10 @@ from doap.detectors import sift
 from doap.images import extract_patches, read_grey
 
 
-def write_set(path: Path, photo: Path, most: int = 200, size: int = 32) -> Path:
+def write_set(path: Path, photo: Path, max_keypoints: int = 200, size: int = 32) -> Path:
     """The patches of a photo's strongest keypoints, each a group of its own."""
     grey = read_grey(photo)
-    patches = extract_patches(grey, sift().detect(grey, most)[0], size)
+    patches = extract_patches(grey, sift().detect(grey, max_keypoints)[0], size)
     count = len(patches)
     groups = UnitGroups(
         np.ones(count, np.int64), "place", np.zeros((count, 3), np.float32), photo.name, np.zeros((0, 2), np.int64)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from doap.evaluation.result import Curve, Dataset, Estimate, Figure, Histogram, Identity, Result
+from doap.evaluation.result import Curve, Dataset, DescriptorInfo, Estimate, Figure, Histogram, Result
 
 
 def estimate(value: float, half: float = 0.02, units: int = 40) -> Estimate:
@@ -17,7 +17,7 @@ def make_result(name: str = "sift", value: float = 0.5, half: float = 0.02, **ch
         benchmark="oxford",
         protocol={"overlap error": 0.4, "ties": "expected"},
         dataset=Dataset("oxford_affine", "ab" * 32),
-        descriptor=Identity(name, "real", 128, 512, f"{name:f<64}", None),
+        descriptor=DescriptorInfo(name, "real", 128, 512, f"{name:f<64}", None),
         figures=(
             Figure("mAP", "higher", "pairs of images", estimate(value, half), parts),
             Figure("FPR95", "lower", "pairs", estimate(1 - value, half / 2), {}),

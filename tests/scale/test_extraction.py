@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from doap.baselines import BASELINES, fingerprint, from_function
 from doap.descriptor import Descriptor
 from doap.detectors import DETECTORS, colmap, sift
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
-from doap.peers import PEERS, fingerprint, from_function
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder, extractor_of
 from doap.scale.stages import make_stages, sendable
@@ -48,7 +48,9 @@ def network():
 
 
 def run(images, out, descriptor, **settings):
-    return extract_folder(images, out, descriptor, descriptor_name="some", **{"most": MOST, "workers": 1} | settings)
+    return extract_folder(
+        images, out, descriptor, descriptor_name="some", **{"max_keypoints": MOST, "workers": 1} | settings
+    )
 
 
 def assert_complete(out, images, descriptor, detector=None, error=2**-11, without=()):
@@ -60,7 +62,10 @@ def assert_complete(out, images, descriptor, detector=None, error=2**-11, withou
     assert sorted(features.failed) == sorted(set(names) - set(readable))
     assert [one.name for one in sorted(features.stream(), key=lambda one: one.name)] == readable
     for name in readable:
-        expected, stored = extract(images / name, descriptor, detector=detector, most=MOST), features.read(name)
+        expected, stored = (
+            extract(images / name, descriptor, detector=detector, max_keypoints=MOST),
+            features.read(name),
+        )
         np.testing.assert_array_equal(stored.features.frames, expected.frames)
         np.testing.assert_array_equal(stored.features.responses, expected.responses)
         assert stored.features.image_size == expected.image_size
@@ -81,8 +86,8 @@ def test_the_two_stages_together_are_extract(name, photos, network):
     elif name == "function":
         descriptor = from_function(lambda patches: patches.flatten(1)[:, ::64])
     else:
-        descriptor, detector = PEERS[name](), colmap() if name == "colmap-sift" else sift()
-    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, most=MOST)
+        descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
+    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, max_keypoints=MOST)
     look, describe = make_stages(photos, descriptor, detector, extractor, None, network_travels=False)
     look = pickle.loads(pickle.dumps(look))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
@@ -95,7 +100,7 @@ def test_the_two_stages_together_are_extract(name, photos, network):
                 [],
             )
             continue
-        expected = extract(photos / row["name"], descriptor, detector=detector, most=MOST)
+        expected = extract(photos / row["name"], descriptor, detector=detector, max_keypoints=MOST)
         assert (row["error"], row["extractor"]) == (None, extractor.fingerprint)
         assert (row["height"], row["width"]) == expected.image_size == read_grey(photos / row["name"]).shape
         np.testing.assert_array_equal(np.reshape(row["keypoints"], (-1, 2, 3)), expected.frames)
@@ -109,7 +114,7 @@ def test_a_folder_is_extracted_and_done_again_only_where_it_changed(photos, netw
         (images / path.relative_to(photos)).parent.mkdir(parents=True, exist_ok=True)
         (images / path.relative_to(photos)).write_bytes(path.read_bytes())
     told = []
-    done = run(images, out, network, workers=2, report=lambda *event: told.append(event))
+    done = run(images, out, network, workers=2, progress=lambda *event: told.append(event))
     assert (done.written, done.kept, done.removed, sorted(done.failed)) == (
         PHOTOS,
         0,
@@ -137,7 +142,7 @@ def test_a_folder_is_extracted_and_done_again_only_where_it_changed(photos, netw
     third = run(images, out, network)
     assert (third.written, third.kept, third.removed, list(third.failed)) == (3, PHOTOS - 1, 2, ["empty.jpg"])
     (images / "cut.png").rename(images / "whole.png")
-    fourth = run(images, out, network, most=MOST)
+    fourth = run(images, out, network, max_keypoints=MOST)
     assert (fourth.written, fourth.kept, fourth.removed) == (1, PHOTOS + 1, 1)
     assert_complete(out, images, network)
 
@@ -164,10 +169,10 @@ def test_another_extractor_makes_all_anew_and_leaves_nothing_behind(photos, netw
         write_photo(few / f"{seed}.png", seed, 100, 120)
     run(few, tmp_path / "f", network)
     # RootSIFT cannot be pickled, and sees the image.
-    done = run(few, tmp_path / "f", PEERS["rootsift"](), stored="uint8")
+    done = run(few, tmp_path / "f", BASELINES["rootsift"](), stored="uint8")
     assert (done.written, done.kept) == (3, 0)
     assert [part.name for part in sorted((tmp_path / "f").iterdir())] == ["meta.json", "part-000002.parquet"]
-    assert_complete(tmp_path / "f", few, PEERS["rootsift"](), error=0.01)
+    assert_complete(tmp_path / "f", few, BASELINES["rootsift"](), error=0.01)
 
 
 @pytest.fixture
@@ -223,7 +228,7 @@ if __name__ == "__main__":
     doap.scale.features._BYTES_OF_A_PART = int(sys.argv[3])
     torch.manual_seed(0)
     network = Descriptor.build().eval()
-    extract_folder(sys.argv[1], sys.argv[2], network, descriptor_name="some", most=40, workers=1, report=report)
+    extract_folder(sys.argv[1], sys.argv[2], network, descriptor_name="some", max_keypoints=40, workers=1, progress=report)
 """
 
 
@@ -265,7 +270,7 @@ def _is_alive(pid):
 def test_a_script_without_a_guard_is_told_so(photos, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(
-        "import sys\nfrom doap.peers import orb\nfrom doap.scale import extract_folder\n"
+        "import sys\nfrom doap.baselines import orb\nfrom doap.scale import extract_folder\n"
         "extract_folder(sys.argv[1], sys.argv[2], orb(), descriptor_name='orb')\n"
     )
     ran = subprocess.run([sys.executable, script, photos, tmp_path / "f"], capture_output=True, text=True, timeout=120)
@@ -273,9 +278,9 @@ def test_a_script_without_a_guard_is_told_so(photos, tmp_path):
     assert "needs `if __name__ == '__main__':`" in ran.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_every_peer_gets_to_other_processes(name):
-    peer = PEERS[name]()
+    peer = BASELINES[name]()
     arrived = pickle.loads(pickle.dumps(sendable(peer, None)))
     assert (arrived.name, fingerprint(arrived)) == (peer.name, fingerprint(peer))
 
@@ -291,9 +296,11 @@ def test_every_detector_gets_to_other_processes(name, photos):
 
 
 def test_a_peer_with_other_settings_is_not_taken_for_its_namesake():
-    from doap.peers import rootsift
+    from doap.baselines import rootsift
 
-    with pytest.raises(ArgumentError, match="expected one that can be pickled, got a Peer that cannot; give reopen="):
+    with pytest.raises(
+        ArgumentError, match="expected one that can be pickled, got a OpenCVBaseline that cannot; give reopen="
+    ):
         sendable(rootsift(patch_size=64), None)
     arrived = pickle.loads(pickle.dumps(sendable(rootsift(patch_size=64), rootsift)))
     assert arrived.patch_size == 32
@@ -307,19 +314,19 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
         (photos, {"workers": 0}, ArgumentError, "workers: expected 1 or more"),
         (photos, {"address": "auto"}, ArgumentError, "address: expected none without the engine ray"),
         (photos, {"stored": "bits"}, ArgumentError, "stored: expected bits for binary"),
-        (photos, {"most": 0}, ArgumentError, "most"),
+        (photos, {"max_keypoints": 0}, ArgumentError, "max_keypoints"),
         (tmp_path / "none", {}, DataError, "expected images"),
     ]:
         with pytest.raises(error, match=words):
             run(images, out, network, **settings)
     with pytest.raises(ArgumentError, match="expected frames that COLMAP finds"):
-        run(photos, out, PEERS["colmap-sift"](), detector=sift())
+        run(photos, out, BASELINES["colmap-sift"](), detector=sift())
     assert not out.exists()
 
 
 def test_a_descriptor_with_keypoints_of_its_own_brings_its_detector(photos, tmp_path):
     images = tmp_path / "images"
     write_photo(images / "a.png", 1, 100, 120)
-    run(images, tmp_path / "f", PEERS["colmap-sift"]())
+    run(images, tmp_path / "f", BASELINES["colmap-sift"]())
     assert FeatureSet(tmp_path / "f").extractor.detector == "colmap"
-    assert_complete(tmp_path / "f", images, PEERS["colmap-sift"](), colmap())
+    assert_complete(tmp_path / "f", images, BASELINES["colmap-sift"](), colmap())

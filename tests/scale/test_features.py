@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from doap.baselines import BASELINES
 from doap.detectors import orb, sift
 from doap.errors import ArgumentError, DataError
-from doap.peers import PEERS
 from doap.scale.extractor import Extractor, decode, encode, extractor_of
 from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, StoredImage, parts_of, rows_table
 from doap.types import Features
@@ -213,14 +213,16 @@ def test_a_foreign_part_is_told(tmp_path):
 
 
 def test_the_fingerprint_shows_all_that_changes_features_and_not_the_name():
-    teblid = PEERS["teblid"]()
-    given = {"descriptor_name": "teblid", "detector": sift(), "most": 100}
+    teblid = BASELINES["teblid"]()
+    given = {"descriptor_name": "teblid", "detector": sift(), "max_keypoints": 100}
     this = extractor_of(teblid, **given)
     assert (this.kind, this.dim, this.stored, this.detector) == ("binary", 256, "bits", "sift")
     assert extractor_of(teblid, **given | {"descriptor_name": "t"}) == dataclasses.replace(this, descriptor="t")
-    others = [given | change for change in ({"most": 99}, {"detector": sift(contrast=0.01)}, {"detector": orb()})]
+    others = [
+        given | change for change in ({"max_keypoints": 99}, {"detector": sift(contrast=0.01)}, {"detector": orb()})
+    ]
     assert len({this.fingerprint, *(extractor_of(teblid, **other).fingerprint for other in others)}) == 4
-    assert extractor_of(PEERS["beblid"](), **given).fingerprint != this.fingerprint
+    assert extractor_of(BASELINES["beblid"](), **given).fingerprint != this.fingerprint
 
 
 def test_arguments_that_do_not_go_together_are_refused():
@@ -231,4 +233,4 @@ def test_arguments_that_do_not_go_together_are_refused():
         ("vgg", "uint8", "expected float16 for descriptors without unit length"),
     ]:
         with pytest.raises(ArgumentError, match=words):
-            extractor_of(PEERS[name](), descriptor_name=name, detector=sift(), stored=stored)
+            extractor_of(BASELINES[name](), descriptor_name=name, detector=sift(), stored=stored)

@@ -153,7 +153,7 @@ def test_ids_tell_image_and_place(features, tmp_path):
 
 
 def test_most_takes_the_strongest(features, tmp_path):
-    index = Index(build_index(features, tmp_path / "index", most=10))
+    index = Index(build_index(features, tmp_path / "index", max_keypoints=10))
     assert index.images.count.max() == 10
     image = features.read("0.jpg").features
     kept = strongest(image, 10)

@@ -5,11 +5,11 @@ from itertools import combinations
 
 import pytest
 
+from doap.baselines import rootsift
 from doap.errors import ArgumentError, DataError
 from doap.export.pairs import listed
-from doap.peers import rootsift
 from doap.scale.index import Index, build_index
-from doap.scale.pairs import choose_pairs, write_pairs
+from doap.scale.pairs import select_pairs, write_pairs
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 
 
@@ -22,11 +22,11 @@ def features(tmp_path_factory):
 
 def test_pairs_are_within_scenes(features):
     expected = [pair for pair in combinations(features.names, 2) if pair[0][0] == pair[1][0]]
-    assert choose_pairs(features, top=3, most=100) == expected
+    assert select_pairs(features, top=3, max_keypoints=100) == expected
 
 
 def test_few_are_wanted_and_either_may_want_the_other(features):
-    pairs = choose_pairs(features, top=1)
+    pairs = select_pairs(features, top=1)
     assert 6 <= len(pairs) <= 12
     assert {name for pair in pairs for name in pair} == set(features.names)
     assert pairs == sorted(set(pairs))
@@ -34,10 +34,10 @@ def test_few_are_wanted_and_either_may_want_the_other(features):
 
 
 def test_an_index_at_hand_serves_as_well(features, tmp_path):
-    index = Index(build_index(features, tmp_path / "index", most=100))
+    index = Index(build_index(features, tmp_path / "index", max_keypoints=100))
     told = []
-    pairs = choose_pairs(features, top=3, most=100, index=index, report=lambda *now: told.append(now))
-    assert pairs == choose_pairs(features, top=3, most=100)
+    pairs = select_pairs(features, top=3, max_keypoints=100, index=index, progress=lambda *now: told.append(now))
+    assert pairs == select_pairs(features, top=3, max_keypoints=100)
     assert [done for done, _, _ in told] == list(range(1, 13))
 
 
@@ -45,16 +45,16 @@ def test_new_images_are_paired_with_those_of_the_index(tmp_path):
     images = {f"{number}.jpg": random_features(number, 40) for number in range(4)}
     index = Index(build_index(write_features(tmp_path / "all", images), tmp_path / "index"))
     new = write_features(tmp_path / "new", {"new.jpg": images["2.jpg"]})
-    assert choose_pairs(new, top=1, index=index) == [("2.jpg", "new.jpg")]
+    assert select_pairs(new, top=1, index=index) == [("2.jpg", "new.jpg")]
 
 
 def test_images_without_keypoints_have_no_pairs(tmp_path):
     images = {f"{number}.jpg": random_features(number, count) for number, count in enumerate((20, 0, 20))}
-    assert choose_pairs(write_features(tmp_path / "features", images)) == [("0.jpg", "2.jpg")]
+    assert select_pairs(write_features(tmp_path / "features", images)) == [("0.jpg", "2.jpg")]
 
 
 def test_the_list_is_what_doap_colmap_reads(features, tmp_path):
-    pairs = choose_pairs(features, top=2)
+    pairs = select_pairs(features, top=2)
     file = write_pairs(pairs, tmp_path / "pairs.txt")
     assert file.read_text().splitlines()[0] == "0/0.png 0/1.png"
     assert listed(file)(features.names) == pairs
@@ -62,7 +62,7 @@ def test_the_list_is_what_doap_colmap_reads(features, tmp_path):
 
 def test_bad_input_is_told(features, tmp_path):
     with pytest.raises(ArgumentError, match="top and most: expected 1 or more, got 0 and 5"):
-        choose_pairs(features, top=0, most=5)
+        select_pairs(features, top=0, max_keypoints=5)
     with pytest.raises(DataError, match=r"'a b.jpg': expected names without spaces"):
         write_pairs([("a b.jpg", "c.jpg")], tmp_path / "pairs.txt")
     assert not (tmp_path / "pairs.txt").exists()
@@ -71,4 +71,4 @@ def test_bad_input_is_told(features, tmp_path):
     foreign = write_features(tmp_path / "foreign", {"a.jpg": image}, extractor=other)
     index = Index(build_index(foreign, tmp_path / "index"))
     with pytest.raises(DataError, match=r"features: expected features made like those of .*, got other weights"):
-        choose_pairs(features, index=index)
+        select_pairs(features, index=index)

@@ -49,7 +49,7 @@ def network():
 
 def run(photos, out, descriptor, engine, **settings):
     return extract_folder(
-        photos, out, descriptor, descriptor_name="some", most=MOST, engine=engine, workers=2, **settings
+        photos, out, descriptor, descriptor_name="some", max_keypoints=MOST, engine=engine, workers=2, **settings
     )
 
 
@@ -85,7 +85,7 @@ def test_killed_actors_and_tasks_cost_nothing_and_a_deadly_image_fails_alone(pho
     for path in list_images(photos):
         if path.name in features.failed:
             continue
-        expected = extract(path, network, most=MOST).descriptors
+        expected = extract(path, network, max_keypoints=MOST).descriptors
         torch.testing.assert_close(features.read(path.name).features.descriptors, expected, rtol=0, atol=2**-11)
 
 

@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 import torch
 
+from doap.baselines import rootsift, teblid
 from doap.errors import ArgumentError
 from doap.images import draw_strip
-from doap.peers import rootsift, teblid
 from doap.pipeline import extract
 from doap.scale.index import Index, build_index, remove_images
 from doap.scale.search import cast_votes, find_images
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 
-PEERS = {"rootsift": rootsift, "teblid": teblid}
+BASELINES = {"rootsift": rootsift, "teblid": teblid}
 
 
-@pytest.fixture(scope="module", params=PEERS)
+@pytest.fixture(scope="module", params=BASELINES)
 def collection(request, tmp_path_factory):
     """Features of 3 scenes × 4 views, and an index of them."""
     folder = tmp_path_factory.mktemp(request.param)
     names = write_views(folder / "photos")
     features = write_photo_features(
-        folder / "features", folder / "photos", names, request.param, PEERS[request.param]()
+        folder / "features", folder / "photos", names, request.param, BASELINES[request.param]()
     )
     return features, Index(build_index(features, folder / "index"))
 
@@ -112,7 +112,7 @@ def test_what_was_removed_is_not_found(tmp_path):
 
 
 def test_a_photo_without_keypoints_finds_nothing(collection):
-    black = extract(np.zeros((60, 80), np.uint8), PEERS[collection[0].extractor.descriptor](), most=150)
+    black = extract(np.zeros((60, 80), np.uint8), BASELINES[collection[0].extractor.descriptor](), max_keypoints=150)
     assert find_images(collection[1], black, verify=True) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from doap.errors import ArgumentError, DataError
 from doap.training.config import Config, read_recipe
-from doap.training.schedule import Plan
+from doap.training.schedule import StepSchedule
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 
@@ -15,7 +15,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 def test_every_recipe_loads_and_says_what_it_is(path):
     config = read_recipe(path)
     assert "doap train" in config.about
-    assert Plan.of(config.schedule, steps_per_epoch=100)
+    assert StepSchedule.of(config.schedule, steps_per_epoch=100)
 
 
 def test_there_are_recipes():
@@ -33,7 +33,7 @@ def write(tmp_path, text):
     [
         ("[optimiser]\nmomentm = 1", "unknown key 'optimiser.momentm'; did you mean 'momentum'?"),
         ("[zzz]\na = 1", "unknown key 'zzz'; known are about, data, network"),
-        ("[data]\nlist_size = 2", "data.list_size: input should be greater than or equal to 6, got 2"),
+        ("[data]\nlist_size = 2", "data.batch_size: input should be greater than or equal to 6, got 2"),
         ("[loss]\nname = 'contrastive'", "loss.name"),
         ("[data", "expected TOML"),
     ],
@@ -69,15 +69,15 @@ def test_a_recipe_may_say_distance_and_bins():
 
 
 def test_linear_schedule_falls_to_zero_and_stepped_by_its_factor():
-    linear = Plan.of(Config(schedule={"steps": 10}).schedule, 5)
+    linear = StepSchedule.of(Config(schedule={"steps": 10}).schedule, 5)
     assert [linear.rate(step, 0.0) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]
-    stepped = Plan.of(Config(schedule={"epochs": 4, "kind": "stepped", "every": 2}).schedule, 5)
+    stepped = StepSchedule.of(Config(schedule={"epochs": 4, "kind": "stepped", "every": 2}).schedule, 5)
     assert stepped.steps == 20
     assert [stepped.rate(step, 0.0) for step in (0, 9, 10, 19)] == pytest.approx([1, 1, 0.1, 0.1])
 
 
 def test_budget_of_time_goes_by_the_clock():
-    plan = Plan.of(Config(schedule={"minutes": 2}).schedule, 5)
+    plan = StepSchedule.of(Config(schedule={"minutes": 2}).schedule, 5)
     assert plan.steps is None
     assert plan.rate(999, 30.0) == pytest.approx(0.75)
     assert plan.progress(0, 500.0) == 1
@@ -86,4 +86,4 @@ def test_budget_of_time_goes_by_the_clock():
 @pytest.mark.parametrize("schedule", [{}, {"steps": 3, "epochs": 2}])
 def test_one_length_must_be_given(schedule):
     with pytest.raises(ArgumentError, match="expected one of epochs, steps and minutes"):
-        Plan.of(Config(schedule=schedule).schedule, 5)
+        StepSchedule.of(Config(schedule=schedule).schedule, 5)

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 import doap
 from doap.data.builders import build_from_images
-from doap.data.builders.synthetic import Views
 from doap.errors import DataError
+from doap.images.synthetic_views import Views
 from doap.losses import ListwiseAP
 from doap.training.config import Config
 from doap.training.distributed import joined
@@ -58,7 +58,7 @@ def patches(tmp_path_factory):
 
 def config(patches, **sections):
     base = {
-        "data": {"train": patches, "list_size": 64, **sections.pop("data", {})},
+        "data": {"train": patches, "batch_size": 64, **sections.pop("data", {})},
         "network": {"dim": 16, **sections.pop("network", {})},
         "schedule": {"steps": 6},
         "run": {"log_every": 2, "validate_every": 3, "checkpoint_every": 2, **sections.pop("run", {})},
@@ -150,7 +150,7 @@ def test_bins_go_from_the_first_number_to_the_last(patches, tmp_path, monkeypatc
         return forward(loss, *arguments)
 
     monkeypatch.setattr(ListwiseAP, "forward", watched)
-    train(config(patches, loss={"first_bins": 4, "bins": 16}), tmp_path)
+    train(config(patches, loss={"initial_bins": 4, "bins": 16}), tmp_path)
     assert seen == [4, 6, 8, 10, 12, 14]
 
 
@@ -162,7 +162,7 @@ def test_tanh_of_bits_gets_steeper_as_the_recipe_says(patches, tmp_path, monkeyp
         return forward(loss, *arguments)
 
     monkeypatch.setattr(ListwiseAP, "forward", watched)
-    train(config(patches, network={"kind": "binary"}, loss={"last_slope": 4, "signs": True}), tmp_path)
+    train(config(patches, network={"kind": "binary"}, loss={"final_slope": 4, "signs": True}), tmp_path)
     assert seen == [(1 + 3 * step / 6, True) for step in range(6)]
 
 

@@ -15,15 +15,15 @@ import pytest
 from doap.errors import DataError, ShapeError
 from doap.training.log import Log, Record, read_log
 from doap.training.page import headline, outlook, write_page
-from oracles.pages import assert_well_nested
+from oracles.html_pages import assert_well_nested
 
-PEERS = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
+BASELINES = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
 NAME = "<script>alert('&')</script>"
 
 
 def start(**more: Any) -> Record:
     config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"augment": {"flip": True}}}
-    return {"kind": "start", "step": 0, "config": config, "versions": {"torch": "2.5.1"}, "peers": PEERS, **more}
+    return {"kind": "start", "step": 0, "config": config, "versions": {"torch": "2.5.1"}, "peers": BASELINES, **more}
 
 
 def train(step: int, **more: Any) -> Record:

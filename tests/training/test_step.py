@@ -1,4 +1,4 @@
-"""Lists in pieces, and ranks, give the gradient of the whole."""
+"""Batches in pieces, and ranks, give the gradient of the whole."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import torch
 
 from doap.descriptor import Descriptor
 from doap.losses import ListwiseAP
-from doap.training.step import piecewise_step, seed_step, whole_step
+from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
 
@@ -27,10 +27,10 @@ def gradients(descriptor):
 def test_pieces_give_the_gradient_of_the_whole_list():
     # Evaluation mode: batch normalisation would see other patches in a piece, as the docstring says.
     descriptor, patches, relation = problem(mode=False)
-    value = whole_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
+    value = full_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
     whole = gradients(descriptor)
     descriptor.zero_grad()
-    same = piecewise_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=7, seed=0)
+    same = micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=7, seed=0)
     torch.testing.assert_close(same, value)
     torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
 
@@ -38,11 +38,11 @@ def test_pieces_give_the_gradient_of_the_whole_list():
 def test_one_piece_in_training_mode_is_the_whole_step():
     descriptor, patches, relation = problem(mode=True)
     seed = seed_step(0, 5)
-    whole_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
+    full_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
     whole, statistics = gradients(descriptor), [buffer.clone() for buffer in descriptor.buffers()]
     descriptor, patches, relation = problem(mode=True)
     seed_step(0, 5)
-    piecewise_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=24, seed=seed)
+    micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=24, seed=seed)
     torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
     moving = [one for one in statistics if one.is_floating_point()]
     again = [one for one in descriptor.buffers() if one.is_floating_point()]
@@ -66,7 +66,7 @@ import torch
 from doap.descriptor import Descriptor
 from doap.losses import ListwiseAP
 from doap.training.distributed import joined
-from doap.training.step import piecewise_step, whole_step
+from doap.training.step import micro_batch_step, full_step
 from doap.types import Relation
 
 def gradient(ranks, piece):
@@ -76,7 +76,7 @@ def gradient(ranks, piece):
     own = slice(0, 15) if ranks.first else slice(15, 24)
     network, loss = ranks.share(descriptor), ListwiseAP(across_ranks=True)
     arguments = (network, loss, patches[own], Relation(groups[own]), torch.float32)
-    whole_step(*arguments) if piece is None else piecewise_step(*arguments, piece, 0)
+    full_step(*arguments) if piece is None else micro_batch_step(*arguments, piece, 0)
     return torch.cat([p.grad.flatten() for p in descriptor.parameters()])
 
 with joined() as ranks:
@@ -92,7 +92,7 @@ def test_two_ranks_give_the_gradient_of_one(tmp_path):
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16).eval()
     patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
-    whole_step(descriptor, ListwiseAP(), patches, Relation(groups), FLOAT)
+    full_step(descriptor, ListwiseAP(), patches, Relation(groups), FLOAT)
     for name in ("whole0", "whole1", "pieces0", "pieces1"):
         got = torch.load(Path(tmp_path) / f"{name}.pt", weights_only=True)
         torch.testing.assert_close(got, gradients(descriptor), rtol=0, atol=1e-5)

@@ -30,8 +30,8 @@ def calibrate(
 ) -> None:
     """Find how large patches should be: the side of a patch over the size of a keypoint."""
     from doap.calibration import calibrate as run
-    from doap.data.builders.synthetic import Views
     from doap.images import list_images
+    from doap.images.synthetic_views import Views
 
     finder = open_detector(detector)
     given = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
@@ -45,7 +45,7 @@ def calibrate(
             magnification,
             views=Views(number=views, roll=roll),
             seed=seed,
-            report=lambda done, _: bar.update(task, completed=done),
+            progress=lambda done, _: bar.update(task, completed=done),
         )
     best = calibration.best
     if as_json:

@@ -31,7 +31,7 @@ def colmap(
     out: Annotated[Path, typer.Option("--out", help="The database to write.")],
     descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Where to look for keypoints.")] = "sift",
-    most: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
     pairs: Annotated[
         str, typer.Option(help="Photos to match: exhaustive, sequential, or a file with two names to a line.")
     ] = "exhaustive",
@@ -52,11 +52,11 @@ def colmap(
             out,
             open_descriptor(descriptor),
             detector=open_detector(detector),
-            most=most,
+            max_keypoints=max_keypoints,
             pairs=_pairing(pairs, overlap) if matches else None,
             ratio=ratio,
             camera_mode=camera_mode.value,
-            report=report,
+            progress=report,
         )
     for reason in written.skipped.values():
         typer.echo(f"left out: {reason}", err=True)

@@ -23,7 +23,7 @@ def compare(
         "sift,rootsift"
     ),
     detector: Annotated[str, typer.Option(help="Whose keypoints all of them see.")] = "sift",
-    most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
     number: Annotated[int, typer.Option("--photos", min=1, help="Photos to judge on, spread over those given.")] = 20,
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of them to match; neighbours first if not all.")] = 200,
     reconstruction: Annotated[
@@ -46,12 +46,12 @@ def compare(
             out,
             files=files,
             detector=open_detector(detector),
-            most=most,
+            max_keypoints=max_keypoints,
             photos=number,
             pairs=pairs,
             reconstruction=reconstruction,
             seed=seed,
-            report=report,
+            progress=report,
         )
     for reason in comparison.left_out.values():
         typer.echo(f"left out: {reason}", err=True)

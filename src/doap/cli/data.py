@@ -42,7 +42,7 @@ def from_colmap(
 
     with reported("points", quiet=as_json) as report:
         build_from_colmap(
-            model, images, out, database=database, size=size, extent=extent, sequence=sequence, report=report
+            model, images, out, database=database, size=size, extent=extent, sequence=sequence, progress=report
         )
     _show(out, as_json)
 
@@ -74,7 +74,7 @@ def from_images(
     Killed? The same command resumes.
     """
     from doap.data.builders import build_from_images
-    from doap.data.builders.synthetic import Views
+    from doap.images.synthetic_views import Views
 
     with reported("units", quiet=as_json) as report:
         build_from_images(
@@ -89,7 +89,7 @@ def from_images(
             without_tracks=without_tracks or (),
             workers=workers,
             seed=seed,
-            report=report,
+            progress=report,
         )
     _show(out, as_json)
 
@@ -105,7 +105,7 @@ def from_public(
     from doap.data.builders import build_from_public
 
     with reported("units", quiet=as_json) as report:
-        build_from_public(root, out, size=size, report=report)
+        build_from_public(root, out, size=size, progress=report)
     _show(out, as_json)
 
 
@@ -182,7 +182,7 @@ def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
         return
     typer.echo(f"{out}: {summary.patches:,} patches in {summary.groups:,} groups")
     typer.echo(f"  from tracks {summary.from_tracks:,} groups, from made-up views {summary.from_photos:,}")
-    largest = sorted(summary.groups_per_sequence.items(), key=lambda place: -place[1])
+    largest = sorted(summary.groups_per_scene.items(), key=lambda place: -place[1])
     for name, number in largest[:PLACES_SHOWN]:
         typer.echo(f"  {name:28} {number:>9,} groups")
     if len(largest) > PLACES_SHOWN:

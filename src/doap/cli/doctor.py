@@ -170,13 +170,13 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _peers() -> dict[str, str]:
-    from doap.peers import PEERS, fingerprint
+    from doap.baselines import BASELINES, fingerprint
 
     def use(name: str) -> str:
-        fingerprint(PEERS[name]())
+        fingerprint(BASELINES[name]())
         return WORKS
 
-    return {name: _attempt(use, name) for name in PEERS}
+    return {name: _attempt(use, name) for name in BASELINES}
 
 
 def _detectors() -> dict[str, str]:

@@ -26,7 +26,7 @@ def evaluate(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; made if it is not there.")],
     detector: Annotated[str, typer.Option(help="For oxford and sweeps: whose keypoints all descriptors see.")] = "sift",
-    most: Annotated[int, typer.Option(min=2, help="For oxford and sweeps: keypoints of a photo.")] = 2000,
+    max_keypoints: Annotated[int, typer.Option(min=2, help="For oxford and sweeps: keypoints of a photo.")] = 2000,
     split: Annotated[str, typer.Option(help="For hpatches: a, b, c, view, illum or full.")] = "a",
     tasks: Annotated[Path | None, typer.Option(help="For hpatches: the task files, if they lie elsewhere.")] = None,
     trained_on: Annotated[str | None, typer.Option(help="For phototour: the set to leave out.")] = None,
@@ -37,8 +37,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Judge descriptors side by side on a benchmark; then look with `doap report RESULTS`."""
+    from doap.checks import check_choice
     from doap.cli.names import open_descriptors, open_detector
-    from doap.errors import check_choice
     from doap.evaluation import BENCHMARKS, read_result
     from doap.evaluation import evaluate as run
 
@@ -47,7 +47,7 @@ def evaluate(
     *texts, name, root = arguments
     check_choice(name, tuple(BENCHMARKS), name="benchmark")
     describers, files = open_descriptors(texts)
-    on_photos = {"detector": open_detector(detector), "most": most}
+    on_photos = {"detector": open_detector(detector), "max_keypoints": max_keypoints}
     settings: dict[str, dict[str, Any]] = {
         "oxford": on_photos,
         "sweeps": on_photos,
@@ -55,10 +55,10 @@ def evaluate(
         "phototour": {"trained_on": trained_on},
     }
     with reported(f"open {name}", quiet=as_json) as report:
-        benchmark = BENCHMARKS[name](root, **settings.get(name, {}), report=report)
+        benchmark = BENCHMARKS[name](root, **settings.get(name, {}), progress=report)
     with reported("descriptors", quiet=as_json) as report:
         evaluated = run(
-            benchmark, describers, out, files=files, memory=cache or out / "cache", seed=seed, report=report
+            benchmark, describers, out, files=files, memory=cache or out / "cache", seed=seed, progress=report
         )
     for descriptor, reason in evaluated.skipped.items():
         typer.echo(f"left out: {descriptor}: {reason}", err=True)

@@ -47,7 +47,7 @@ def extract(
     detector: Annotated[
         str | None, typer.Option(help="Where to look; if not given, sift or the descriptor's own.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Keypoints of an image, the strongest.")] = 2048,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of an image, the strongest.")] = 2048,
     stored: Annotated[Stored | None, typer.Option(help="parquet: how real descriptors are written; float16.")] = None,
     engine: Annotated[Engine, typer.Option(help="parquet: this machine, or Ray, here or on a cluster.")] = Engine.local,
     workers: Annotated[int | None, typer.Option(min=1, help="parquet: processes; as many as processors.")] = None,
@@ -63,7 +63,7 @@ def extract(
     if file_format is Format.hloc:
         if engine is Engine.ray or workers or address or stored:
             raise typer.BadParameter("expected --engine, --workers, --address and --stored with --format parquet only")
-        _extract_to_hloc(images, out, descriptor, detector or "sift", most, pairs, matches, ratio, as_json)
+        _extract_to_hloc(images, out, descriptor, detector or "sift", max_keypoints, pairs, matches, ratio, as_json)
         return
     if pairs or matches or ratio is not None:
         raise typer.BadParameter("expected --pairs, --matches and --ratio with --format hloc only")
@@ -82,13 +82,13 @@ def extract(
             open_descriptor(name),
             descriptor_name=name,
             detector=open_detector(detector) if detector else None,
-            most=most,
+            max_keypoints=max_keypoints,
             stored=stored.value if stored else None,
             engine=engine.value,
             workers=workers,
             address=address,
             reopen=partial(open_descriptor, name),
-            report=report,
+            progress=report,
         )
     for reason in done.failed.values():
         typer.echo(f"left out: {reason}", err=True)
@@ -107,7 +107,7 @@ def _extract_to_hloc(
     out: Path,
     descriptor: str,
     detector: str,
-    most: int,
+    max_keypoints: int,
     pairs: Path | None,
     matches: Path | None,
     ratio: float | None,
@@ -129,12 +129,12 @@ def _extract_to_hloc(
             describer,
             descriptor_name=_identity(descriptor),
             detector=finder,
-            most=most,
-            report=report,
+            max_keypoints=max_keypoints,
+            progress=report,
         )
         matched = None
         if matches is not None:
-            matched = hloc.match_features(out, wanted, matches, ratio=ratio, report=report)
+            matched = hloc.match_features(out, wanted, matches, ratio=ratio, progress=report)
     for reason in done.skipped.values():
         typer.echo(f"left out: {reason}", err=True)
     told = {"out": str(out), "written": done.written, "kept": done.kept, "skipped": done.skipped}

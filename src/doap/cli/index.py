@@ -16,7 +16,7 @@ from doap.cli.progress import reported
 
 if TYPE_CHECKING:
     from doap.scale.index import Index
-    from doap.scale.search import Found
+    from doap.scale.search import SearchResult
     from doap.types import Features
 
 app = typer.Typer(
@@ -43,7 +43,9 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="The index to make: a folder that does not exist yet.")],
     kind: Annotated[Kind | None, typer.Option(help="What to make; else by the number of descriptors.")] = None,
     shards: Annotated[int, typer.Option(min=1, help="Files of nearly equal size, searched as one.")] = 1,
-    most: Annotated[int | None, typer.Option(min=1, help="Descriptors of an image, the strongest; else all.")] = None,
+    max_keypoints: Annotated[
+        int | None, typer.Option(min=1, help="Descriptors of an image, the strongest; else all.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample that is trained on.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -57,9 +59,9 @@ def build(
             out,
             kind=kind.value if kind else None,
             shards=shards,
-            most=most,
+            max_keypoints=max_keypoints,
             seed=seed,
-            report=report,
+            progress=report,
         )
     _show(out, as_json)
 
@@ -129,7 +131,7 @@ def add(
     from doap.scale.index import add_images
 
     with reported("images", quiet=as_json) as report:
-        change = add_images(index, FeatureSet(features), report=report)
+        change = add_images(index, FeatureSet(features), progress=report)
     if as_json:
         typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
@@ -203,16 +205,18 @@ def _extract(query: Path, index: Index, descriptor: str | None) -> Features:
     made = index.meta["extractor"]
     name = descriptor or made["descriptor"]
     describer, finder = open_descriptor(name), open_detector(made["detector"])
-    now = extractor_of(describer, descriptor_name=name, detector=finder, most=made["most"], stored=made["stored"])
+    now = extractor_of(
+        describer, descriptor_name=name, detector=finder, max_keypoints=made["max_keypoints"], stored=made["stored"]
+    )
     if now.fingerprint != made["fingerprint"]:
         raise DataError(
             f"{index.folder}: expected the descriptor of the index, {made['descriptor']} on {made['detector']}, "
             f"got another by the name {name}; give its file with --descriptor"
         )
-    return extract(query, describer, detector=finder, most=made["most"])
+    return extract(query, describer, detector=finder, max_keypoints=made["max_keypoints"])
 
 
-def _draw(query: Path, images: Path, found: list[Found], out: Path) -> None:
+def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:
     from doap.images import draw_strip, read_grey
 
     photos = [read_grey(query), *(read_grey(images / one.name) for one in found)]
@@ -220,5 +224,5 @@ def _draw(query: Path, images: Path, found: list[Found], out: Path) -> None:
     write_picture(draw_strip(photos, captions), out)
 
 
-def _told(one: Found) -> str:
+def _told(one: SearchResult) -> str:
     return f"votes {one.votes:.3f}" if one.inliers is None else f"{one.inliers:,} inliers · votes {one.votes:.3f}"

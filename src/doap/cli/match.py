@@ -31,7 +31,7 @@ def match(
     out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
     descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
     detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
-    most: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
     ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
     model: Annotated[Model, typer.Option(help="homography is for planes and turning cameras.")] = Model.fundamental,
     threshold: Annotated[float, typer.Option(min=0, help="Pixels that an inlier may be off.")] = 1.5,
@@ -49,7 +49,9 @@ def match(
     describer, finder = open_descriptor(descriptor), open_detector(detector)
     path0, path1 = SAMPLES if sample else given
     photos = read_grey(path0), read_grey(path1)
-    features0, features1 = (pipeline.extract(photo, describer, detector=finder, most=most) for photo in photos)
+    features0, features1 = (
+        pipeline.extract(photo, describer, detector=finder, max_keypoints=max_keypoints) for photo in photos
+    )
     matches = pipeline.match(features0, features1, ratio=ratio)
     view = pipeline.verify(features0, features1, matches, model=model.value, threshold=threshold)
     inliers = int(view.inliers.sum())

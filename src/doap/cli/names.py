@@ -9,11 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doap.errors import DataError, check_choice
+from doap.checks import check_choice
+from doap.errors import DataError
 
 if TYPE_CHECKING:
+    from doap.baselines import Describer
     from doap.detectors import Detector
-    from doap.peers import Describer
 
 DESCRIPTOR_HELP = (
     "doap-128, doap-256bit, a peer's name, a file (*.safetensors, *.onnx, TFeat's *.params), or a function of patches "
@@ -23,13 +24,13 @@ DESCRIPTOR_HELP = (
 
 def open_descriptor(text: str) -> Describer:
     """A descriptor from what `DESCRIPTOR_HELP` says."""
+    from doap.baselines import BASELINES, from_function, tfeat
     from doap.descriptor import SHIPPED, load
-    from doap.peers import PEERS, from_function, tfeat
 
     if text in SHIPPED:
         return load(text)
-    if text in PEERS:
-        return PEERS[text]()
+    if text in BASELINES:
+        return BASELINES[text]()
     path = Path(text)
     if path.is_file():
         return tfeat(path) if path.suffix == ".params" else load(path)
@@ -39,7 +40,7 @@ def open_descriptor(text: str) -> Describer:
         return from_function(found, getattr(found, "patch_size", 32), function)
     raise DataError(
         f"{text}: expected a file (*.safetensors, *.onnx, *.params), module:function, or one of "
-        f"{', '.join([*SHIPPED, *PEERS])}, got none of them"
+        f"{', '.join([*SHIPPED, *BASELINES])}, got none of them"
     )
 
 
@@ -48,16 +49,16 @@ def open_descriptors(texts: Sequence[str]) -> tuple[dict[str, Describer], dict[s
 
     The word `peers` stands for all peers that need no file, `controls` for the descriptors that must score chance.
     """
+    from doap.baselines import BASELINES
     from doap.descriptor import SHIPPED
     from doap.evaluation.controls import CONTROLS
-    from doap.peers import PEERS
 
-    words: dict[str, Iterable[str]] = {"peers": PEERS, "controls": CONTROLS}
+    words: dict[str, Iterable[str]] = {"peers": BASELINES, "controls": CONTROLS}
     describers: dict[str, Describer] = {}
     files: dict[str, Path] = {}
     for text in dict.fromkeys(one for word in texts for one in words.get(word, [word])):
         path = SHIPPED.get(text) or Path(text)
-        is_file = text not in PEERS and text not in CONTROLS and path.is_file()
+        is_file = text not in BASELINES and text not in CONTROLS and path.is_file()
         short = path.stem if is_file else text.rpartition(":")[2]
         name = next(name for name in _numbered(short) if name not in describers)
         describers[name] = CONTROLS[text]() if text in CONTROLS else open_descriptor(text)

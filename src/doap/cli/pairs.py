@@ -18,7 +18,7 @@ def pairs(
     index: Annotated[
         Path | None, typer.Option(help="Where to look for others; else an index is made for the moment.")
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Keypoints of an image that vote, the strongest.")] = 300,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of an image that vote, the strongest.")] = 300,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each of them votes by.")] = 32,
     nprobe: Annotated[int | None, typer.Option(min=1, help="Lists of the index to look through.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -26,13 +26,19 @@ def pairs(
     """Choose pairs of images that may show the same, for COLMAP, hloc and `doap colmap --pairs`."""
     from doap.scale.features import FeatureSet
     from doap.scale.index import Index
-    from doap.scale.pairs import choose_pairs, write_pairs
+    from doap.scale.pairs import select_pairs, write_pairs
 
     opened = FeatureSet(features)
     place = Index(index) if index is not None else None
     with reported("images", quiet=as_json) as report:
-        chosen = choose_pairs(
-            opened, top=top, index=place, most=most, neighbours=neighbours, probes=nprobe, report=report
+        chosen = select_pairs(
+            opened,
+            top=top,
+            index=place,
+            max_keypoints=max_keypoints,
+            neighbours=neighbours,
+            probes=nprobe,
+            progress=report,
         )
     write_pairs(chosen, out)
     images = len(opened)

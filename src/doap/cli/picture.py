@@ -26,9 +26,9 @@ def write_picture(pixels: NDArray[np.uint8], out: Path) -> None:
     """Write a picture, whole or not at all; `check_writable` says beforehand whether it can be."""
     import cv2
 
-    from doap.files import whole_file
+    from doap.files import atomic_write
 
     done, encoded = cv2.imencode(out.suffix, pixels)
     assert done, "a uint8 picture can be encoded"
-    with whole_file(out) as unfinished:
+    with atomic_write(out) as unfinished:
         unfinished.write_bytes(encoded.tobytes())

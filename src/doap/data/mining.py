@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from doap.checks import check_choice, check_shape
 from doap.data.hog import hog
-from doap.data.random_streams import stream
 from doap.data.sampler import GroupSource, Integers
-from doap.errors import ArgumentError, MissingExtra, check_choice, check_shape, import_extra
+from doap.errors import ArgumentError, MissingExtra, import_extra
 from doap.images import resize_patches
+from doap.random_streams import stream
 
 Use = Literal["first", "all"]
 HOG_FEATURES = 8 * 8 * 31
@@ -70,9 +71,9 @@ def mine(
             f"clusters and percentile: expected 1 or more and 0 to 100, got {clusters} and {percentile}"
         )
     found = np.empty(len(source.count), dtype=np.int64)
-    tables = np.zeros((len(source.sequence_names), clusters, clusters), dtype=bool)
-    for sequence in np.unique(source.sequence_ids).tolist():
-        groups = np.flatnonzero(source.sequence_ids == sequence)
+    tables = np.zeros((len(source.scene_names), clusters, clusters), dtype=bool)
+    for sequence in np.unique(source.scene_ids).tolist():
+        groups = np.flatnonzero(source.scene_ids == sequence)
         features = _group_features(source, groups, use)
         number = min(clusters, len(groups))
         own, centres = _k_means(features, number, int(stream(seed, "mine", sequence).integers(2**31)))
@@ -152,7 +153,7 @@ def draw_clusters(
     Args:
         source: the groups.
         mined: their clusters.
-        sequence: which sequence, a position in `source.sequence_names`.
+        sequence: which sequence, a position in `source.scene_names`.
         out: the picture to write; its suffix says the format.
         image: a photograph of the sequence, drawn on the left.
         number: clusters drawn.
@@ -167,7 +168,7 @@ def draw_clusters(
     if not 0 <= sequence < len(mined.tables):
         raise ArgumentError(f"sequence: expected 0 to {len(mined.tables) - 1}, got {sequence}")
     generator = stream(seed, "draw", sequence)
-    groups = generator.permutation(np.flatnonzero(source.sequence_ids == sequence))
+    groups = generator.permutation(np.flatnonzero(source.scene_ids == sequence))
     present = np.unique(mined.clusters[groups])
     chosen = generator.choice(present, min(number, len(present)), replace=False)
     rows = [groups[mined.clusters[groups] == cluster][:columns] for cluster in chosen]
@@ -191,7 +192,7 @@ def draw_clusters(
         colour = GREY if alike[one, other] else RED
         style = {"arrowstyle": "<|-|>", "connectionstyle": "arc3,rad=0.6", "color": colour, "linewidth": 1.5}
         axes.annotate("", (columns + 0.05, one + 0.6), (columns + 0.05, other + 0.4), arrowprops=style)
-    title = f"{source.sequence_names[sequence]}: {height} of {len(present)} clusters"
+    title = f"{source.scene_names[sequence]}: {height} of {len(present)} clusters"
     for place, text, colour in (
         (0.04, title, "black"),
         (columns - 3, "distractors", RED),

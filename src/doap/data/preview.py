@@ -73,7 +73,7 @@ def _write_label(cell: NDArray[np.uint8], patch_set: PatchSet, group: int, shown
     """The group's number; under it its place and its size, where there is room for them."""
     count = int(patch_set.count[group])
     _write(cell, str(group), 16, 0.45, TEXT)
-    _write(cell, patch_set.sequence_names[patch_set.sequence_ids[group]], 34, 0.4, FAINT)
+    _write(cell, patch_set.scene_names[patch_set.scene_ids[group]], 34, 0.4, FAINT)
     _write(cell, f"{count}" if shown == count else f"{shown} of {count}", 51, 0.36, FAINT)
 
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.random_streams import stream
 from doap.errors import ArgumentError, DataError
+from doap.random_streams import stream
 
 Integers = NDArray[np.int64]
 
@@ -30,13 +30,13 @@ class GroupSource(Protocol):
     def count(self) -> Integers: ...  # (G,) patches in each group
 
     @property
-    def sequence_ids(self) -> NDArray[np.int32]: ...  # (G,) positions in `sequence_names`
+    def scene_ids(self) -> NDArray[np.int32]: ...  # (G,) positions in `scene_names`
 
     @property
     def source_ids(self) -> NDArray[np.int32]: ...  # (G,) which photo or model made each group
 
     @property
-    def sequence_names(self) -> Sequence[str]: ...
+    def scene_names(self) -> Sequence[str]: ...
 
     @property
     def source_names(self) -> Sequence[str]: ...
@@ -53,7 +53,7 @@ def from_tracks(source: GroupSource) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class ListPlan:
+class BatchPlan:
     """What a list is made of, before any pixel is read.
 
     Attributes:
@@ -72,7 +72,7 @@ class Sampler(ABC):
 
     Args:
         source: the groups.
-        list_size: most patches in a list.
+        batch_size: most patches in a list.
         seed: the seed of the run.
         per_group: most patches of a group in a list; a larger group gives that many, drawn anew each time.
         min_count: groups with fewer patches are left out; with one patch there is nothing to match.
@@ -84,7 +84,7 @@ class Sampler(ABC):
     def __init__(
         self,
         source: GroupSource,
-        list_size: int,
+        batch_size: int,
         seed: int,
         *,
         per_group: int = 16,
@@ -93,16 +93,16 @@ class Sampler(ABC):
     ) -> None:
         if per_group < 1:
             raise ArgumentError(f"per_group: expected 1 or more, got {per_group}")
-        self.source, self.list_size, self.seed, self.per_group = source, list_size, seed, per_group
+        self.source, self.batch_size, self.seed, self.per_group = source, batch_size, seed, per_group
         self.groups: Integers = np.flatnonzero((source.count >= min_count) & (True if among is None else among))
         if not len(self.groups):
             raise DataError(f"source: expected groups of {min_count} patches or more, got none; lower min_count")
         self.taken: Integers = np.minimum(source.count, per_group)
         sizes = self.taken[self.groups]
         self._smallest, self._largest = int(sizes.min()), int(sizes.max())
-        if list_size < 3 * self._largest:
+        if batch_size < 3 * self._largest:
             raise ArgumentError(
-                f"list_size: expected room for three groups, 3 × {self._largest}, got {list_size}; lower per_group"
+                f"batch_size: expected room for three groups, 3 × {self._largest}, got {batch_size}; lower per_group"
             )
         self._prepare()
 
@@ -113,7 +113,7 @@ class Sampler(ABC):
     def choose(self, step: int) -> Integers:
         """(g,) the groups of a list."""
 
-    def batch(self, step: int) -> ListPlan:
+    def batch(self, step: int) -> BatchPlan:
         """The list of a step; steps go on beyond the first epoch without end."""
         if step < 0:
             raise ArgumentError(f"step: expected 0 or more, got {step}")
@@ -124,7 +124,7 @@ class Sampler(ABC):
         # Sorting random keys inside each group shuffles it; its first places then draw without replacement.
         shuffled = np.lexsort((stream(self.seed, "patches", step).random(len(labels)), labels))
         kept = np.sort(shuffled[within < self.per_group])
-        return ListPlan(groups, self.source.start[groups][labels[kept]] + within[kept], labels[kept])
+        return BatchPlan(groups, self.source.start[groups][labels[kept]] + within[kept], labels[kept])
 
     def _fill(self, groups: Integers, room: int, generator: np.random.Generator) -> Integers:
         """Random ones of `groups`, up to the first that does not fit in `room` patches."""
@@ -144,7 +144,7 @@ class GroupSampler(Sampler):
         unit = int(np.gcd.reduce(sizes))
         # A list takes the groups that begin between two cuts; the last of them may reach beyond the second. As a list
         # has room for three groups, cuts are further apart than any group is long, and no list is empty.
-        spacing = self.list_size // unit * unit - self._largest + unit
+        spacing = self.batch_size // unit * unit - self._largest + unit
         self.steps_per_epoch = -(-int(sizes.sum()) // spacing)
         self._epoch, self._lists = -1, [self.groups]
 
@@ -174,28 +174,28 @@ class SourceSampler(GroupSampler):
     def __init__(
         self,
         source: GroupSource,
-        list_size: int,
+        batch_size: int,
         seed: int,
         *,
-        sources_per_list: int = 8,
+        sources_per_batch: int = 8,
         per_group: int = 16,
         min_count: int = 2,
         among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
-        if not 1 <= sources_per_list <= list_size // self._largest:
+        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
+        if not 1 <= sources_per_batch <= batch_size // self._largest:
             raise ArgumentError(
-                f"sources_per_list: expected 1 to {list_size // self._largest}, as many as groups of {self._largest} "
-                f"patches fit in a list, got {sources_per_list}"
+                f"sources_per_batch: expected 1 to {batch_size // self._largest}, as many as groups of {self._largest} "
+                f"patches fit in a list, got {sources_per_batch}"
             )
-        self._share = list_size // sources_per_list
+        self._share = batch_size // sources_per_batch
 
     def _shuffled(self, generator: np.random.Generator) -> Integers:
         groups = super()._shuffled(generator)
         # Sources of two places may have one name.
-        place, source = self.source.sequence_ids[groups], self.source.source_ids[groups]
+        place, source = self.source.scene_ids[groups], self.source.source_ids[groups]
         groups = groups[np.lexsort((source, place))]
-        place, source, sizes = self.source.sequence_ids[groups], self.source.source_ids[groups], self.taken[groups]
+        place, source, sizes = self.source.scene_ids[groups], self.source.source_ids[groups], self.taken[groups]
         first = np.flatnonzero((np.diff(place, prepend=-1) != 0) | (np.diff(source, prepend=-1) != 0))
         number = np.repeat(np.arange(len(first)), np.diff(first, append=len(groups)))
         # Patches of the source before each group; a block begins where they pass a multiple of its size.
@@ -206,7 +206,7 @@ class SourceSampler(GroupSampler):
 
 
 class MixedSampler(Sampler):
-    """Lists of which tracks of reconstructions are a given share, and groups of made-up views the rest.
+    """Batches of which tracks of reconstructions are a given share, and groups of made-up views the rest.
 
     The two are gone through each at its own pace, each group once before any comes again; an epoch is the longer of the
     two.
@@ -218,7 +218,7 @@ class MixedSampler(Sampler):
     def __init__(
         self,
         source: GroupSource,
-        list_size: int,
+        batch_size: int,
         seed: int,
         *,
         tracks_share: float = 0.5,
@@ -226,14 +226,14 @@ class MixedSampler(Sampler):
         min_count: int = 2,
         among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
+        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
         if not 0 < tracks_share < 1:
             raise ArgumentError(f"tracks_share: expected a share between 0 and 1, got {tracks_share}")
         tracks, allowed = from_tracks(source), True if among is None else among
-        room = round(list_size * tracks_share)
+        room = round(batch_size * tracks_share)
         self._parts = [
             GroupSampler(source, size, seed, per_group=per_group, min_count=min_count, among=kind & allowed)
-            for size, kind in ((room, tracks), (list_size - room, ~tracks))
+            for size, kind in ((room, tracks), (batch_size - room, ~tracks))
         ]
         self.steps_per_epoch = max(part.steps_per_epoch for part in self._parts)
 
@@ -241,8 +241,8 @@ class MixedSampler(Sampler):
         return np.concatenate([part.choose(step) for part in self._parts])
 
 
-class SequenceSampler(Sampler):
-    """Lists of a few sequences, an equal share of the patches from each, for distractors that look alike.
+class SceneSampler(Sampler):
+    """Batches of a few sequences, an equal share of the patches from each, for distractors that look alike.
 
     With two sequences to a list an epoch is all pairs of sequences in random order (the paper's label mining, appendix
     C.2). With more, random others join each pair; with one, an epoch is each sequence once. A sequence with fewer
@@ -252,32 +252,30 @@ class SequenceSampler(Sampler):
     def __init__(
         self,
         source: GroupSource,
-        list_size: int,
+        batch_size: int,
         seed: int,
         *,
-        sequences_per_list: int = 2,
+        scenes_per_batch: int = 2,
         per_group: int = 16,
         min_count: int = 2,
         among: NDArray[np.bool_] | None = None,
     ) -> None:
-        super().__init__(source, list_size, seed, per_group=per_group, min_count=min_count, among=among)
-        order = np.argsort(source.sequence_ids[self.groups], kind="stable")
-        first = np.unique(source.sequence_ids[self.groups][order], return_index=True)[1]
+        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
+        order = np.argsort(source.scene_ids[self.groups], kind="stable")
+        first = np.unique(source.scene_ids[self.groups][order], return_index=True)[1]
         self._members = np.split(self.groups[order], first[1:])
         sequences = len(self._members)
-        if not 1 <= sequences_per_list <= sequences:
-            raise ArgumentError(
-                f"sequences_per_list: expected 1 to {sequences}, all there are, got {sequences_per_list}"
-            )
-        self._share = list_size // sequences_per_list
+        if not 1 <= scenes_per_batch <= sequences:
+            raise ArgumentError(f"scenes_per_batch: expected 1 to {sequences}, all there are, got {scenes_per_batch}")
+        self._share = batch_size // scenes_per_batch
         if self._share < self._largest:
             raise ArgumentError(
-                f"sequences_per_list: expected at most {list_size // self._largest}, so that the largest group, of "
-                f"{self._largest} patches, fits in a sequence's share of the list, got {sequences_per_list}"
+                f"scenes_per_batch: expected at most {batch_size // self._largest}, so that the largest group, of "
+                f"{self._largest} patches, fits in a sequence's share of the list, got {scenes_per_batch}"
             )
-        self._others = max(sequences_per_list - 2, 0)
+        self._others = max(scenes_per_batch - 2, 0)
         self._fixed: Integers = np.arange(sequences)[:, None]
-        if sequences_per_list > 1:
+        if scenes_per_batch > 1:
             self._fixed = np.stack(np.triu_indices(sequences, 1), axis=1)
         self.steps_per_epoch = len(self._fixed)
         self._epoch, self._order = -1, self._fixed
@@ -305,11 +303,11 @@ class RomeSampler(Sampler):
     def choose(self, step: int) -> Integers:
         place = step % self.steps_per_epoch
         first, others = self.groups[place : place + 1], np.delete(self.groups, place)
-        room = self.list_size - int(self.taken[first[0]])
+        room = self.batch_size - int(self.taken[first[0]])
         return np.concatenate([first, self._fill(others, room, stream(self.seed, "groups", step))])
 
 
-def shard(plan: ListPlan, rank: int, world: int) -> Integers:
+def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
     """(n,) positions in the list of the patches that one rank holds, increasing.
 
     Groups are dealt whole, one to each rank in turn, the largest first: ranks differ by no more patches than the

@@ -39,8 +39,8 @@ class PatchSet:
         patches: (N, S, S) uint8, read-only, memory-mapped.
         start: (G,) int64, the first patch of each group.
         count: (G,) int64, its patches.
-        sequence_ids: (G,) int32, positions in `sequence_names`: the place it is from.
-        sequence_names: the places.
+        scene_ids: (G,) int32, positions in `scene_names`: the place it is from.
+        scene_names: the places.
     """
 
     path: Path
@@ -48,8 +48,8 @@ class PatchSet:
     patches: NDArray[np.uint8]
     start: NDArray[np.int64]
     count: NDArray[np.int64]
-    sequence_ids: NDArray[np.int32]
-    sequence_names: list[str]
+    scene_ids: NDArray[np.int32]
+    scene_names: list[str]
 
     def __len__(self) -> int:
         return len(self.count)
@@ -134,14 +134,14 @@ class SetSummary:
     Attributes:
         patches: N.
         groups: G.
-        groups_per_sequence: in the order of the set.
+        groups_per_scene: in the order of the set.
         groups_per_size: how many groups have 1 patch, 2, …
         from_tracks: groups that are tracks of a reconstruction; `from_photos` are all others.
     """
 
     patches: int
     groups: int
-    groups_per_sequence: dict[str, int]
+    groups_per_scene: dict[str, int]
     groups_per_size: dict[int, int]
     from_tracks: int
     from_photos: int
@@ -173,12 +173,12 @@ def check_set(path: str | Path) -> SetSummary:
         raise DataError(f"{path}: expected each group to start where the one before ends, got others; build it again")
     _check_ignored(patch_set)
     sizes, groups = np.unique(patch_set.count, return_counts=True)
-    per_sequence = np.bincount(patch_set.sequence_ids, minlength=len(patch_set.sequence_names))
+    per_sequence = np.bincount(patch_set.scene_ids, minlength=len(patch_set.scene_names))
     tracks = int(from_tracks(patch_set).sum())
     return SetSummary(
         patches=len(patch_set.patches),
         groups=len(patch_set),
-        groups_per_sequence=dict(zip(patch_set.sequence_names, per_sequence.tolist(), strict=True)),
+        groups_per_scene=dict(zip(patch_set.scene_names, per_sequence.tolist(), strict=True)),
         groups_per_size=dict(zip(sizes.tolist(), groups.tolist(), strict=True)),
         from_tracks=tracks,
         from_photos=len(patch_set) - tracks,
@@ -188,11 +188,11 @@ def check_set(path: str | Path) -> SetSummary:
 def split_set(path: str | Path, out: str | Path, sequences: Sequence[str]) -> Path:
     """Write a set of those groups that are from some places; the ledger keeps their rows and those without a place."""
     patch_set = open_set(path)
-    unknown = [name for name in sequences if name not in patch_set.sequence_names]
+    unknown = [name for name in sequences if name not in patch_set.scene_names]
     if unknown or not sequences:
-        raise ArgumentError(f"sequences: expected some of {patch_set.sequence_names}, got {unknown or 'none'}")
-    wanted = [patch_set.sequence_names.index(name) for name in sequences]
-    kept = np.flatnonzero(np.isin(patch_set.sequence_ids, wanted))
+        raise ArgumentError(f"sequences: expected some of {patch_set.scene_names}, got {unknown or 'none'}")
+    wanted = [patch_set.scene_names.index(name) for name in sequences]
+    kept = np.flatnonzero(np.isin(patch_set.scene_ids, wanted))
     ledger = [
         row
         for row in patch_set.meta["ledger"]
@@ -238,7 +238,7 @@ def _copy(
         ignore = np.stack([by, place - first], axis=1)[kept[place] == others]
         rows = unit_rows(
             patch_set.count[groups],
-            [patch_set.sequence_names[name] for name in patch_set.sequence_ids[groups]],
+            [patch_set.scene_names[name] for name in patch_set.scene_ids[groups]],
             patch_set.position[groups],
             [patch_set.source_names[name] for name in patch_set.source_ids[groups]],
             ignore,

@@ -28,8 +28,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError, check_shape
-from doap.files import read_json, sha256, whole_file
+from doap.checks import check_shape
+from doap.errors import ArgumentError, DataError
+from doap.files import atomic_write, read_json, sha256
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -273,7 +274,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _publish(path: Path, content: Any) -> None:
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_bytes(content)
 
 

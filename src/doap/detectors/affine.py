@@ -30,7 +30,7 @@ class AffineDetector:
     base: OpenCVDetector
     magnification: float
 
-    def detect(self, image: Image, most: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
         """As `Detector.detect`."""
         try:
             from kornia.feature import LAFAffineShapeEstimator, LAFOrienter
@@ -39,7 +39,7 @@ class AffineDetector:
         import torch
 
         spots = {(point.pt, point.size): point for point in self.base.keypoints(image)}
-        found = list(spots.values())[:most]
+        found = list(spots.values())[:max_keypoints]
         frames = frames_from_keypoints(found, self.base.magnification)
         if found:
             pixels = torch.from_numpy(np.ascontiguousarray(image))[None, None].float() / 255

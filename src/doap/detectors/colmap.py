@@ -30,10 +30,10 @@ class ColmapDetector:
     name: str
     magnification: float
 
-    def detect(self, image: Image, most: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
         """As `Detector.detect`."""
-        keypoints, _ = colmap_sift(image, most=most)
-        return colmap_frames(keypoints, self.magnification)[:most], keypoints[:most, 2]
+        keypoints, _ = colmap_sift(image, max_keypoints=max_keypoints)
+        return colmap_frames(keypoints, self.magnification)[:max_keypoints], keypoints[:max_keypoints, 2]
 
 
 def colmap(magnification: float = 12.0) -> ColmapDetector:
@@ -52,7 +52,7 @@ def colmap_frames(keypoints: NDArray[np.float32], magnification: float) -> NDArr
 
 
 def colmap_sift(
-    image: Image, scales: int = 1, most: int | None = None
+    image: Image, scales: int = 1, max_keypoints: int | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Keypoints and descriptors of COLMAP, which describes no keypoints but its own.
 
@@ -62,7 +62,7 @@ def colmap_sift(
     Args:
         image: (height, width) uint8.
         scales: domain sizes to pool over, from a sixth of SIFT's to three times it, as COLMAP has them; 1 is SIFT's.
-        most: spots that are enough, the largest; COLMAP goes on to the end of a level of its pyramid, and a spot may
+        max_keypoints: spots that are enough, the largest; COLMAP goes on to the end of a level of its pyramid, and a spot may
             have two directions, so that there may be more keypoints. None is all.
 
     Returns:
@@ -74,7 +74,7 @@ def colmap_sift(
         return np.zeros((0, 4), np.float32), np.zeros((0, 128), np.float32)
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
-    options.sift.max_num_features = most or _MORE_THAN_ANY
+    options.sift.max_num_features = max_keypoints or _MORE_THAN_ANY
     options.sift.domain_size_pooling = True
     options.sift.dsp_num_scales = scales
     if scales == 1:

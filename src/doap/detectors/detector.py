@@ -31,7 +31,7 @@ class Detector(Protocol):
     @property
     def magnification(self) -> float: ...
 
-    def detect(self, image: Image, most: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
         """Frames (N, 2, 3) and responses (N,) of a grey image (H, W), strongest first; all, or the `most` strongest."""
         ...
 
@@ -51,14 +51,14 @@ class OpenCVDetector:
     find: Callable[[Image], Sequence[cv2.KeyPoint]]
     magnification: float
 
-    def keypoints(self, image: Image, most: int | None = None) -> Sequence[cv2.KeyPoint]:
+    def keypoints(self, image: Image, max_keypoints: int | None = None) -> Sequence[cv2.KeyPoint]:
         """OpenCV's own keypoints, strongest first; none of an image with a side under 3 pixels."""
         found = self.find(image) if min(image.shape) >= _SMALLEST_SIDE else []
         # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
-        return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:most]
+        return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:max_keypoints]
 
-    def detect(self, image: Image, most: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
         """As `Detector.detect`."""
-        found = self.keypoints(image, most)
+        found = self.keypoints(image, max_keypoints)
         responses = np.array([point.response for point in found], np.float32)
         return frames_from_keypoints(found, self.magnification), responses

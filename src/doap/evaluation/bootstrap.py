@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.data.random_streams import stream
 from doap.errors import ArgumentError
 from doap.evaluation.result import Estimate
+from doap.random_streams import stream
 
 SHARE = 0.95
 DECIMALS = 6
 
 
-def estimate_mean(
+def bootstrap_mean(
     values: ArrayLike, seed: int, *, clusters: NDArray[np.integer] | None = None, resamples: int = 400
 ) -> Estimate:
     """The mean of (N,) values and its interval.
@@ -37,7 +37,7 @@ def estimate_mean(
     return _estimate(float(values.mean()), means, len(sums))
 
 
-def estimate(
+def bootstrap_interval(
     statistic: Callable[[NDArray[np.float64]], float], units: int, seed: int, resamples: int = 200
 ) -> Estimate:
     """Any statistic of weighted units and its interval.

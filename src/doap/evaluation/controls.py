@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.data.random_streams import stream
-from doap.peers import Describer, FunctionDescriber, from_function, rootsift
+from doap.baselines import Describer, FunctionDescriber, from_function, rootsift
+from doap.random_streams import stream
 
 DIM = 128
 

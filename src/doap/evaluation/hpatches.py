@@ -41,21 +41,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap.checks import check_choice
 from doap.data.readers import HPatches, PatchList, read_hpatches, read_retrieval, read_splits, read_verification
 from doap.data.readers.files import image_size
 from doap.data.readers.hpatches import SIDE, STRIPS
 from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION, task_file
-from doap.errors import DataError, check_choice
-from doap.evaluation.bootstrap import estimate_mean
+from doap.errors import DataError
+from doap.evaluation.bootstrap import bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
-from doap.evaluation.describing import Describing
-from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, Patches, Verification, verify
-from doap.evaluation.result import Dataset, Figure, Judged
-from doap.evaluation.retrieval import AREA, FORMS, Form, precision_among
+from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, Patches, Verification, score_verification
+from doap.evaluation.result import Dataset, Figure, Scores
+from doap.evaluation.retrieval import AREA, FORMS, APProtocol, precision_among
 from doap.functional.distance import table_distances
 from doap.functional.metrics import average_precision_at_ranks, average_precision_of_chances
 from doap.functional.pairs import rows_at_a_time
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 KINDS = {"i_": "illumination", "v_": "viewpoint"}
 POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
@@ -65,7 +66,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class HPatchesTasks:
+class HPatchesBenchmark:
     """The test sequences of a split and their tasks, ready to judge on; see `open_hpatches`.
 
     Pixels are read when they are described: those of a split are 4 GB.
@@ -79,7 +80,7 @@ class HPatchesTasks:
     verification: Verification | None
     name: str = "hpatches"
 
-    def judge(self, describe: Describing, seed: int) -> Judged:
+    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
         """All tasks at hand, each in its three forms; matching, which needs no files, is the first figure."""
         parts = [_describe(describe, self.release.load(sequence)) for sequence in self.sequences]
         described = torch.cat(parts)
@@ -91,27 +92,27 @@ class HPatchesTasks:
             figures.append(self._figure(f"matching mAP ({form})", "pairs of images", values, of_pair, seed))
         if self.retrieval is not None:
             of_query = self.retrieval[0].sequence
-            for name, values in retrieve(described, *self.retrieval).items():
+            for name, values in retrieve_queries(described, *self.retrieval).items():
                 figures.append(self._figure(f"retrieval mAP ({name})", "queries", values, of_query, seed))
-        verified = Judged(()) if self.verification is None else verify(self.verification, described, seed)
-        return Judged((*figures, *verified.figures), verified.curves, verified.histogram)
+        verified = Scores(()) if self.verification is None else score_verification(self.verification, described, seed)
+        return Scores((*figures, *verified.figures), verified.curves, verified.histogram)
 
     def _figure(self, name: str, unit: str, values: Floats, sequence: NDArray[np.int64], seed: int) -> Figure:
         """The mean of values (U, 3), and by level of noise, by kind of sequence and by sequence (U,)."""
         of_unit = values.mean(axis=1)
-        parts = {noise: estimate_mean(values[:, level], seed) for level, noise in enumerate(NOISE)}
+        parts = {noise: bootstrap_mean(values[:, level], seed) for level, noise in enumerate(NOISE)}
         for start, kind in KINDS.items():
             here = np.char.startswith(np.array(self.sequences)[sequence], start)
             if here.any():
-                parts[kind] = estimate_mean(of_unit[here], seed)
+                parts[kind] = bootstrap_mean(of_unit[here], seed)
         for number in np.unique(sequence):
-            parts[self.sequences[number]] = estimate_mean(of_unit[sequence == number], seed)
-        return Figure(name, "higher", unit, estimate_mean(of_unit, seed), parts)
+            parts[self.sequences[number]] = bootstrap_mean(of_unit[sequence == number], seed)
+        return Figure(name, "higher", unit, bootstrap_mean(of_unit, seed), parts)
 
 
 def open_hpatches(
-    root: str | Path, *, split: str = "a", tasks: str | Path | None = None, report: Report = silent
-) -> HPatchesTasks:
+    root: str | Path, *, split: str = "a", tasks: str | Path | None = None, progress: Progress = no_progress
+) -> HPatchesBenchmark:
     """Open HPatches as a benchmark.
 
     Args:
@@ -119,7 +120,7 @@ def open_hpatches(
         split: `a`, `b`, `c`, `illum`, `view` or `full`; its test sequences are judged on.
         tasks: the folder of the task files; if not given, `tasks` in the root. Without files of a task for this split
             the task is left out, and the protocol says so; splits.json is needed always.
-        report: told which sequence is being looked at.
+        progress: told which sequence is being looked at.
     """
     root = Path(root)
     tasks = root / "tasks" if tasks is None else Path(tasks)
@@ -157,7 +158,7 @@ def open_hpatches(
     def read_files() -> Iterator[Path]:
         yield from used
         for number, name in enumerate(sequences):
-            report(number, len(sequences), name)
+            progress(number, len(sequences), name)
             yield from (root / name / f"{strip}.png" for strip in STRIPS)
 
     dataset = Dataset(f"{root.resolve().name}-{split}", checksum(read_files()))
@@ -172,10 +173,10 @@ def open_hpatches(
         "matching": "nearest neighbour one way; ties: python and matlab first patch, order of the file",
         "left out": left_out,
     }
-    return HPatchesTasks(dataset, protocol, release, sequences, retrieval, verification)
+    return HPatchesBenchmark(dataset, protocol, release, sequences, retrieval, verification)
 
 
-def match_precision(described: Tensor) -> dict[Form, Floats]:
+def match_precision(described: Tensor) -> dict[APProtocol, Floats]:
     """Matching in a sequence: AP (5, 3), of five images at three levels of noise, in each form.
 
     Args:
@@ -185,7 +186,7 @@ def match_precision(described: Tensor) -> dict[Form, Floats]:
     return {form: np.array([one[form] for one in found]).reshape(len(NOISE), IMAGES).T for form in FORMS}
 
 
-def retrieve(described: Tensor, queries: Patches, distractors: Patches) -> dict[str, Floats]:
+def retrieve_queries(described: Tensor, queries: Patches, distractors: Patches) -> dict[str, Floats]:
     """Retrieval: AP (Q, 3) of each query at three levels of noise, in each form.
 
     Args:
@@ -197,7 +198,10 @@ def retrieve(described: Tensor, queries: Patches, distractors: Patches) -> dict[
     for sequence in np.unique(queries.sequence):
         asking, elsewhere = queries.sequence == sequence, distractors.sequence != sequence
         number = int(elsewhere.sum())
-        ways: list[tuple[Form, int]] = [("tie-aware", number), ("matlab", int(elsewhere[:MATLAB_DISTRACTORS].sum()))]
+        ways: list[tuple[APProtocol, int]] = [
+            ("tie-aware", number),
+            ("matlab", int(elsewhere[:MATLAB_DISTRACTORS].sum())),
+        ]
         # A pool of the program holds the matches too.
         ways += [("python", min(pool - IMAGES, number)) for pool in POOLS]
         rows = described[torch.from_numpy(queries.row[asking])]
@@ -212,7 +216,7 @@ def retrieve(described: Tensor, queries: Patches, distractors: Patches) -> dict[
     }
 
 
-def _match(reference: Tensor, target: Tensor) -> dict[Form, float]:
+def _match(reference: Tensor, target: Tensor) -> dict[APProtocol, float]:
     """AP of matching (N, D) with (N, D), of which equal rows are the same patch."""
     least, chance, right = [], [], []
     for rows in torch.arange(len(reference)).split(rows_at_a_time(target)):
@@ -231,7 +235,7 @@ def _match(reference: Tensor, target: Tensor) -> dict[Form, float]:
     return {"tie-aware": average_precision_of_chances(*guessed, number=number), **settled}
 
 
-def _describe(describe: Describing, groups: NDArray[np.uint8]) -> Tensor:
+def _describe(describe: CachedDescriber, groups: NDArray[np.uint8]) -> Tensor:
     """(N, 16, 65, 65) → (N, 16, D) or (N, 16, D/8)."""
     described = describe.patches(groups.reshape(-1, SIDE, SIDE))
     return described.view(*groups.shape[:2], -1)

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.evaluation.bootstrap import estimate
-from doap.evaluation.result import Estimate, Figure, Judged
-from doap.evaluation.retrieval import AREA, FORMS, Form
+from doap.evaluation.bootstrap import bootstrap_interval
+from doap.evaluation.result import Estimate, Figure, Scores
+from doap.evaluation.retrieval import AREA, FORMS, APProtocol
 from doap.evaluation.verification import distance_histogram, distances_of_pairs, verification_curves
 from doap.functional.metrics import SortedPairs, average_precision_at_ranks, average_precision_of_counts
 
@@ -55,7 +55,7 @@ class PairList:
     sequence: NDArray[np.int64]
 
 
-def verify(task: Verification, described: Tensor, seed: int) -> Judged:
+def score_verification(task: Verification, described: Tensor, seed: int) -> Scores:
     """Verification of described patches.
 
     Args:
@@ -79,10 +79,10 @@ def verify(task: Verification, described: Tensor, seed: int) -> Judged:
         figures.append(Figure(f"verification mAP ({form})", "higher", "sequences", total, parts))
     shown = lists[SHOWN]
     histogram = distance_histogram(shown.distances, shown.positive, whole=described.dtype == torch.uint8)
-    return Judged(tuple(figures), verification_curves(shown.distances, shown.positive, f", {SHOWN}"), histogram)
+    return Scores(tuple(figures), verification_curves(shown.distances, shown.positive, f", {SHOWN}"), histogram)
 
 
-def pair_precision(distances: Tensor, positive: Tensor, form: Form) -> float:
+def pair_precision(distances: Tensor, positive: Tensor, form: APProtocol) -> float:
     """AP of pairs (P,); of those that tie `python` has the negatives first and `matlab` the positives."""
     if form == "tie-aware":
         return float(average_precision_of_counts(*SortedPairs(distances, positive).counts()))
@@ -130,7 +130,7 @@ def _spread(lists: Sequence[tuple[Tensor, Tensor]], seed: int) -> Estimate:
         times = torch.from_numpy(weights)
         return float(np.mean([average_precision_of_counts(found @ times, other @ times) for found, other in lists]))
 
-    return estimate(mean, lists[0][0].shape[1], seed)
+    return bootstrap_interval(mean, lists[0][0].shape[1], seed)
 
 
 def _move(spread: Estimate, value: float) -> Estimate:

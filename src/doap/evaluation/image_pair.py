@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.calibration import within
-from doap.data.random_streams import stream
 from doap.detectors import Detector
 from doap.evaluation.homography import corner_error, matching_accuracy, reprojection_errors
 from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_one
 from doap.functional import average_precision, pair_distances, table_distances
-from doap.geometry import estimate
+from doap.geometry import estimate_geometry
 from doap.images import centres, inside
+from doap.images.correspondence import within
 from doap.matching import match_descriptors
+from doap.random_streams import stream
 
 PIXELS = np.arange(1, 11)
 """Errors allowed of a match, for MMA."""
@@ -57,7 +57,7 @@ class ImagePair:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class PairMatches:
     """What one-to-one matches found, of a pair that has correspondences.
 
     Attributes:
@@ -79,7 +79,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class PairScores:
     """What one describer did with a pair.
 
     Attributes:
@@ -90,10 +90,10 @@ class Outcome:
 
     accuracy: Floats
     corner: float
-    found: Found | None
+    found: PairMatches | None
 
 
-def look_at(image: NDArray[np.uint8], detector: Detector, most: int, number: int) -> Photo:
+def look_at(image: NDArray[np.uint8], detector: Detector, max_keypoints: int, number: int) -> Photo:
     """An image and the strongest of its keypoints, shuffled; `number` is that of the image.
 
     Patches must lie in the image, for beyond it there is nothing to describe: one descriptor would be judged by the
@@ -104,7 +104,7 @@ def look_at(image: NDArray[np.uint8], detector: Detector, most: int, number: int
     """
     frames, _ = detector.detect(image)
     height, width = image.shape
-    frames = frames[inside(frames, height, width)][:most]
+    frames = frames[inside(frames, height, width)][:max_keypoints]
     return Photo(image, frames[stream(0, "order of keypoints", number).permutation(len(frames))])
 
 
@@ -118,20 +118,20 @@ def make_pair(sequence: str, photo0: Photo, photo1: Photo, homography: Floats, t
     return ImagePair(sequence, (photo0, photo1), homography, (seen0, seen1), overlapping, positives)
 
 
-def judge_pair(pair: ImagePair, described0: Tensor, described1: Tensor) -> Outcome:
+def score_pair(pair: ImagePair, described0: Tensor, described1: Tensor) -> PairScores:
     """Match descriptors of all keypoints of the two photos, and hold the matches against the truth."""
     matches = match_descriptors(described0, described1)[0].numpy()
     points0, points1 = (centres(photo.frames)[matches[:, side]] for side, photo in enumerate(pair.photos))
     errors = reprojection_errors(points0, points1, pair.homography)
-    geometry = estimate(points0, points1, "homography", threshold=INLIER)
+    geometry = estimate_geometry(points0, points1, "homography", threshold=INLIER)
     height, width = pair.photos[0].image.shape
     corner = corner_error(geometry.matrix, pair.homography, (height, width))
     found = find(pair, described0, described1) if len(pair.positives) else None
-    return Outcome(matching_accuracy(errors, PIXELS), corner, found)
+    return PairScores(matching_accuracy(errors, PIXELS), corner, found)
 
 
-def find(pair: ImagePair, described0: Tensor, described1: Tensor) -> Found:
-    """Match one to one what both images see; arguments as for `judge_pair`."""
+def find(pair: ImagePair, described0: Tensor, described1: Tensor) -> PairMatches:
+    """Match one to one what both images see; arguments as for `score_pair`."""
     described0, described1 = (
         described[torch.from_numpy(seen)] for described, seen in zip((described0, described1), pair.seen, strict=True)
     )
@@ -146,7 +146,7 @@ def find(pair: ImagePair, described0: Tensor, described1: Tensor) -> Found:
     near, far = (
         pair_distances(described0[some[:, 0]], described1[some[:, 1]]).numpy() for some in (pair.positives, others)
     )
-    return Found(
+    return PairMatches(
         float(ranked) * recall,
         recall,
         precision_at(RECALLS, distances, right, len(pair.positives)),

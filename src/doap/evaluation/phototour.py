@@ -30,13 +30,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap.checks import check_choice
 from doap.data.readers import PhotoTour, read_phototour
 from doap.data.readers.phototour import recognise
-from doap.errors import ArgumentError, DataError, check_choice
-from doap.evaluation.bootstrap import estimate, estimate_mean
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
-from doap.evaluation.describing import Describing
-from doap.evaluation.result import Dataset, Figure, Judged
+from doap.evaluation.result import Dataset, Figure, Scores
 from doap.evaluation.verification import (
     distance_histogram,
     distances_of_pairs,
@@ -46,7 +47,7 @@ from doap.evaluation.verification import (
 from doap.functional.distance import table_distances
 from doap.functional.metrics import SortedPairs, average_precision_of_chances
 from doap.functional.pairs import rows_at_a_time
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 PAIRS = "m50_100000_100000_0.txt"
 AT_ONCE = 16_384
@@ -62,7 +63,7 @@ class PairedTour:
 
 
 @dataclass(frozen=True, eq=False)
-class PhotoTours:
+class PhotoTourBenchmark:
     """One to three sets, ready to judge on; see `open_phototour`. Pixels are read when they are described."""
 
     dataset: Dataset
@@ -71,7 +72,7 @@ class PhotoTours:
     revisited: bool
     name: str = "phototour"
 
-    def judge(self, describe: Describing, seed: int) -> Judged:
+    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
         """FPR95 and AP of the pairs, and revisited retrieval where reference images are known."""
         apart: dict[str, tuple[Tensor, Tensor]] = {}
         images: dict[str, NDArray[np.float64]] = {}
@@ -87,12 +88,12 @@ class PhotoTours:
         curves = [curve for name, pairs in apart.items() for curve in verification_curves(*pairs, f", {name}")]
         distances, positive = (torch.cat(part) for part in zip(*apart.values(), strict=True))
         histogram = distance_histogram(distances, positive, whole=describe.describer.kind == "binary")
-        return Judged((*figures, *_revisited_figure(images, seed)), tuple(curves), histogram)
+        return Scores((*figures, *_revisited_figure(images, seed)), tuple(curves), histogram)
 
 
 def open_phototour(
-    root: str | Path, *, trained_on: str | None = None, revisited: bool = True, report: Report = silent
-) -> PhotoTours:
+    root: str | Path, *, trained_on: str | None = None, revisited: bool = True, progress: Progress = no_progress
+) -> PhotoTourBenchmark:
     """Open PhotoTour as a benchmark.
 
     Args:
@@ -100,7 +101,7 @@ def open_phototour(
         trained_on: the set that the descriptor was trained on, which is left out; None leaves out none.
         revisited: judge the revisited retrieval too, where there is an interest.txt. It describes every patch, 1.5
             million in the three sets, where the pairs need about a third of them.
-        report: told which set is being read.
+        progress: told which set is being read.
     """
     root = Path(root)
     folders = [root] if recognise(root) else sorted(folder for folder in root.glob("*") if recognise(folder))
@@ -117,7 +118,7 @@ def open_phototour(
 
     def read_files() -> Iterator[Path]:
         for number, tour in enumerate(one.tour for one in sets):
-            report(number, len(sets), tour.root.name)
+            progress(number, len(sets), tour.root.name)
             yield from (*tour.sheets, tour.root / "info.txt", tour.root / PAIRS)
             if revisited and tour.reference_images is not None:
                 yield tour.root / "interest.txt"
@@ -133,7 +134,7 @@ def open_phototour(
     if revisited:
         protocol["revisited"] = "nearest non-match of the reference image, ratio of smaller to greater, AP by image"
         protocol["without reference images"] = [one.tour.root.name for one in sets if one.tour.reference_images is None]
-    return PhotoTours(Dataset(root.resolve().name, checksum(read_files())), protocol, sets, revisited)
+    return PhotoTourBenchmark(Dataset(root.resolve().name, checksum(read_files())), protocol, sets, revisited)
 
 
 def revisited_precision(described: Tensor, points: NDArray[np.int64], images: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -170,7 +171,7 @@ def _image_precision(described: Tensor, points: Tensor) -> float | None:
     return average_precision_of_chances(ratio, chance)
 
 
-def _describe(describe: Describing, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
+def _describe(describe: CachedDescriber, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
     """Descriptors of some patches of a set, some at a time: the pixels of a whole set are 2 GB."""
     parts = [indices[start : start + AT_ONCE] for start in range(0, len(indices), AT_ONCE)]
     return torch.cat([describe.patches(tour.load(part)) for part in parts])
@@ -183,6 +184,6 @@ def _revisited_figure(images: dict[str, NDArray[np.float64]], seed: int) -> tupl
     values = np.concatenate(list(images.values()))
     # The mean over sets, of which each has another number of images.
     share = np.concatenate([np.full(len(precision), 1 / len(precision)) for precision in images.values()])
-    total = estimate(lambda weights: float((weights * share) @ values / (weights @ share)), len(values), seed)
-    parts = {name: estimate_mean(precision, seed) for name, precision in images.items()} if len(images) > 1 else {}
+    total = bootstrap_interval(lambda weights: float((weights * share) @ values / (weights @ share)), len(values), seed)
+    parts = {name: bootstrap_mean(precision, seed) for name, precision in images.items()} if len(images) > 1 else {}
     return (Figure("revisited mAP", "higher", "reference images", total, parts),)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError
-from doap.evaluation.describing import Describing
-from doap.files import whole_file
-from doap.networks import Kind
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.files import atomic_write
+from doap.types import Kind
 
 FORMAT = "doap result 1"
 
@@ -112,7 +112,7 @@ class Gallery:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Scores:
     """What a benchmark says of one descriptor; the first figure is the one that tables are sorted by."""
 
     figures: tuple[Figure, ...]
@@ -141,11 +141,11 @@ class Benchmark(Protocol):
     @property
     def protocol(self) -> dict[str, Any]: ...  # every choice that moves a figure, by name; values JSON can hold
 
-    def judge(self, describe: Describing, seed: int) -> Judged: ...
+    def judge(self, describe: CachedDescriber, seed: int) -> Scores: ...
 
 
 @dataclass(frozen=True)
-class Identity:
+class DescriptorInfo:
     """Which descriptor it was.
 
     Attributes:
@@ -171,7 +171,7 @@ class Result:
     benchmark: str
     protocol: dict[str, Any]
     dataset: Dataset
-    descriptor: Identity
+    descriptor: DescriptorInfo
     figures: tuple[Figure, ...]
     curves: tuple[Curve, ...]
     histogram: Histogram | None
@@ -195,11 +195,11 @@ def write_result(result: Result, path: Path, gallery: Gallery | None = None) -> 
 
     A gallery holds pieces of the photos that were judged on, whose rights need not be those of the figures.
     """
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         text = json.dumps({"format": FORMAT, **dataclasses.asdict(result)}, indent=1, ensure_ascii=False)
         unfinished.write_text(text + "\n", encoding="utf-8")
     if gallery is not None:
-        with whole_file(gallery_path(path)) as unfinished, unfinished.open("wb") as stream:
+        with atomic_write(gallery_path(path)) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(
                 stream, **{part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
             )
@@ -216,7 +216,7 @@ def read_result(path: str | Path) -> Result:
         histogram = stored.pop("histogram")
         return Result(
             dataset=Dataset(**stored.pop("dataset")),
-            descriptor=Identity(**stored.pop("descriptor")),
+            descriptor=DescriptorInfo(**stored.pop("descriptor")),
             figures=tuple(_figure(figure) for figure in stored.pop("figures")),
             curves=tuple(_curve(curve) for curve in stored.pop("curves")),
             histogram=histogram and Histogram(**histogram),

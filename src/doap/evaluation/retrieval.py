@@ -8,20 +8,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 from doap.functional.average_precision import average_precision_by_counting
 from doap.functional.distance import pair_distances, table_distances, widened
 from doap.functional.metrics import Area, average_precision_at_ranks, average_precision_of_counts
 from doap.functional.pairs import rows_at_a_time
 
-Form = Literal["tie-aware", "python", "matlab"]
+APProtocol = Literal["tie-aware", "python", "matlab"]
 """How a list becomes a number: with ties by their expectation, or as a program of HPatches does it."""
 
-FORMS: tuple[Form, ...] = ("tie-aware", "python", "matlab")
-AREA: dict[Form, Area] = {"python": "trapezoid", "matlab": "steps"}
+FORMS: tuple[APProtocol, ...] = ("tie-aware", "python", "matlab")
+AREA: dict[APProtocol, Area] = {"python": "trapezoid", "matlab": "steps"}
 
 
-def precision_among(queries: Tensor, matches: Tensor, distractors: Tensor, ways: Sequence[tuple[Form, int]]) -> Tensor:
+def precision_among(
+    queries: Tensor, matches: Tensor, distractors: Tensor, ways: Sequence[tuple[APProtocol, int]]
+) -> Tensor:
     """AP of each query, whose matches are its own, among distractors that all queries share.
 
     `python` and `matlab` put the matches ahead of the distractors that tie with them, for this is the order in which
@@ -78,7 +81,7 @@ def precision_by_label(described: Tensor, labels: Tensor, queries: Tensor, galle
     return torch.cat(blocks)
 
 
-def _by_ways(near: Tensor, far: Tensor, ways: Sequence[tuple[Form, int]]) -> Tensor:
+def _by_ways(near: Tensor, far: Tensor, ways: Sequence[tuple[APProtocol, int]]) -> Tensor:
     """(R, W) AP from distances (R, P) to the matches, nearest first, and (R, N) to the distractors."""
     bounds = sorted({number for _, number in ways})
     nearer, tied = (_count(near, far, bounds, compare) for compare in (torch.lt, torch.eq))

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from doap.data.readers import RomeSplit, read_romepatches
 from doap.data.readers.romepatches import split_files
 from doap.errors import DataError
-from doap.evaluation.bootstrap import estimate_mean
+from doap.evaluation.bootstrap import bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
-from doap.evaluation.describing import Describing
-from doap.evaluation.result import Dataset, Figure, Judged
+from doap.evaluation.result import Dataset, Figure, Scores
 from doap.evaluation.retrieval import precision_by_label
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 READINGS = ("mAP", "mAP, all patches")
 
@@ -50,7 +50,7 @@ class Half:
 
 
 @dataclass(frozen=True, eq=False)
-class Rome:
+class RomePatchesBenchmark:
     """The halves at hand, ready to judge on; see `open_romepatches`."""
 
     dataset: Dataset
@@ -58,7 +58,7 @@ class Rome:
     halves: dict[str, Half]
     name: str = "romepatches"
 
-    def judge(self, describe: Describing, seed: int) -> Judged:
+    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
         """mAP in both readings of the task."""
         parts: dict[str, dict[str, Any]] = {reading: {} for reading in READINGS}
         for name, half in self.halves.items():
@@ -67,25 +67,25 @@ class Rome:
                 rows = (torch.from_numpy(rows) for rows in (search.queries, search.gallery))
                 precision = precision_by_label(described, labels, *rows).numpy()
                 groups = half.split.labels[search.queries]
-                parts[reading][name] = estimate_mean(precision, seed, clusters=groups)
+                parts[reading][name] = bootstrap_mean(precision, seed, clusters=groups)
         total = self.protocol["total"]
-        return Judged(tuple(Figure(reading, "higher", "groups", part[total], part) for reading, part in parts.items()))
+        return Scores(tuple(Figure(reading, "higher", "groups", part[total], part) for reading, part in parts.items()))
 
 
-def open_romepatches(root: str | Path, *, report: Report = silent) -> Rome:
+def open_romepatches(root: str | Path, *, progress: Progress = no_progress) -> RomePatchesBenchmark:
     """Open RomePatches as a benchmark.
 
     Args:
         root: the folder of the release, with one half or both.
-        report: told which half is being read.
+        progress: told which half is being read.
     """
     root = Path(root)
     release = read_romepatches(root)
     halves = {}
     for number, name in enumerate(release.splits):
-        report(number, len(release.splits), name)
+        progress(number, len(release.splits), name)
         halves[name] = _half(root, release.load(name))
-    report(len(release.splits), len(release.splits), "done")
+    progress(len(release.splits), len(release.splits), "done")
     skipped = {
         f"{reading}, {name}": asked - len(half.searches[reading].queries)
         for name, half in halves.items()
@@ -99,7 +99,7 @@ def open_romepatches(root: str | Path, *, report: Report = silent) -> Rome:
         "queries without a match, left out": {name: count for name, count in skipped.items() if count},
     }
     files = [file for name in halves for file in split_files(root, name)]
-    return Rome(Dataset(root.resolve().name, checksum(files)), protocol, halves)
+    return RomePatchesBenchmark(Dataset(root.resolve().name, checksum(files)), protocol, halves)
 
 
 def _half(root: Path, split: RomeSplit) -> Half:
@@ -112,6 +112,8 @@ def _half(root: Path, split: RomeSplit) -> Half:
         others = dict(zip(found.tolist(), (count - (reading == READINGS[1])).tolist(), strict=True))
         matched = np.array([others.get(label, 0) > 0 for label in split.labels[asking].tolist()], bool)
         if not matched.any():
-            raise DataError(f"{root}: expected patches of one label, for queries to find, got none; is it of Rome?")
+            raise DataError(
+                f"{root}: expected patches of one label, for queries to find, got none; is it from RomePatches?"
+            )
         searches[reading] = Search(asking[matched], gallery)
     return Half(split, searches)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import doap
+from doap.baselines import Describer
 from doap.errors import DoapError
-from doap.evaluation.describing import Describing
-from doap.evaluation.result import Benchmark, Identity, Result, write_result
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.result import Benchmark, DescriptorInfo, Result, write_result
 from doap.files import sha256
-from doap.peers import Describer
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 # What moves figures: OpenCV's versions differ in how they warp images and find keypoints.
 _LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "pycolmap", "onnxruntime")
@@ -43,7 +43,7 @@ def evaluate(
     files: Mapping[str, Path] | None = None,
     memory: Path | None = None,
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Evaluated:
     """Judge descriptors alike, one after the other, and write a result for each as soon as it is there.
 
@@ -57,16 +57,16 @@ def evaluate(
         files: where a describer was read from, by name; its checksum is told in the result.
         memory: where to keep descriptors for the next time; None forgets them.
         seed: of all that is drawn.
-        report: told how many are done, of how many, and which is at hand.
+        progress: told how many are done, of how many, and which is at hand.
     """
     folder = Path(out) / f"{benchmark.name}-{benchmark.dataset.name}"
     folder.mkdir(parents=True, exist_ok=True)
     results, skipped = {}, {}
     for index, (name, describer) in enumerate(describers.items()):
-        report(index, len(describers), name)
+        progress(index, len(describers), name)
         begin = time.perf_counter()
         try:
-            describing = Describing(describer, memory)
+            describing = CachedDescriber(describer, memory)
             judged = benchmark.judge(describing, seed)
         except DoapError as error:
             skipped[name] = str(error)
@@ -77,7 +77,7 @@ def evaluate(
             benchmark=benchmark.name,
             protocol=benchmark.protocol,
             dataset=benchmark.dataset,
-            descriptor=identify(name, describing, file),
+            descriptor=descriptor_info(name, describing, file),
             figures=judged.figures,
             curves=judged.curves,
             histogram=judged.histogram,
@@ -87,14 +87,14 @@ def evaluate(
             versions=versions(),
         )
         results[name] = write_result(result, folder / f"{name}.json", judged.gallery)
-    report(len(describers), len(describers), "done")
+    progress(len(describers), len(describers), "done")
     return Evaluated(results, skipped)
 
 
-def identify(name: str, describing: Describing, file: Path | None) -> Identity:
+def descriptor_info(name: str, describing: CachedDescriber, file: Path | None) -> DescriptorInfo:
     """Which descriptor it was; `file` is where it was read from, if it was."""
     describer = describing.describer
-    return Identity(
+    return DescriptorInfo(
         name=name,
         kind=describer.kind,
         dim=describer.dim,

@@ -23,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.calibration import partners, within
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError
-from doap.evaluation.bootstrap import estimate_mean
+from doap.evaluation.bootstrap import bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
-from doap.evaluation.describing import Describing
 from doap.evaluation.image_pair import Photo, look_at
-from doap.evaluation.result import Curve, Dataset, Figure, Judged
+from doap.evaluation.result import Curve, Dataset, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink
+from doap.images.correspondence import partners, within
 from doap.matching import match_descriptors
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 Floats = NDArray[np.float64]
 Setting = tuple[float, float]
@@ -62,7 +62,7 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweeps:
+class SweepsBenchmark:
     """Photos by name, and views of them, with their keypoints, ready to judge on; see `open_sweeps`."""
 
     dataset: Dataset
@@ -71,7 +71,7 @@ class Sweeps:
     views: dict[str, dict[Setting, View]]
     name: str = "sweeps"
 
-    def judge(self, describe: Describing, seed: int) -> Judged:
+    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
         """The falls and the curves of one describer."""
         measured: list[dict[Setting, tuple[float, float]]] = []
         for name, photo in self.photos.items():
@@ -94,36 +94,36 @@ class Sweeps:
                 curves.append(Curve(f"{sweep}{keypoints}", AXES[sweep], "inlier ratio", points, base))
         reference = np.array([one[REFERENCE][0] for one in measured])
         figures.append(self._figure("inlier ratio at 0°, ×1", "higher", reference, seed))
-        return Judged(tuple(figures), tuple(curves))
+        return Scores(tuple(figures), tuple(curves))
 
     def _figure(self, name: str, better: Literal["higher", "lower"], values: Floats, seed: int) -> Figure:
-        parts = {photo: estimate_mean([value], seed) for photo, value in zip(self.photos, values, strict=True)}
-        return Figure(name, better, "photos", estimate_mean(values, seed), parts if len(parts) > 1 else {})
+        parts = {photo: bootstrap_mean([value], seed) for photo, value in zip(self.photos, values, strict=True)}
+        return Figure(name, better, "photos", bootstrap_mean(values, seed), parts if len(parts) > 1 else {})
 
 
 def open_sweeps(
     root: str | Path,
     *,
     detector: Detector | None = None,
-    most: int = 2000,
+    max_keypoints: int = 2000,
     photos: int = 3,
     longest_side: int = 1600,
-    report: Report = silent,
-) -> Sweeps:
+    progress: Progress = no_progress,
+) -> SweepsBenchmark:
     """Make the views of photos and find their keypoints, once for all descriptors.
 
     Args:
         root: a photo, or a folder of them.
         detector: where to look; SIFT's blobs if not given.
-        most: keypoints of an image, the strongest.
+        max_keypoints: keypoints of an image, the strongest.
         photos: of a folder, the first by name.
         longest_side: a larger photo is made smaller to this first; the largest view is twice as large.
-        report: told the photo at hand.
+        progress: told the photo at hand.
     """
     detector = detector or sift()
-    if min(most, photos, longest_side) < 1:
+    if min(max_keypoints, photos, longest_side) < 1:
         raise ArgumentError(
-            f"most, photos and longest_side: expected 1 or more, got {most}, {photos} and {longest_side}"
+            f"max_keypoints, photos and longest_side: expected 1 or more, got {max_keypoints}, {photos} and {longest_side}"
         )
     root = Path(root)
     paths = list_images(root)[:photos] if root.is_dir() else [root]
@@ -131,20 +131,21 @@ def open_sweeps(
     seen: dict[str, Photo] = {}
     views: dict[str, dict[Setting, View]] = {}
     for number, (name, path) in enumerate(zip(names, paths, strict=True)):
-        report(number, len(paths), name)
+        progress(number, len(paths), name)
         image, _ = shrink(read_grey(path), longest_side)
-        seen[name] = look_at(image, detector, most, 0)
+        seen[name] = look_at(image, detector, max_keypoints, 0)
         if not len(seen[name].frames):
             raise DataError(f"{path}: expected a photo with keypoints of {detector.name}, got one without any")
         settings = dict.fromkeys(setting for sweep in SWEEPS.values() for setting in sweep)
         views[name] = {
-            setting: _look_at_view(image, setting, detector, most, turn) for turn, setting in enumerate(settings, 1)
+            setting: _look_at_view(image, setting, detector, max_keypoints, turn)
+            for turn, setting in enumerate(settings, 1)
         }
-    report(len(paths), len(paths), "done")
+    progress(len(paths), len(paths), "done")
     protocol = {
         "detector": detector.name,
         "magnification": detector.magnification,
-        "keypoints of an image": most,
+        "keypoints of an image": max_keypoints,
         "photos": len(paths),
         "longest side of a photo": longest_side,
         "matches": "mutual nearest neighbours",
@@ -152,7 +153,7 @@ def open_sweeps(
         "ties": "lowest index of shuffled keypoints",
         **{f"views of {sweep}": [list(setting) for setting in settings] for sweep, settings in SWEEPS.items()},
     }
-    return Sweeps(Dataset(root.resolve().name, checksum(paths)), protocol, seen, views)
+    return SweepsBenchmark(Dataset(root.resolve().name, checksum(paths)), protocol, seen, views)
 
 
 def view_of(photo: NDArray[np.uint8], degrees: float, factor: float) -> tuple[NDArray[np.uint8], Floats]:
@@ -192,9 +193,11 @@ def falls(ratios: Floats, reference: int) -> Floats:
     return np.asarray(1 - np.divide(after, before, out=np.zeros_like(before), where=before > 0))
 
 
-def _look_at_view(image: NDArray[np.uint8], setting: Setting, detector: Detector, most: int, number: int) -> View:
+def _look_at_view(
+    image: NDArray[np.uint8], setting: Setting, detector: Detector, max_keypoints: int, number: int
+) -> View:
     canvas, homography = view_of(image, *setting)
-    found = look_at(canvas, detector, most, number)
+    found = look_at(canvas, detector, max_keypoints, number)
     # Around the photo the canvas is made of repeated pixels.
     inside_photo = within(found.frames, np.asarray(np.linalg.inv(homography), np.float64), image.shape)
     return View(Photo(canvas, found.frames[inside_photo]), setting[1], homography)

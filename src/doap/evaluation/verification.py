@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.evaluation.bootstrap import estimate
-from doap.evaluation.result import Curve, Estimate, Figure, Histogram, Judged
+from doap.evaluation.bootstrap import bootstrap_interval
+from doap.evaluation.result import Curve, Estimate, Figure, Histogram, Scores
 from doap.functional.distance import pair_distances
 from doap.functional.metrics import (
     SortedPairs,
@@ -31,7 +31,7 @@ Statistic = Callable[[Tensor, Tensor], float]
 """Of positives (T,) and negatives (T,) at each distinct distance, nearest first."""
 
 
-def judge_pairs(described: Tensor, positives: Tensor, negatives: Tensor, seed: int) -> Judged:
+def score_pairs(described: Tensor, positives: Tensor, negatives: Tensor, seed: int) -> Scores:
     """Verification on one list of pairs.
 
     Args:
@@ -42,7 +42,7 @@ def judge_pairs(described: Tensor, positives: Tensor, negatives: Tensor, seed: i
     """
     pairs = torch.cat([positives, negatives])
     distances, positive = distances_of_pairs(described, pairs), torch.arange(len(pairs)) < len(positives)
-    return Judged(
+    return Scores(
         verification_figures({"all": SortedPairs(distances, positive)}, seed),
         verification_curves(distances, positive),
         distance_histogram(distances, positive, whole=described.dtype == torch.uint8),
@@ -98,12 +98,12 @@ def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> H
         positive: (P,) bool.
         whole: distances are whole numbers; a bin then holds as many of them as any other, or there would be a comb.
     """
-    most = float(distances.max()) or 1.0
+    largest = float(distances.max()) or 1.0
     if whole:
-        step = int(most) // BINS + 1
-        edges = np.arange(0, most + step + 1, step) - 0.5
+        step = int(largest) // BINS + 1
+        edges = np.arange(0, largest + step + 1, step) - 0.5
     else:
-        edges = np.linspace(0, most, BINS + 1)
+        edges = np.linspace(0, largest, BINS + 1)
     shares = [
         np.histogram(distances[kind].double().numpy(), edges)[0] / int(kind.sum()) for kind in (positive, ~positive)
     ]
@@ -122,9 +122,9 @@ def _figure(
     def split(weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         return np.split(weights, list(accumulate(map(len, lists.values())))[:-1])
 
-    total = estimate(of_all, sum(map(len, lists.values())), seed)
+    total = bootstrap_interval(of_all, sum(map(len, lists.values())), seed)
     parts: dict[str, Estimate] = {}
     if len(lists) > 1:
         for part, pairs in lists.items():
-            parts[part] = estimate(partial(of_one, pairs), len(pairs), seed)
+            parts[part] = bootstrap_interval(partial(of_one, pairs), len(pairs), seed)
     return Figure(name, better, "pairs", total, parts)

@@ -21,16 +21,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.builders.tracks import SIFT_EXTENT
+from doap.baselines import Describer
+from doap.checks import check_choice, check_shape
 from doap.detectors import Detector
-from doap.errors import ArgumentError, DataError, check_choice, check_shape, import_extra
+from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.feature_files import FeatureFiles
 from doap.export.pairs import Pair, Pairing, exhaustive
 from doap.functional import quantise
 from doap.images import list_images
-from doap.peers import Describer
+from doap.images.frames import SIFT_EXTENT
 from doap.pipeline import match
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
 Plan = dict[str, Any]
@@ -70,11 +71,11 @@ def write_database(
     descriptor: Describer,
     *,
     detector: Detector | None = None,
-    most: int = 8192,
+    max_keypoints: int = 8192,
     pairs: Pairing | None = exhaustive,
     ratio: float | None = None,
     camera_mode: CameraMode = "auto",
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Written:
     """Write a COLMAP database of a folder of images; killed, the same call resumes.
 
@@ -87,11 +88,11 @@ def write_database(
         out: the database; one that doap did not write is never overwritten.
         descriptor: a `Descriptor`, a peer such as `rootsift()`, or anything with their face.
         detector: where to look; SIFT's blobs if not given.
-        most: keypoints to keep of an image, the strongest; as many as COLMAP keeps.
+        max_keypoints: keypoints to keep of an image, the strongest; as many as COLMAP keeps.
         pairs: which images to match; None for no matches, so that COLMAP's own matcher can make them.
         ratio: as for `doap.match`.
         camera_mode: which images share a camera, as in COLMAP: `auto` by EXIF, `single` all, `per-folder`, `per-image`.
-        report: told the images and pairs done, how many there are, and which is at hand.
+        progress: told the images and pairs done, how many there are, and which is at hand.
 
     Returns:
         What the database holds. An image that cannot be read is left out and told there.
@@ -108,11 +109,11 @@ def write_database(
     wanted = [] if pairs is None else pairs(names)
     previous = _read_previous(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    features = FeatureFiles(_beside(out, ".features"), images, descriptor, detector, most)
+    features = FeatureFiles(_beside(out, ".features"), images, descriptor, detector, max_keypoints)
     keys: dict[str, str] = {}
     skipped: dict[str, str] = {}
     for number, name in enumerate(names):
-        report(number, len(names) + len(wanted), name)
+        progress(number, len(names) + len(wanted), name)
         try:
             keys[name] = features.make(name)
         except DataError as error:
@@ -130,10 +131,10 @@ def write_database(
                 _carry_over(out, unfinished, [pair for pair in wanted if same.issuperset(pair)])
             _write_plan(unfinished, plan)
         if pairs is not None:
-            _write_matches(unfinished, wanted, features, ratio, len(names), report)
+            _write_matches(unfinished, wanted, features, ratio, len(names), progress)
             _verify(unfinished)
         unfinished.replace(out)
-    report(len(names) + len(wanted), len(names) + len(wanted), "finished")
+    progress(len(names) + len(wanted), len(names) + len(wanted), "finished")
     return _told(out, keys, skipped, unchanged=previous == plan)
 
 
@@ -234,14 +235,14 @@ def _carry_over(old: Path, new: Path, pairs: list[Pair]) -> None:
 
 
 def _write_matches(
-    database: Path, pairs: list[Pair], features: FeatureFiles, ratio: float | None, done: int, report: Report
+    database: Path, pairs: list[Pair], features: FeatureFiles, ratio: float | None, done: int, progress: Progress
 ) -> None:
     """Match those pairs that are not matched yet."""
     pycolmap = _import_pycolmap()
     with pycolmap.Database.open(database) as opened:
         ids = _ids(opened)
         for number, (name0, name1) in enumerate(pairs):
-            report(done + number, done + len(pairs), f"{name0} {name1}")
+            progress(done + number, done + len(pairs), f"{name0} {name1}")
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
                 continue
             matches = match(features.read(name0), features.read(name1), ratio=ratio)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from doap.baselines import Describer
 from doap.detectors import Detector
 from doap.errors import DataError
-from doap.files import whole_file
+from doap.files import atomic_write
 from doap.images import read_grey
-from doap.peers import Describer
 from doap.pipeline import extract, extract_sample
 from doap.types import Features
 
@@ -32,16 +32,25 @@ class FeatureFiles:
     Args:
         folder: where the files are; `NAME.npz` for the image NAME, in the same folders.
         images: where the images are.
-        descriptor, detector, most: as for `doap.extract`.
+        descriptor, detector, max_keypoints: as for `doap.extract`.
     """
 
     def __init__(
-        self, folder: Path, images: Path, descriptor: Describer, detector: Detector | None = None, most: int = 8192
+        self,
+        folder: Path,
+        images: Path,
+        descriptor: Describer,
+        detector: Detector | None = None,
+        max_keypoints: int = 8192,
     ) -> None:
         self._folder, self._images = folder, images
-        self._arguments: dict[str, Any] = {"descriptor": descriptor, "detector": detector, "most": most}
+        self._arguments: dict[str, Any] = {
+            "descriptor": descriptor,
+            "detector": detector,
+            "max_keypoints": max_keypoints,
+        }
         seen = extract_sample(descriptor, detector)
-        self._maker = f"{most}".encode() + seen.frames.tobytes() + seen.descriptors.cpu().numpy().tobytes()
+        self._maker = f"{max_keypoints}".encode() + seen.frames.tobytes() + seen.descriptors.cpu().numpy().tobytes()
         self.read = lru_cache(IN_MEMORY)(self._read)
 
     def make(self, name: str) -> str:
@@ -59,7 +68,7 @@ class FeatureFiles:
         features = extract(read_grey(path, upright=False), **self._arguments)
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+        with atomic_write(file) as unfinished, unfinished.open("wb") as stream:
             np.savez(
                 stream,
                 key=key,

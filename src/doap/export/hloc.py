@@ -30,13 +30,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap import __version__
+from doap.baselines import Describer
+from doap.checks import check_shape
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, DataError, check_shape, import_extra
+from doap.errors import ArgumentError, DataError, import_extra
 from doap.images import list_images, read_grey
 from doap.matching import match_descriptors
-from doap.peers import Describer
 from doap.pipeline import extract
-from doap.types import Features, Report, silent
+from doap.types import Features, Progress, no_progress
 
 Group = dict[str, NDArray[Any]]
 
@@ -69,8 +70,8 @@ def extract_features(
     *,
     descriptor_name: str,
     detector: Detector | None = None,
-    most: int = 2048,
-    report: Report = silent,
+    max_keypoints: int = 2048,
+    progress: Progress = no_progress,
 ) -> Written:
     """Extract the features of a folder of images into one file. Killed? The same call resumes.
 
@@ -81,11 +82,16 @@ def extract_features(
         out: the HDF5 file; it appears when all is done. The work is in `out` + `.unfinished`.
         descriptor, detector, most: as for `doap.extract`.
         descriptor_name: tells descriptors apart; a file is only ever filled by one, with one set of settings.
-        report: called before each image, and after the last, with how many are done, how many there are, and its name.
+        progress: called before each image, and after the last, with how many are done, how many there are, and its name.
     """
     images, detector = Path(images), detector or sift()
     names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    settings = {"descriptor": descriptor_name, "detector": detector.name, "most": most, "version": __version__}
+    settings = {
+        "descriptor": descriptor_name,
+        "detector": detector.name,
+        "max_keypoints": max_keypoints,
+        "version": __version__,
+    }
     settings |= {"magnification": detector.magnification, "patch_size": descriptor.patch_size}
     skipped: dict[str, str] = {}
 
@@ -95,9 +101,9 @@ def extract_features(
         except DataError as error:
             skipped[name] = str(error)
             return None
-        return _feature_group(extract(grey, descriptor, detector=detector, most=most))
+        return _feature_group(extract(grey, descriptor, detector=detector, max_keypoints=max_keypoints))
 
-    written, kept = _fill(Path(out), settings, names, make, report)
+    written, kept = _fill(Path(out), settings, names, make, progress)
     if len(skipped) == len(names):
         first = next(iter(skipped.values()))
         raise DataError(
@@ -112,7 +118,7 @@ def match_features(
     out: str | Path,
     *,
     ratio: float | None = None,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Written:
     """Match pairs of images, mutual nearest neighbours, into one file. Killed? The same call resumes.
 
@@ -121,7 +127,7 @@ def match_features(
         pairs: names of two images each; pairs with an image that is not in the file are left out.
         out: the HDF5 file; it appears when all is done.
         ratio: as for `doap.match`.
-        report: as for `extract_features`.
+        progress: as for `extract_features`.
     """
     h5py, features = _h5py(), Path(features)
     if not _opens(features):
@@ -148,7 +154,7 @@ def match_features(
         scores = 1 - (distances / (8 * of0.shape[1]) if of0.dtype == torch.uint8 else distances.square() / 4)
         return _match_group(matches.numpy(), scores.numpy(), len(of0))
 
-    return Written(Path(out), *_fill(Path(out), settings, list(named), make, report), skipped={})
+    return Written(Path(out), *_fill(Path(out), settings, list(named), make, progress), skipped={})
 
 
 def write_features(path: str | Path, name: str, features: Features) -> None:
@@ -204,7 +210,7 @@ def _match_group(matches: NDArray[np.integer[Any]], scores: NDArray[Any], count:
 
 
 def _fill(
-    out: Path, settings: Mapping[str, Any], names: list[str], make: Callable[[str], Group | None], report: Report
+    out: Path, settings: Mapping[str, Any], names: list[str], make: Callable[[str], Group | None], progress: Progress
 ) -> tuple[int, int]:
     """Add the groups that are missing, whole or not at all; return how many were added and how many were there.
 
@@ -217,7 +223,7 @@ def _fill(
     missing = [name for name in names if name not in there]
     written = 0
     for number, name in enumerate(missing):
-        report(len(names) - len(missing) + number, len(names), name)
+        progress(len(names) - len(missing) + number, len(names), name)
         group = make(name)
         if group is None:
             continue
@@ -226,7 +232,7 @@ def _fill(
             source = unfinished
         _write(unfinished, name, group)
         written += 1
-    report(len(names), len(names), "")
+    progress(len(names), len(names), "")
     if source == unfinished:
         unfinished.replace(out)
     return written, len(there)

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, interpolate
 
 from doap import __version__
+from doap.baselines import OnnxDescriber
+from doap.baselines.onnx import PREFIX
+from doap.checks import check_shape
 from doap.data.store import PatchSet
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError, MissingExtra, check_shape
-from doap.files import make_folder, whole_file
+from doap.errors import ArgumentError, DataError, MissingExtra
+from doap.files import atomic_write, make_folder
 from doap.functional import unpack_bits
-from doap.peers import OnnxDescriber
-from doap.peers.onnx import PREFIX
 
 OPSET = 18
 """The oldest that torch writes of itself; ONNX Runtime reads it since 1.14."""
@@ -97,7 +98,7 @@ def write_onnx(descriptor: Descriptor, out: str | Path, *, calibration: PatchSet
             patches = torch.from_numpy(calibration.gather(np.unique(spread))).unsqueeze(1).float() / 255
             _write_int8(precise, file, patches[::2])
             exported = _judge_int8(descriptor, file, out, patches[1::2])
-        with whole_file(out) as unfinished:
+        with atomic_write(out) as unfinished:
             shutil.copyfile(file, unfinished)
     return exported
 

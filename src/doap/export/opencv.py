@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap.baselines import Describer
+from doap.checks import check_shape
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, check_shape
+from doap.errors import ArgumentError
 from doap.images import angles, centres, frames_from_keypoints, scales
-from doap.peers import Describer
 from doap.pipeline import describe_frames
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Feature2D:
     functions (`cv2.AffineFeature`, the stitcher) cannot take an object of Python.
 
     >>> import cv2, numpy as np
-    >>> from doap.peers import teblid
+    >>> from doap.baselines import teblid
     >>> features = Feature2D(teblid())
     >>> features.descriptorSize(), features.defaultNorm() == cv2.NORM_HAMMING
     (32, True)
@@ -40,13 +41,13 @@ class Feature2D:
         descriptor: a `Descriptor`, a peer such as `rootsift()`, or anything with their face.
         detector: where to look; SIFT's blobs if not given. Its magnification says how large a patch a keypoint of
             any origin stands for.
-        most: keypoints to keep, the strongest.
+        max_keypoints: keypoints to keep, the strongest.
     """
 
-    def __init__(self, descriptor: Describer, detector: Detector | None = None, most: int = 2048) -> None:
-        if most < 1:
-            raise ArgumentError(f"most: expected 1 or more, got {most}")
-        self.descriptor, self.detector, self.most = descriptor, detector or sift(), most
+    def __init__(self, descriptor: Describer, detector: Detector | None = None, max_keypoints: int = 2048) -> None:
+        if max_keypoints < 1:
+            raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}")
+        self.descriptor, self.detector, self.max_keypoints = descriptor, detector or sift(), max_keypoints
 
     def detect(self, image: Image, mask: Image | None = None) -> tuple[cv2.KeyPoint, ...]:
         """Keypoints of a grey or colour (BGR) image (H, W[, 3]) uint8, the strongest first.
@@ -111,12 +112,12 @@ class Feature2D:
 
     def _detect(self, grey: Image, mask: Image | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if mask is None:
-            return self.detector.detect(grey, self.most)
+            return self.detector.detect(grey, self.max_keypoints)
         check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
         frames, responses = self.detector.detect(grey)
         x, y = np.clip(np.rint(centres(frames)).astype(np.intp), 0, np.array(grey.shape[::-1]) - 1).T
         # The mask says where to look, so the strongest are chosen among what lies within.
-        kept = np.flatnonzero(mask[y, x])[: self.most]
+        kept = np.flatnonzero(mask[y, x])[: self.max_keypoints]
         return frames[kept], responses[kept]
 
     def _keypoints(self, frames: NDArray[np.float32], responses: NDArray[np.float32]) -> tuple[cv2.KeyPoint, ...]:

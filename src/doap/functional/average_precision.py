@@ -11,9 +11,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from doap.errors import check_choice, check_shape
+from doap.checks import check_choice, check_shape
 
-Form = Literal["simplified", "fastap"]
+APForm = Literal["simplified", "fastap"]
 Ties = Literal["expected", "pessimistic", "optimistic"]
 
 
@@ -124,7 +124,7 @@ def average_precision_by_counting(distances: Tensor, positive: Tensor, distracto
     return (precision * real).sum(dim=1) / real.sum(dim=1)
 
 
-def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: Form = "simplified") -> Tensor:
+def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: APForm = "simplified") -> Tensor:
     """Average Precision from soft histograms, differentiable: what DOAP optimises.
 
     `simplified` ranks a bin's items at its middle: (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1).
@@ -145,7 +145,7 @@ def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: Form = 
 
 
 def relaxed_average_precision_and_slopes(
-    positives: Tensor, total: Tensor, *, form: Form = "simplified"
+    positives: Tensor, total: Tensor, *, form: APForm = "simplified"
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`relaxed_average_precision` and its closed-form slopes, with N⁺ held fixed as soft counts conserve it.
 
@@ -164,7 +164,7 @@ def relaxed_average_precision_and_slopes(
     return (share * precision).sum(1), by_positive, -_behind(by_numerator * precision, form)
 
 
-def _bin_precision(positives: Tensor, total: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+def _bin_precision(positives: Tensor, total: Tensor, form: APForm) -> tuple[Tensor, Tensor]:
     """Numerator and denominator of each bin's precision; an empty start has denominator 1, never 0."""
     if form == "simplified":
         return 2 * positives.cumsum(1) - positives + 1, 2 * total.cumsum(1) - total + 1
@@ -173,7 +173,7 @@ def _bin_precision(positives: Tensor, total: Tensor, form: Form) -> tuple[Tensor
     return positives.cumsum(1), torch.where(running > 0, running, 1)
 
 
-def _behind(slope: Tensor, form: Form) -> Tensor:
+def _behind(slope: Tensor, form: APForm) -> Tensor:
     """Carry each bin's slope to the counts it was made from: its own and those of all bins before."""
     suffix = slope.flip(1).cumsum(1).flip(1)
     return 2 * suffix - slope if form == "simplified" else suffix

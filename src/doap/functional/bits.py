@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 
 
 def pack_bits(values: Tensor) -> Tensor:

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, threshold
 
-from doap.errors import ArgumentError, check_choice, check_shape
+from doap.checks import check_choice, check_shape
+from doap.errors import ArgumentError
 from doap.functional.average_precision import (
-    Form,
+    APForm,
     relaxed_average_precision,
     relaxed_average_precision_and_slopes,
 )
@@ -40,7 +41,7 @@ def listwise_average_precision(
     first: int = 0,
     distance: Distance = "euclidean",
     bins: int | None = None,
-    form: Form = "simplified",
+    form: APForm = "simplified",
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum of the relaxed AP of those queries that have a positive, and how many they are.
@@ -65,7 +66,7 @@ def listwise_average_precision(
     count, dim = check_shape(queries, "Q D", name="queries").values()
     size = check_shape(gallery, f"N {dim}", name="gallery")["N"]
     check_choice(distance, get_args(Distance), name="distance")
-    check_choice(form, get_args(Form), name="form")
+    check_choice(form, get_args(APForm), name="form")
     if len(relation) != size:
         raise ArgumentError(f"relation: expected one of {size} items like the gallery, got {len(relation)}")
     if not 0 <= first <= size - count:
@@ -133,7 +134,7 @@ class _OnePass(torch.autograd.Function):
         gallery: Tensor,
         asking: QueryPairs,
         binning: _Binning,
-        form: Form,
+        form: APForm,
         chunk: int,
     ) -> Tensor:
         wanted = any(ctx.needs_input_grad[:2])
@@ -180,7 +181,7 @@ def _chunk_pass(
     rows: Tensor,
     asking: QueryPairs,
     binning: _Binning,
-    form: Form,
+    form: APForm,
     buffers: _Buffers,
     wanted: bool,
 ) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 
 NORM = 512
 """Length of a row of bytes: COLMAP's matcher divides by it."""

@@ -1,5 +1,5 @@
 """Which matches agree on one geometry of two images."""
 
-from doap.geometry.estimate import Model, estimate
+from doap.geometry.estimate import GeometryModel, estimate_geometry
 
-__all__ = ["Model", "estimate"]
+__all__ = ["GeometryModel", "estimate_geometry"]

@@ -7,19 +7,20 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.errors import ArgumentError, check_choice, check_shape
+from doap.checks import check_choice, check_shape
+from doap.errors import ArgumentError
 from doap.types import Geometry
 
-Model = Literal["fundamental", "homography", "essential"]
+GeometryModel = Literal["fundamental", "homography", "essential"]
 
-_FEWEST: dict[Model, int] = {"fundamental": 8, "homography": 4, "essential": 5}
+_FEWEST: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
 _CONFIDENCE, _ITERATIONS = 0.99999, 10_000
 
 
-def estimate(
+def estimate_geometry(
     xy0: ArrayLike,
     xy1: ArrayLike,
-    model: Model = "fundamental",
+    model: GeometryModel = "fundamental",
     *,
     threshold: float = 1.5,
     cameras: tuple[ArrayLike, ArrayLike] | None = None,
@@ -38,7 +39,7 @@ def estimate(
     """
     import cv2
 
-    check_choice(model, get_args(Model), name="model")
+    check_choice(model, get_args(GeometryModel), name="model")
     if (cameras is not None) != (model == "essential"):
         raise ArgumentError(f"cameras: expected for the model essential and for no other, got model {model!r}")
     points0, points1 = np.asarray(xy0, np.float64), np.asarray(xy1, np.float64)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 
 Grey = NDArray[np.uint8]
 Points = NDArray[np.floating[Any]]

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.errors import check_shape
+from doap.checks import check_shape
 
 if TYPE_CHECKING:
     import cv2
 
 Frames = NDArray[np.float32]
 Floats = NDArray[np.float64]
+SIFT_EXTENT = 6.0
+"""Half the side of a patch over the keypoint's σ: OpenCV's `size` is 2σ and a patch is 6 sizes wide."""
 
 
 def frames_from_keypoints(keypoints: Sequence[cv2.KeyPoint], magnification: float = 6.0) -> Frames:

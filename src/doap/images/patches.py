@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, check_shape
+from doap.checks import check_shape
+from doap.errors import ArgumentError
 
 Image = NDArray[Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from doap.functional.average_precision import Form
+from doap.functional.average_precision import APForm
 from doap.functional.distance import Distance
 from doap.functional.listwise import listwise_average_precision
-from doap.losses.whole_list import WholeList, mean_over_ranks, relax
+from doap.losses.gathered_batch import GatheredBatch, mean_over_ranks, relax
 from doap.types import Relation
 
 
@@ -43,7 +43,7 @@ class ListwiseAP(nn.Module):
         self,
         distance: Distance = "euclidean",
         bins: int | None = None,
-        form: Form = "simplified",
+        form: APForm = "simplified",
         chunk: int | None = None,
         across_ranks: bool = False,
         slope: float = 1.0,
@@ -62,7 +62,7 @@ class ListwiseAP(nn.Module):
             descriptors: (M, D) outputs of the network.
             groups: (M,) integers, equal for items that match, or a `Relation` that also names pairs to ignore.
         """
-        whole = WholeList.of(relax(descriptors, self.distance, self.slope, self.signs), groups, self.across_ranks)
+        whole = GatheredBatch.of(relax(descriptors, self.distance, self.slope, self.signs), groups, self.across_ranks)
         total, asked = listwise_average_precision(
             whole.own,
             whole.gallery,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from doap.functional.distance import Distance, from_dot
 from doap.functional.pairs import QueryPairs, rows_at_a_time
-from doap.losses.whole_list import WholeList, gather_rows, mean_over_ranks, relax
+from doap.losses.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
 from doap.types import Relation
 
 
@@ -48,7 +48,7 @@ class HardestTriplet(nn.Module):
 
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
         """The loss of a list; arguments as for `ListwiseAP`."""
-        whole = WholeList.of(relax(descriptors, self.distance), groups, self.across_ranks)
+        whole = GatheredBatch.of(relax(descriptors, self.distance), groups, self.across_ranks)
         if not len(whole.gallery):
             self.skipped = 0
             return descriptors.sum()
@@ -65,7 +65,7 @@ class HardestTriplet(nn.Module):
         return cost.sum() / pairs_per_rank.where(pairs_per_rank > 0, 1).to(cost.dtype)
 
     @torch.no_grad()
-    def _mine(self, whole: WholeList, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _mine(self, whole: GatheredBatch, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Matching pairs (P,), (P,) of own anchors; each item's largest dot with a distractor, and whose (N,), (N,)."""
         size = len(whole.gallery)
         everyone = torch.arange(len(whole.own), device=whole.own.device)

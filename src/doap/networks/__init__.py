@@ -2,10 +2,9 @@
 
 from torch import nn
 
-from doap.networks.heads import Kind
 from doap.networks.l2net import L2Net
 from doap.networks.spatial_transformer import L2NetST, SpatialTransformer, parameter_groups
 
 NETWORKS: dict[str, type[nn.Module]] = {"l2net": L2Net, "l2net-st": L2NetST}
 
-__all__ = ["NETWORKS", "Kind", "L2Net", "L2NetST", "SpatialTransformer", "parameter_groups"]
+__all__ = ["NETWORKS", "L2Net", "L2NetST", "SpatialTransformer", "parameter_groups"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor, nn
 
-Kind = Literal["real", "binary"]
+from doap.types import Kind
 
 
 class UnitLength(nn.Module):

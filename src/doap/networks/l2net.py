@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from doap.networks.heads import HEADS, Kind
+from doap.networks.heads import HEADS
+from doap.types import Kind
 
 
 class L2Net(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample
 
-from doap.networks.heads import Kind
 from doap.networks.l2net import L2Net
+from doap.types import Kind
 
 
 class SpatialTransformer(nn.Module):

@@ -13,16 +13,17 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
+from doap.baselines import Describer, DetectsKeypoints
+from doap.checks import check_choice
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, check_choice
+from doap.errors import ArgumentError
 from doap.files import sha256
 from doap.images import list_images
-from doap.peers import Describer, OwnKeypoints
 from doap.scale.extractor import Stored, extractor_of
 from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, rows_table
 from doap.scale.local import extract_locally
 from doap.scale.stages import Describe, Look, make_stages
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
 
@@ -57,13 +58,13 @@ def extract_folder(
     *,
     descriptor_name: str,
     detector: Detector | None = None,
-    most: int = 2048,
+    max_keypoints: int = 2048,
     stored: Stored | None = None,
     engine: Engine = "local",
     workers: int | None = None,
     address: str | None = None,
     reopen: Callable[[], Describer] | None = None,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Extracted:
     """Extract the features of a folder of images, as `doap.extract` makes them, into a `FeatureSet`.
 
@@ -84,7 +85,7 @@ def extract_folder(
         workers: processes that look at images; as many as there are processors if not given. A cluster decides itself.
         address: of a Ray cluster; else Ray is started here, and stopped at the end.
         reopen: makes the descriptor in another process, for one that cannot be pickled.
-        report: told the images done, how many there are, and how many are done in a second.
+        progress: told the images done, how many there are, and how many are done in a second.
     """
     check_choice(engine, get_args(Engine), name="engine")
     if workers is not None and workers < 1:
@@ -94,12 +95,14 @@ def extract_folder(
     begin = time.perf_counter()
     images, out = Path(images).absolute(), Path(out)
     names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    detector = detector or (descriptor.detector if isinstance(descriptor, OwnKeypoints) else sift())
-    extractor = extractor_of(descriptor, descriptor_name=descriptor_name, detector=detector, most=most, stored=stored)
+    detector = detector or (descriptor.detector if isinstance(descriptor, DetectsKeypoints) else sift())
+    extractor = extractor_of(
+        descriptor, descriptor_name=descriptor_name, detector=detector, max_keypoints=max_keypoints, stored=stored
+    )
     look, describe = make_stages(images, descriptor, detector, extractor, reopen, network_travels=engine == "ray")
     workers = workers or os.cpu_count() or 1
     with PartWriter(out, extractor) as writer:
-        report(0, len(names), "comparing with what is there")
+        progress(0, len(names), "comparing with what is there")
         known = FeatureSet(out).checksums
         missing = _missing(images, names, known)
         removed = sorted(known.keys() - set(names))
@@ -112,7 +115,7 @@ def extract_folder(
                 looked_at += len(table)
                 written += table["error"].null_count
                 speed = looked_at / (time.perf_counter() - start)
-                report(kept + looked_at, len(names), f"{speed:,.1f} images/s")
+                progress(kept + looked_at, len(names), f"{speed:,.1f} images/s")
     done = FeatureSet(out)
     for part in done.superseded:
         part.unlink()

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap.baselines import Describer
+from doap.checks import check_choice
 from doap.detectors import Detector
-from doap.errors import ArgumentError, check_choice
-from doap.networks import Kind
-from doap.peers import Describer
+from doap.errors import ArgumentError
 from doap.pipeline import extract_sample
+from doap.types import Kind
 
 Stored = Literal["float16", "uint8", "bits"]
 # The byte of the number 0, and steps from it to the largest of a row.
@@ -33,7 +34,7 @@ class Extractor:
         descriptor: its name, or file.
         detector: its name.
         magnification: side of a patch over what the detector calls its size.
-        most: keypoints of an image.
+        max_keypoints: keypoints of an image.
         kind: `real` or `binary`.
         dim: D, numbers or bits.
         stored: what descriptors are written as.
@@ -43,14 +44,19 @@ class Extractor:
     descriptor: str
     detector: str
     magnification: float
-    most: int
+    max_keypoints: int
     kind: Kind
     dim: int
     stored: Stored
 
 
 def extractor_of(
-    descriptor: Describer, *, descriptor_name: str, detector: Detector, most: int = 2048, stored: Stored | None = None
+    descriptor: Describer,
+    *,
+    descriptor_name: str,
+    detector: Detector,
+    max_keypoints: int = 2048,
+    stored: Stored | None = None,
 ) -> Extractor:
     """What `doap.extract` with these arguments is known by; an error if they do not go together.
 
@@ -66,8 +72,8 @@ def extractor_of(
             f"stored: expected bits for binary descriptors, float16 or uint8 for real ones, got {stored} "
             f"for {descriptor_name}, which is {descriptor.kind}"
         )
-    if most < 1:
-        raise ArgumentError(f"most: expected 1 or more, got {most}")
+    if max_keypoints < 1:
+        raise ArgumentError(f"most: expected 1 or more, got {max_keypoints}")
     seen = extract_sample(descriptor, detector)
     # Now, and not after the first thousand images.
     encode(seen.descriptors, stored)
@@ -76,7 +82,7 @@ def extractor_of(
         descriptor=descriptor_name,
         detector=detector.name,
         magnification=detector.magnification,
-        most=most,
+        max_keypoints=max_keypoints,
         kind=descriptor.kind,
         dim=descriptor.dim,
         stored=stored,

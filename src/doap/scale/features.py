@@ -26,10 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from doap.errors import ArgumentError, DataError
-from doap.files import make_folder, sha256, whole_file
-from doap.networks import Kind
+from doap.files import atomic_write, make_folder, sha256
 from doap.scale.extractor import Extractor, decode, encode
-from doap.types import Features
+from doap.types import Features, Kind
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -216,7 +215,7 @@ class PartWriter:
         self._waiting: list[pa.Table] = []
         self._since = 0.0
         meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
-        with whole_file(folder / "meta.json") as unfinished:
+        with atomic_write(folder / "meta.json") as unfinished:
             unfinished.write_text(json.dumps(meta, indent=1, sort_keys=True) + "\n")
 
     def __enter__(self) -> PartWriter:
@@ -236,7 +235,7 @@ class PartWriter:
     def _write(self) -> None:
         if not self._waiting:
             return
-        with whole_file(self._folder / f"part-{self._next:06}.parquet") as unfinished:
+        with atomic_write(self._folder / f"part-{self._next:06}.parquet") as unfinished:
             # Descriptors are as good as noise to a compressor; checksums tell a damaged part.
             pq.write_table(
                 pa.concat_tables(self._waiting),

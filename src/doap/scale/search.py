@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.errors import ArgumentError
-from doap.geometry import estimate
+from doap.geometry import estimate_geometry
 from doap.pipeline import match
 from doap.scale.features import FeatureSet
 from doap.scale.index import Index
@@ -23,7 +23,7 @@ SHORTLIST = 50
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """An image of the index.
 
     Attributes:
@@ -69,7 +69,7 @@ def find_images(
     neighbours: int = NEIGHBOURS,
     probes: int | None = None,
     threshold: float = 1.5,
-) -> list[Found]:
+) -> list[SearchResult]:
     """The images of an index that look like a photo, best first.
 
     Args:
@@ -88,12 +88,12 @@ def find_images(
     votes = cast_votes(index, query.descriptors, neighbours=neighbours, probes=probes)
     best = most_voted(index, votes, max(top, SHORTLIST) if verify else top)
     if not verify:
-        return [Found(index.images.names[number], total) for number, total in best]
+        return [SearchResult(index.images.names[number], total) for number, total in best]
     found = []
     for number, total in best:
         points = _stored_matches(index, query, number, features) if features else _voted(index, query, number, votes)
-        inliers = estimate(*points, threshold=threshold).inliers
-        found.append(Found(index.images.names[number], total, len(points[0]), int(inliers.sum())))
+        inliers = estimate_geometry(*points, threshold=threshold).inliers
+        found.append(SearchResult(index.images.names[number], total, len(points[0]), int(inliers.sum())))
     # The sort is stable: of equal inliers the most voted stays first.
     return sorted(found, key=lambda image: -(image.inliers or 0))[:top]
 

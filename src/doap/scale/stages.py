@@ -19,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap.baselines import BASELINES, Describer, ImageDescriber, extent_of, fingerprint
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
 from doap.files import sha256
 from doap.images import Pyramid
-from doap.networks import Kind
-from doap.peers import PEERS, Describer, ImageDescriber, extent_of, fingerprint
 from doap.pipeline import cut_patches, extract
 from doap.processes import tune_allocator
 from doap.scale.extractor import Extractor
 from doap.scale.features import FailedImage, StoredImage, rows_table
+from doap.types import Kind
 
 Looked = StoredImage | FailedImage
 
@@ -72,7 +72,7 @@ class Look:
     images: Path
     detector: Detector
     describer: Describer
-    most: int
+    max_keypoints: int
 
     def __call__(self, name: str) -> Looked:
         path = self.images / name
@@ -81,7 +81,9 @@ class Look:
         except OSError as error:
             return FailedImage(name, "", f"{path}: expected an image file, got {error.strerror}; check the path")
         try:
-            return StoredImage(name, checksum, extract(path, self.describer, detector=self.detector, most=self.most))
+            return StoredImage(
+                name, checksum, extract(path, self.describer, detector=self.detector, max_keypoints=self.max_keypoints)
+            )
         # Whatever a library says of a strange image is its reason. That the arguments are right was seen before.
         except Exception as error:
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"
@@ -145,10 +147,10 @@ def make_stages(
 ) -> tuple[Look, Describe]:
     """Both stages; the first can be sent to other processes, the second too if its network travels."""
     if isinstance(descriptor, ImageDescriber):
-        look = Look(images, detector, sendable(descriptor, reopen), extractor.most)
+        look = Look(images, detector, sendable(descriptor, reopen), extractor.max_keypoints)
         describe = Describe(None, extractor)
     else:
-        look = Look(images, detector, Patches(descriptor), extractor.most)
+        look = Look(images, detector, Patches(descriptor), extractor.max_keypoints)
         describe = Describe(sendable(descriptor, reopen) if network_travels else descriptor, extractor)
     if not _pickles(detector):
         raise ArgumentError(f"detector: expected one that can be pickled, got {detector.name} that cannot")
@@ -160,11 +162,11 @@ def sendable(describer: Describer, reopen: Callable[[], Describer] | None) -> De
 
     Args:
         describer: anybody's.
-        reopen: makes it, in any process; not needed for `PEERS`.
+        reopen: makes it, in any process; not needed for `BASELINES`.
     """
     if _pickles(describer):
         return describer
-    peer = PEERS.get(getattr(describer, "name", ""))
+    peer = BASELINES.get(getattr(describer, "name", ""))
     if reopen is None and peer is not None and fingerprint(peer()) == fingerprint(describer):
         reopen = peer
     if reopen is None or not _pickles(reopen):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from doap.errors import DataError
-from doap.files import whole_file
+from doap.files import atomic_write
 
 
 @dataclass
@@ -33,7 +33,7 @@ def save_state(
         "optimiser": optimiser.state_dict(),
         "progress": vars(progress),
     }
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         torch.save(state, unfinished)
 
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from doap.data.sampler import GroupSampler, MixedSampler, RomeSampler, Sampler, SequenceSampler, SourceSampler
+from doap.data.sampler import GroupSampler, MixedSampler, RomeSampler, Sampler, SceneSampler, SourceSampler
 from doap.errors import DataError
-from doap.functional.average_precision import Form
+from doap.functional.average_precision import APForm
 from doap.functional.distance import Distance
-from doap.networks import Kind
+from doap.types import Kind
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,7 +27,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "groups": GroupSampler,
     "mixed": MixedSampler,
     "sources": SourceSampler,
-    "sequences": SequenceSampler,
+    "sequences": SceneSampler,
     "rome": RomeSampler,
 }
 
@@ -43,12 +43,12 @@ class Data(_Section):
     validation: Path | None = Field(None, description="another set; None holds places of the training set out")
     general: Path | None = Field(None, description="a set that adapting must not harm: a loss there is warned of")
     held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups in places held out, if no other set")
-    list_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
+    batch_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
     per_group: int = Field(2, ge=2, description="patches of one group in a list, at most")
     sampler: Literal["groups", "mixed", "sources", "sequences", "rome"] = "groups"
     tracks_share: float = Field(0.5, gt=0, lt=1, description="for the sampler `mixed`: tracks in a list")
-    sources_per_list: int = Field(8, ge=1, description="for the sampler `sources`: photos or models in a list")
-    sequences_per_list: int = Field(2, ge=1, description="for the sampler `sequences`")
+    sources_per_batch: int = Field(8, ge=1, description="for the sampler `sources`: photos or models in a list")
+    scenes_per_batch: int = Field(2, ge=1, description="for the sampler `sequences`")
     mining: bool = Field(False, description="label mining: in-sequence look-alikes are ignored")
     augment: bool = Field(True, description="flips and quarter turns, shared by a group")
     gain: float = Field(0.0, ge=0, le=1, description="random gain of each patch")
@@ -78,9 +78,9 @@ class Loss(_Section):
     name: Literal["listwise-ap", "hardest-triplet"] = "listwise-ap"
     distance: Distance | None = None
     bins: int | None = Field(None, ge=1, description="the paper has 25 on Euclidean distances")
-    first_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
-    form: Form = "simplified"
-    last_slope: float = Field(1.0, ge=1, description="for bits: tanh(slope·x), from 1 to this at the end")
+    initial_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
+    form: APForm = "simplified"
+    final_slope: float = Field(1.0, ge=1, description="for bits: tanh(slope·x), from 1 to this at the end")
     signs: bool = Field(False, description="for bits: rank by their signs, with gradients as if by tanh")
     margin: float = Field(1.0, gt=0, description="of the triplet loss")
 

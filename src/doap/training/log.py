@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from doap.errors import DataError, MissingExtra
-from doap.files import whole_file
+from doap.files import atomic_write
 
 Record = dict[str, Any]
 Point = tuple[float, int, float]
@@ -122,7 +122,7 @@ def _drop(path: Path, keep_until: int | None) -> None:
     """Rewrite a log without half a line and without later steps; killed in here, the old one is still whole."""
     kept = [record for record in read_log(path) if keep_until is None or record["step"] <= keep_until]
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 

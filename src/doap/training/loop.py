@@ -28,26 +28,26 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from doap import __version__
-from doap.data.lists import Lists
+from doap.baselines import BASELINES
+from doap.data.batches import Batches
 from doap.data.mining import mine
-from doap.data.places import hold_out
+from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, join_ledgers, open_set
 from doap.descriptor import Descriptor, load_weights
 from doap.errors import DataError
-from doap.evaluation.describing import describe_patches
-from doap.evaluation.own import hardest, retrieve
-from doap.evaluation.sample import PatchSample
 from doap.losses import HardestTriplet, ListwiseAP
 from doap.networks import parameter_groups
-from doap.peers import PEERS
+from doap.pipeline import describe_patches
 from doap.training.checkpoint import load_state, save_state
 from doap.training.config import SAMPLERS, Config
 from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
 from doap.training.page import write_page
-from doap.training.schedule import Plan
-from doap.training.step import choose_precision, piecewise_step, seed_step, whole_step
-from doap.training.validation import judge
+from doap.training.schedule import StepSchedule
+from doap.training.step import choose_precision, full_step, micro_batch_step, seed_step
+from doap.validation.retrieval import hardest, retrieve
+from doap.validation.sample import PatchSample
+from doap.validation.scores import validate
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -106,14 +106,14 @@ class _Run:
 
         # Optimiser: the layer that predicts the spatial transformation learns a hundredth as fast.
         self.optimiser = torch.optim.SGD(
-            parameter_groups(self.descriptor, config.optimiser.learning_rate * config.data.list_size / 1024),
+            parameter_groups(self.descriptor, config.optimiser.learning_rate * config.data.batch_size / 1024),
             momentum=config.optimiser.momentum,
             weight_decay=config.optimiser.weight_decay,
         )
         self.full_rates = [group["lr"] for group in self.optimiser.param_groups]
 
         # Schedule, and where an earlier run was killed.
-        self.plan = Plan.of(config.schedule, len(self.lists))
+        self.plan = StepSchedule.of(config.schedule, len(self.lists))
         self.progress = load_state(out / "state.pt", self.recipe, self.descriptor, self.optimiser)
         self.log = (
             Log(out / "log.jsonl", self.progress.step, tensorboard=config.run.tensorboard) if ranks.first else None
@@ -141,9 +141,9 @@ class _Run:
 
             self.optimiser.zero_grad(set_to_none=True)
             if every.piece is None:
-                value = whole_step(self.network, self.loss, bright, relation, self.precision)
+                value = full_step(self.network, self.loss, bright, relation, self.precision)
             else:
-                value = piecewise_step(self.network, self.loss, bright, relation, self.precision, every.piece, seed)
+                value = micro_batch_step(self.network, self.loss, bright, relation, self.precision, every.piece, seed)
             self.optimiser.step()
 
             progress.step += 1
@@ -178,10 +178,10 @@ class _Run:
         if not isinstance(self.loss, ListwiseAP):
             return
         done = self.plan.progress(self.progress.step, self.progress.seconds)
-        first, last = self.config.loss.first_bins, self.config.bins
+        first, last = self.config.loss.initial_bins, self.config.bins
         if first is not None and last is not None:
             self.loss.bins = round(first + done * (last - first))
-        self.loss.slope = 1 + done * (self.config.loss.last_slope - 1)
+        self.loss.slope = 1 + done * (self.config.loss.final_slope - 1)
 
     def _loader(self) -> DataLoader[Any]:
         steps = _Steps(self.progress.step, self.plan.steps)
@@ -189,7 +189,9 @@ class _Run:
 
     def _start(self) -> None:
         """What the run is, and what classical descriptors make of the same held-out patches."""
-        judged = {name: judge(PEERS[name](), self.validation) for name in ("sift", "rootsift")} if self.log else {}
+        judged = (
+            {name: validate(BASELINES[name](), self.validation) for name in ("sift", "rootsift")} if self.log else {}
+        )
         self._tell(
             "start",
             config=self.recipe,
@@ -207,7 +209,7 @@ class _Run:
         """Judge the descriptor on the held-out places; keep it if it is the best so far."""
         if self.log is not None:
             descriptor = self._result()
-            judged = judge(descriptor, self.validation)
+            judged = validate(descriptor, self.validation)
             best = judged.map > self.progress.best_map
             if best:
                 self.progress.best_map, self.progress.best_step = judged.map, self.progress.step
@@ -262,7 +264,7 @@ class _Run:
         """What adapting has cost on the general set, if there is one."""
         if self.general is None or self.config.network.start is None:
             return
-        before, after = (judge(one, self.general).map for one in (load_weights(self.config.network.start), best))
+        before, after = (validate(one, self.general).map for one in (load_weights(self.config.network.start), best))
         self._tell("general", before=before, after=after)
         if before - after > MAY_LOSE:
             self._tell(
@@ -292,7 +294,7 @@ class _Steps:
         return itertools.count(self.first) if self.last is None else iter(range(self.first, self.last))
 
 
-def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
+def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSample]:
     recipe = config.data
     if recipe.train is None:
         raise DataError("data.train: expected a patch-group set, got none; name it in the recipe or with --data")
@@ -303,13 +305,13 @@ def _data(config: Config, ranks: Ranks) -> tuple[PatchSet, Lists, PatchSample]:
     else:
         apart = np.zeros(len(source), dtype=bool)
         validation = PatchSample.draw(open_set(recipe.validation))
-    settings = {"mixed": "tracks_share", "sequences": "sequences_per_list", "sources": "sources_per_list"}
+    settings = {"mixed": "tracks_share", "sequences": "scenes_per_batch", "sources": "sources_per_batch"}
     setting = settings.get(recipe.sampler)
     more = {setting: getattr(recipe, setting)} if setting else {}
     sampler = SAMPLERS[recipe.sampler](
-        source, recipe.list_size, config.run.seed, per_group=recipe.per_group, among=~apart, **more
+        source, recipe.batch_size, config.run.seed, per_group=recipe.per_group, among=~apart, **more
     )
-    lists = Lists(
+    lists = Batches(
         source,
         sampler,
         seed=config.run.seed,

@@ -14,8 +14,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from doap.errors import DataError, check_shape
-from doap.pages import Axis, Line, line_chart, picture_cards, setting_tables, write_html
+from doap.checks import check_shape
+from doap.errors import DataError
+from doap.html import Axis, Line, line_chart, picture_cards, setting_tables, write_html
 from doap.training.log import Point, Record, peer_scores, points, read_log, seconds_of
 
 PEER_NAMES = {"sift": "SIFT", "rootsift": "RootSIFT"}

@@ -9,7 +9,7 @@ from doap.training.config import Schedule
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepSchedule:
     """A schedule fitted to a run.
 
     With a number of steps, the rate is a function of the step, and a resumed run equals an undisturbed one. With a
@@ -28,7 +28,7 @@ class Plan:
     schedule: Schedule
 
     @classmethod
-    def of(cls, schedule: Schedule, steps_per_epoch: int) -> Plan:
+    def of(cls, schedule: Schedule, steps_per_epoch: int) -> StepSchedule:
         """From a recipe that says epochs, steps or minutes, one of them."""
         given = [value for value in (schedule.epochs, schedule.steps, schedule.minutes) if value is not None]
         if len(given) != 1:
@@ -47,7 +47,7 @@ class Plan:
     def rate(self, step: int, seconds: float) -> float:
         """What part of the recipe's learning rate to use at a step.
 
-        >>> Plan.of(Schedule(steps=4), 10).rate(1, 0.0)
+        >>> StepSchedule.of(Schedule(steps=4), 10).rate(1, 0.0)
         0.75
         """
         if self.schedule.kind == "linear":

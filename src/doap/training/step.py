@@ -8,12 +8,12 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from doap.data.random_streams import stream
 from doap.descriptor import PRECISIONS
+from doap.random_streams import stream
 from doap.types import Relation
 
 
-def whole_step(
+def full_step(
     network: nn.Module, loss: nn.Module, patches: Tensor, relation: Relation, precision: torch.dtype
 ) -> Tensor:
     """Forward and backward of a list (M, 1, S, S) in one piece; the loss's value, without gradient."""
@@ -24,7 +24,7 @@ def whole_step(
     return value.detach()
 
 
-def piecewise_step(
+def micro_batch_step(
     network: nn.Module,
     loss: nn.Module,
     patches: Tensor,

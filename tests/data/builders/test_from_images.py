@@ -13,10 +13,10 @@ import pytest
 
 from doap.data.builders import build_from_images
 from doap.data.builders.from_images import _joined
-from doap.data.builders.synthetic import Views
 from doap.data.store import check_set, merge_sets, open_set, split_set
 from doap.data.writer import UnitGroups
 from doap.errors import ArgumentError, DataError
+from doap.images.synthetic_views import Views
 from oracles.photos import write_photo
 
 VIEWS = Views(number=2, points=30)
@@ -25,7 +25,7 @@ import os, signal, sys
 from pathlib import Path
 from doap.data.builders import build_from_images
 from doap.data.builders.from_images import _joined
-from doap.data.builders.synthetic import Views
+from doap.images.synthetic_views import Views
 
 if __name__ == "__main__":
     folder, out, workers, last = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -37,7 +37,7 @@ if __name__ == "__main__":
             os.kill(os.getpid(), signal.SIGKILL)
 
     views = Views(number=2, points=30)
-    build_from_images(folder, out, views=views, without_tracks=["a", "b"], workers=workers, report=report)
+    build_from_images(folder, out, views=views, without_tracks=["a", "b"], workers=workers, progress=report)
 """
 
 
@@ -61,7 +61,7 @@ def undisturbed(photos, tmp_path_factory):
 
 def test_photos_are_sources_and_those_that_do_not_overlap_are_places(photos, undisturbed):
     patch_set = open_set(undisturbed)
-    assert sorted(patch_set.sequence_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
+    assert sorted(patch_set.scene_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
     assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
     assert check_set(undisturbed).from_tracks == 0
 
@@ -69,7 +69,7 @@ def test_photos_are_sources_and_those_that_do_not_overlap_are_places(photos, und
 def test_wider_patches_show_the_same_spots_with_more_around(photos, tmp_path):
     narrow = open_set(build_from_images(photos, tmp_path / "narrow", views=VIEWS, tracks=False))
     wide = open_set(build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=2.0))
-    assert sorted(wide.sequence_names) == ["a", "b", photos.name]
+    assert sorted(wide.scene_names) == ["a", "b", photos.name]
     assert (narrow.extent, wide.extent) == (1.0, 2.0)
     assert np.array_equal(narrow.count, wide.count)
     shrunk = [cv2.resize(patch, (16, 16), interpolation=cv2.INTER_AREA) for patch in narrow.patches]
@@ -115,7 +115,7 @@ def test_another_seed_does_not_resume_the_work_of_this_one(photos, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], report=stop)
+        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], progress=stop)
     with pytest.raises(DataError, match="seed"):
         build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], seed=1)
 
@@ -132,7 +132,7 @@ def test_ledger_chooses_photos_and_goes_into_the_set(photos, tmp_path):
     out = build_from_images(photos, tmp_path / "val", split="val", without_tracks=["lake"], **ledger)
     patch_set = open_set(out)
     # Photos that do not overlap are places of their own.
-    assert patch_set.sequence_names == ["b/1.png", "b/2.png"]
+    assert patch_set.scene_names == ["b/1.png", "b/2.png"]
     assert [row["licence"] for row in patch_set.meta["ledger"]] == ["CC-BY-4.0", "CC0"]
     with pytest.raises(DataError, match="expected photos of split 'test', got none"):
         build_from_images(photos, tmp_path / "test", split="test", **ledger)

@@ -19,7 +19,7 @@ def release(tmp_path):
 def test_groups_and_sequences_come_over_and_patches_keep_their_size_if_asked(release, tmp_path):
     out = build_from_public(release, tmp_path / "set", size=65)
     patch_set = open_set(out)
-    assert check_set(out).groups_per_sequence == {"i_dome": 3, "v_wall": 5}
+    assert check_set(out).groups_per_scene == {"i_dome": 3, "v_wall": 5}
     assert patch_set.count.tolist() == [16] * 8
     assert np.array_equal(patch_set.patches[:48], GROUPS["i_dome"].reshape(-1, 65, 65))
 
@@ -36,9 +36,9 @@ def test_stopped_build_goes_on_where_it_was(release, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_from_public(release, tmp_path / "set", report=stop)
+        build_from_public(release, tmp_path / "set", progress=stop)
     names = []
-    build_from_public(release, tmp_path / "set", report=lambda done, total, name: names.append(name))
+    build_from_public(release, tmp_path / "set", progress=lambda done, total, name: names.append(name))
     assert names == ["v_wall"]
     assert check_set(tmp_path / "set").groups == 8
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from doap.data.builders.nearby import SAME_SPOT
-from doap.data.builders.synthetic import Views, _same, synthetic_groups
+from doap.data.builders.synthetic import _same, synthetic_groups
 from doap.errors import DataError
 from doap.images import frames_from_arrays
+from doap.images.synthetic_views import Views
 from oracles.photos import write_photo
 
 VIEWS = Views(number=4, points=80)

@@ -91,7 +91,7 @@ def test_points_of_one_spot_ignore_each_other(tmp_path, points):
 
 def test_long_tracks_are_thinned_evenly(tmp_path, points):
     write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", None, most=2)
+    tracks = read_tracks(tmp_path / "sparse", None, max_keypoints=2)
     assert np.bincount(tracks.point).tolist() == [2] * len(tracks.xyz)
     assert len(set(tracks.image.tolist())) > 1
 
@@ -120,7 +120,7 @@ def test_model_becomes_a_set_that_checks(tmp_path, points):
     out = build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "s", database=tmp_path / "database.db")
     summary = check_set(out)
     assert (summary.groups, summary.from_tracks) == (40, 40)
-    assert open_set(out).sequence_names == ["images"]
+    assert open_set(out).scene_names == ["images"]
 
 
 def test_build_in_small_units_gives_the_same_groups(tmp_path, points, monkeypatch):

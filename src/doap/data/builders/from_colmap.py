@@ -13,7 +13,7 @@ from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter
 from doap.errors import DataError
 from doap.files import sha256
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000
 """Patches of one unit: what a killed build does again, and what it holds in memory. Points that may be one spot are
@@ -30,7 +30,7 @@ def build_from_colmap(
     extent: float = 1.0,
     sequence: str | None = None,
     ledger: list[dict[str, Any]] | None = None,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Path:
     """Turn tracks into groups of patches; the same call resumes a killed build.
 
@@ -43,7 +43,7 @@ def build_from_colmap(
         extent: side of a patch over that of its frame, as for `build_from_images`.
         sequence: name of the place; the name of the images' folder if not given.
         ledger: what is known of the images' licences.
-        report: called with units done, units in all, and the one at hand.
+        progress: called with units done, units in all, and the one at hand.
     """
     tracks = read_tracks(model, database)
     check_images(tracks, images)
@@ -65,7 +65,7 @@ def build_from_colmap(
         cuts.append(max(cuts[-1] + 1, int(np.searchsorted(last, begin + OBSERVATIONS_AT_ONCE, side="right"))))
     names = [f"points {begin} to {end}" for begin, end in pairwise(cuts)]
     for name in writer.remaining(names):
-        report(writer.done, len(names), name)
+        progress(writer.done, len(names), name)
         part = slice(cuts[writer.done], cuts[writer.done + 1])
         writer.add(name, *cut_tracks(tracks, images, sequence or images.resolve().name, size, part, extent))
     return writer.finish()

@@ -17,13 +17,14 @@ import numpy as np
 
 from doap.data.builders.cut import Cut, cut_tracks
 from doap.data.builders.structure import reconstruct
-from doap.data.builders.synthetic import Views, synthetic_groups
+from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
+from doap.images.synthetic_views import Views
 from doap.processes import follow_parent
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 
 def build_from_images(
@@ -39,7 +40,7 @@ def build_from_images(
     without_tracks: Sequence[str] = (),
     workers: int = 1,
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Path:
     """Make a set of a folder of photos; the same call resumes a killed build and gives the same bytes.
 
@@ -59,7 +60,7 @@ def build_from_images(
         without_tracks: places whose photos are known not to overlap: each of them is a place of its own.
         workers: processes; the result does not depend on it.
         seed: the one seed of the set.
-        report: called with units done, units in all, and the one at hand.
+        progress: called with units done, units in all, and the one at hand.
     """
     views = views or Views()
     rows = _read_ledger(ledger, split) if ledger else _walk(folder)
@@ -99,7 +100,7 @@ def build_from_images(
     left = [by_name[name] for name in writer.remaining(list(by_name))]
     for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
         writer.add(task.unit, patches, groups)
-        report(writer.done, len(tasks), task.unit)
+        progress(writer.done, len(tasks), task.unit)
     return writer.finish()
 
 

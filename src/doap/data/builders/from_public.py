@@ -19,7 +19,7 @@ from doap.data.readers import (
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import DataError
 from doap.images import resize_patches
-from doap.types import Report, silent
+from doap.types import Progress, no_progress
 
 READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
     "phototour": read_phototour,
@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
 }
 
 
-def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report = silent) -> Path:
+def build_from_public(root: Path, out: Path, *, size: int = 32, progress: Progress = no_progress) -> Path:
     """Store PhotoTour, HPatches or RomePatches as groups; the same call resumes a killed build.
 
     Patches are shrunk to `size` by averaging areas, as the paper resizes them to the network's input (§5).
@@ -37,7 +37,7 @@ def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report =
         root: a folder of the release; `doap data check` says which it is.
         out: the set to make.
         size: S, side of the patches in pixels; 32, or 42 for a network with a spatial transformer.
-        report: called with units done, units in all (unknown: 0), and the one at hand.
+        progress: called with units done, units in all (unknown: 0), and the one at hand.
     """
     found = identify(root)
     if found.kind not in READERS:
@@ -50,5 +50,5 @@ def build_from_public(root: Path, out: Path, *, size: int = 32, report: Report =
         none = np.empty((0, 2), np.int64)
         groups = UnitGroups(unit.counts, unit.sequence, unit.position, found.kind, none)
         writer.add(unit.name, resize_patches(unit.patches, size), groups)
-        report(writer.done, 0, unit.name)
+        progress(writer.done, 0, unit.name)
     return writer.finish()

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from doap.data.builders.nearby import near_pairs
 from doap.errors import DataError, import_extra
 from doap.images import frames_from_arrays, inside, scales
+from doap.images.frames import SIFT_EXTENT
 
 Floats = NDArray[np.float64]
-SIFT_EXTENT = 6.0
-"""Half the side of a patch, in σ of its keypoint: OpenCV's `size` is 2σ, and a patch has six of them."""
 PLAIN_EXTENT = 16.0
 """Half the side in pixels, in the middle one of a track's views, where no keypoint tells its size."""
 

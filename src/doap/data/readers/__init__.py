@@ -10,15 +10,15 @@ from doap.data.readers.hpatches_tasks import (
     read_splits,
     read_verification,
 )
-from doap.data.readers.identify import Identity, identify
+from doap.data.readers.identify import FolderCheck, identify
 from doap.data.readers.oxford import ImageSequence, read_oxford
 from doap.data.readers.phototour import PhotoTour, read_phototour
 from doap.data.readers.romepatches import RomePatches, RomeSplit, read_romepatches
 from doap.data.readers.unit import Unit
 
 __all__ = [
+    "FolderCheck",
     "HPatches",
-    "Identity",
     "ImageSequence",
     "PatchList",
     "PhotoTour",

@@ -16,7 +16,7 @@ STORE = ("patches.npy", "groups.parquet", "meta.json")
 
 
 @dataclass(frozen=True)
-class Identity:
+class FolderCheck:
     """What a folder is.
 
     Attributes:
@@ -30,7 +30,7 @@ class Identity:
     problems: tuple[str, ...]
 
 
-def identify(path: str | Path) -> Identity:
+def identify(path: str | Path) -> FolderCheck:
     """Say what a folder is and list all that is wrong with it.
 
     Kinds are tried in the order of `KINDS`, the most particular first: a PhotoTour set is a folder of images too.
@@ -41,9 +41,9 @@ def identify(path: str | Path) -> Identity:
     for kind, (recognise, examine) in KINDS.items():
         if recognise(path):
             summary, problems = examine(path)
-            return Identity(kind, summary, tuple(problems))
+            return FolderCheck(kind, summary, tuple(problems))
     known = ", ".join(KINDS)
-    return Identity("unknown", "nothing doap knows", (f"{path}: expected one of {known}, got none of them",))
+    return FolderCheck("unknown", "nothing doap knows", (f"{path}: expected one of {known}, got none of them",))
 
 
 def _is_unfinished(root: Path) -> bool:
@@ -70,7 +70,7 @@ def _examine_store(root: Path) -> tuple[str, list[str]]:
     found = attempt(problems, check_set, root)
     if found is None:
         return "doap patch groups, damaged", problems
-    places = len(found.groups_per_sequence)
+    places = len(found.groups_per_scene)
     return f"doap patch groups: {found.patches:,} patches in {found.groups:,} groups of {places:,} places", problems
 
 

@@ -118,7 +118,9 @@ def _read_mat(path: Path, *names: str) -> list[NDArray[Any]]:
         raise DataError(f"{path}: expected a MATLAB file of version 7 or older, got another ({error})") from error
     missing = [name for name in names if name not in variables]
     if missing:
-        raise DataError(f"{path}: expected variables {', '.join(names)}, got no {', '.join(missing)}; is it of Rome?")
+        raise DataError(
+            f"{path}: expected variables {', '.join(names)}, got no {', '.join(missing)}; is it from RomePatches?"
+        )
     return [variables[name] for name in names]
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ShapeError, check_shape
+from doap.checks import check_shape
+from doap.errors import ShapeError
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from doap.evaluation.compare.models import Model
+from doap.evaluation.compare.models import Reconstruction
 from doap.evaluation.compare.stage import Stage
 from doap.evaluation.compare.verdict import Verdict
-from doap.evaluation.result import Identity
+from doap.evaluation.result import DescriptorInfo
 
 FORMAT = "doap comparison 1"
 
@@ -32,13 +32,13 @@ class Comparison:
     """
 
     verdict: Verdict
-    descriptors: tuple[Identity, ...]
+    descriptors: tuple[DescriptorInfo, ...]
     photos: list[str]
     left_out: dict[str, str]
     given: int
     views: Stage
     pairs: Stage
-    models: dict[str, Model]
+    models: dict[str, Reconstruction]
     models_note: str
     seconds: dict[str, float]
     settings: dict[str, Any]

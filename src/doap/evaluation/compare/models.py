@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from doap.baselines import Describer
 from doap.detectors import Detector
 from doap.errors import DoapError
 from doap.evaluation.compare.shots import Shot
 from doap.export.colmap import write_database
-from doap.peers import Describer
-from doap.types import Report
+from doap.types import Progress
 
 FEWEST_PHOTOS = 3
 
 
 @dataclass(frozen=True)
-class Model:
+class Reconstruction:
     """The largest model of a reconstruction.
 
     Attributes:
@@ -40,10 +40,10 @@ def reconstruct(
     pairs: Sequence[tuple[int, ...]],
     describers: Mapping[str, Describer],
     detector: Detector,
-    most: int,
+    max_keypoints: int,
     seed: int,
-    report: Report,
-) -> tuple[dict[str, Model], str]:
+    progress: Progress,
+) -> tuple[dict[str, Reconstruction], str]:
     """Models by descriptor, of photos that hang together by pairs that overlap; or none, and why.
 
     No other pairs are matched. In a field, in which all looks alike, any two photos have dozens of matches that agree
@@ -55,21 +55,23 @@ def reconstruct(
     # Photos of several folders may have one name.
     names = {photo: f"{photo:06}-{shots[photo].path.name}" for photo in together}
     joined = [(names[first], names[second]) for first, second in pairs if first in names and second in names]
-    models: dict[str, Model] = {}
+    models: dict[str, Reconstruction] = {}
     with tempfile.TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         photos.mkdir()
         for photo, name in names.items():
             shutil.copyfile(shots[photo].path, photos / name)
         for number, (name, describer) in enumerate(describers.items()):
-            report(number, len(describers), f"reconstruction with {name}")
+            progress(number, len(describers), f"reconstruction with {name}")
             database = Path(folder) / f"{number}.db"
             try:
-                write_database(photos, database, describer, detector=detector, most=most, pairs=lambda _: joined)
+                write_database(
+                    photos, database, describer, detector=detector, max_keypoints=max_keypoints, pairs=lambda _: joined
+                )
             except DoapError as error:
                 return {}, str(error)
             models[name] = _largest(database, photos, Path(folder) / f"{number}", seed)
-    report(len(describers), len(describers), "reconstructed")
+    progress(len(describers), len(describers), "reconstructed")
     return models, f"{len(together)} photos that hang together by {len(joined)} pairs that overlap"
 
 
@@ -91,7 +93,7 @@ def hanging_together(pairs: Sequence[tuple[int, ...]]) -> list[int]:
     return sorted(reached)
 
 
-def _largest(database: Path, photos: Path, out: Path, seed: int) -> Model:
+def _largest(database: Path, photos: Path, out: Path, seed: int) -> Reconstruction:
     import pycolmap
 
     out.mkdir()
@@ -106,9 +108,9 @@ def _largest(database: Path, photos: Path, out: Path, seed: int) -> Model:
     )
     found = pycolmap.incremental_mapping(database, photos, out, options)
     if not found:
-        return Model()
+        return Reconstruction()
     largest = max(found.values(), key=lambda model: model.num_reg_images())
-    return Model(
+    return Reconstruction(
         largest.num_reg_images(),
         largest.num_points3D(),
         float(largest.compute_mean_track_length()),

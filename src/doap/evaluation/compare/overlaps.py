@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from doap.evaluation.compare.shots import Shot
 from doap.evaluation.compare.stage import Stage, contest
-from doap.geometry import estimate
+from doap.geometry import estimate_geometry
 from doap.images import centres, draw_matches
 from doap.matching import match_descriptors
-from doap.types import Report
+from doap.types import Progress
 
 Pair = tuple[int, int]
 
@@ -34,27 +34,27 @@ class Drawn:
     pictures: dict[str, NDArray[np.uint8]]
 
 
-def choose_pairs(photos: int, most: int) -> list[Pair]:
+def neighbouring_pairs(photos: int, most: int) -> list[Pair]:
     """Each with each; where these are too many, the nearest neighbours in the order of the photos first.
 
-    >>> choose_pairs(4, 5)
+    >>> neighbouring_pairs(4, 5)
     [(0, 1), (1, 2), (2, 3), (0, 2), (1, 3)]
     """
     return sorted(combinations(range(photos), 2), key=lambda pair: (pair[1] - pair[0], pair))[:most]
 
 
-def judge_pairs(shots: Sequence[Shot], names: Sequence[str], most: int, seed: int, report: Report) -> Stage:
+def score_pairs(shots: Sequence[Shot], names: Sequence[str], most: int, seed: int, progress: Progress) -> Stage:
     """How many matches of each descriptor agree with one fundamental matrix, in pairs of photos that overlap.
 
     A pair overlaps if any of the descriptors joins it: at least 30 inliers that are at least a tenth of its matches.
     All are then compared on these pairs, also where they joined nothing themselves.
     """
-    pairs = choose_pairs(len(shots), most)
+    pairs = neighbouring_pairs(len(shots), most)
     items: list[tuple[int, ...]] = []
     inliers: dict[str, list[float]] = {name: [] for name in names}
     joined: dict[str, list[float]] = {name: [] for name in names}
     for number, (first, second) in enumerate(pairs):
-        report(number, len(pairs), f"{shots[first].name} and {shots[second].name}")
+        progress(number, len(pairs), f"{shots[first].name} and {shots[second].name}")
         agreeing = {name: match_pair(shots[first], shots[second], name)[1] for name in names}
         joins = {name: bool(one.sum() >= max(JOINED, JOINED_SHARE * len(one))) for name, one in agreeing.items()}
         if any(joins.values()):
@@ -62,7 +62,7 @@ def judge_pairs(shots: Sequence[Shot], names: Sequence[str], most: int, seed: in
             for name in names:
                 inliers[name].append(float(agreeing[name].sum()))
                 joined[name].append(float(joins[name]))
-    report(len(pairs), len(pairs), "pairs judged")
+    progress(len(pairs), len(pairs), "pairs judged")
     what = "pairs of photos that overlap"
     if not items:
         return Stage(what, note=f"no two photos overlap, of {len(pairs)} pairs" if pairs else "one photo has no pair")
@@ -74,7 +74,7 @@ def match_pair(shot0: Shot, shot1: Shot, name: str) -> tuple[NDArray[np.int64], 
     """(M, 2) mutual nearest neighbours by one descriptor, and (M,) which of them agree with one geometry."""
     matches = match_descriptors(shot0.described[name], shot1.described[name])[0].numpy()
     points0, points1 = (centres(shot.photo.frames)[matches[:, side]] for side, shot in enumerate((shot0, shot1)))
-    return matches, estimate(points0, points1).inliers
+    return matches, estimate_geometry(points0, points1).inliers
 
 
 def draw_pairs(shots: Sequence[Shot], stage: Stage) -> list[Drawn]:

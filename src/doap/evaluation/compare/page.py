@@ -11,8 +11,8 @@ from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, Drawn
 from doap.evaluation.compare.stage import FEWEST, Contest, Stage
 from doap.evaluation.report.comparison import number
 from doap.evaluation.report.tables import bounds
-from doap.evaluation.result import Identity
-from doap.pages import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
+from doap.evaluation.result import DescriptorInfo
+from doap.html import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
 
 RULE = f"""
 <p>Two figures decide, each by the 95 % interval of the difference between the candidate and the best of the others on
@@ -99,7 +99,7 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=wide><table><thead><tr>{head}</thead><tbody>{body}</tbody></table></div>"
 
 
-def _stage(stage: Stage, descriptors: Sequence[Identity]) -> str:
+def _stage(stage: Stage, descriptors: Sequence[DescriptorInfo]) -> str:
     head = f"<h2>{escape(stage.what.capitalize())} <small>{escape(stage.note)}</small></h2>"
     if stage.deciding is None:
         return head

@@ -7,20 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from doap.baselines import Describer
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.compare.comparison import Comparison
-from doap.evaluation.compare.models import Model, reconstruct
-from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, draw_pairs, judge_pairs
+from doap.evaluation.compare.models import Reconstruction, reconstruct
+from doap.evaluation.compare.overlaps import JOINED, JOINED_SHARE, draw_pairs, score_pairs
 from doap.evaluation.compare.page import write_page
 from doap.evaluation.compare.shots import LONGEST_SIDE, VIEWS, spread, take
 from doap.evaluation.compare.verdict import decide
-from doap.evaluation.compare.views import judge_views
-from doap.evaluation.describing import Describing
-from doap.evaluation.run import identify, versions
-from doap.files import make_folder, whole_file
-from doap.peers import Describer
-from doap.types import Report, silent
+from doap.evaluation.compare.views import evaluate_views
+from doap.evaluation.run import descriptor_info, versions
+from doap.files import atomic_write, make_folder
+from doap.types import Progress, no_progress
 
 
 def compare_photos(
@@ -30,12 +30,12 @@ def compare_photos(
     *,
     files: Mapping[str, Path] | None = None,
     detector: Detector | None = None,
-    most: int = 2048,
+    max_keypoints: int = 2048,
     photos: int = 20,
     pairs: int = 200,
     reconstruction: bool = True,
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """Hold one descriptor against others on photos of which nothing is known; all see the same keypoints.
 
@@ -44,37 +44,39 @@ def compare_photos(
     Args:
         paths: files of photos, in the order they were taken if there is one.
         describers: by name; the first is the candidate.
-        out: folder of the report, made if it is not there.
+        out: folder of the progress, made if it is not there.
         files: where a describer was read from, by name.
         detector: where to look; SIFT's blobs if not given.
-        most: keypoints of a photo, the strongest.
+        max_keypoints: keypoints of a photo, the strongest.
         photos: to judge on; of more, runs of five neighbours are taken, spread over all.
         pairs: of these photos, to match; all if they are no more, else the nearest neighbours.
         reconstruction: whether COLMAP is tried; it takes the longest.
         seed: of all that is drawn.
-        report: told what is at hand, stage by stage.
+        progress: told what is at hand, stage by stage.
     """
     if len(describers) < 2:
         raise ArgumentError(f"describers: expected a candidate and one other or more, got {list(describers)}")
-    if min(most, photos, pairs) < 1:
-        raise ArgumentError(f"most, photos and pairs: expected 1 or more, got {most}, {photos} and {pairs}")
+    if min(max_keypoints, photos, pairs) < 1:
+        raise ArgumentError(
+            f"max_keypoints, photos and pairs: expected 1 or more, got {max_keypoints}, {photos} and {pairs}"
+        )
     detector, out = detector or sift(), Path(out)
     make_folder(out)
     given = list(dict.fromkeys(map(Path, paths)))
-    describing = {name: Describing(describer) for name, describer in describers.items()}
-    shots, left_out = take(spread(given, photos), describing, detector, most, report)
+    describing = {name: CachedDescriber(describer) for name, describer in describers.items()}
+    shots, left_out = take(spread(given, photos), describing, detector, max_keypoints, progress)
     if not shots:
         why = next(iter(left_out.values()), "no photo")
         raise DataError(f"photos: expected one or more to judge on, got none of {len(given)}: {why}")
     keypoints = sum(len(shot.photo.frames) for shot in shots)
     seconds = {name: 1000 * describe.seconds / keypoints for name, describe in describing.items()}
-    views = judge_views(shots, describing, detector, most, seed, report)
-    overlaps = judge_pairs(shots, list(describers), pairs, seed, report)
-    models: dict[str, Model] = {}
+    views = evaluate_views(shots, describing, detector, max_keypoints, seed, progress)
+    overlaps = score_pairs(shots, list(describers), pairs, seed, progress)
+    models: dict[str, Reconstruction] = {}
     note = "not asked for"
     if reconstruction:
-        models, note = reconstruct(shots, overlaps.items, describers, detector, most, seed, report)
-    descriptors = tuple(identify(name, one, (files or {}).get(name)) for name, one in describing.items())
+        models, note = reconstruct(shots, overlaps.items, describers, detector, max_keypoints, seed, progress)
+    descriptors = tuple(descriptor_info(name, one, (files or {}).get(name)) for name, one in describing.items())
     comparison = Comparison(
         verdict=decide(overlaps, views, descriptors, seconds, len(shots)),
         descriptors=descriptors,
@@ -89,7 +91,7 @@ def compare_photos(
         settings={
             "detector": detector.name,
             "magnification": detector.magnification,
-            "keypoints of a photo": most,
+            "keypoints of a photo": max_keypoints,
             "photos at most": photos,
             "pairs at most": pairs,
             "longest side": LONGEST_SIDE,
@@ -103,7 +105,7 @@ def compare_photos(
         date=datetime.date.today().isoformat(),
         versions=versions(),
     )
-    with whole_file(out / "comparison.json") as unfinished:
+    with atomic_write(out / "comparison.json") as unfinished:
         text = json.dumps(comparison.told(), indent=1, ensure_ascii=False)
         unfinished.write_text(text + "\n", encoding="utf-8")
     write_page(comparison, draw_pairs(shots, overlaps), out / "index.html")

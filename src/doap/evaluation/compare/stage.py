@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.evaluation.bootstrap import estimate
+from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Estimate
 
 Outcome = Literal["ahead", "behind", "level", "unknown"]
@@ -102,7 +102,7 @@ def mean_over_photos(values: Sequence[float], items: Sequence[tuple[int, ...]], 
         # None of a few pairs may have been drawn.
         return float(drawn @ measured / drawn.sum()) if drawn.any() else float(measured.mean())
 
-    found = estimate(mean, len(photos), seed, resamples=1000)
+    found = bootstrap_interval(mean, len(photos), seed, resamples=1000)
     freedom = max(len(photos) - 1, 1)
     stretch = np.sqrt(1 + 1 / freedom) * (1 + (1.96**2 + 1) / (4 * freedom))
     low, high = (float(found.value + stretch * (end - found.value)) for end in (found.low, found.high))

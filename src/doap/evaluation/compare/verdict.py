@@ -21,7 +21,7 @@ from typing import Literal
 
 from doap.evaluation.compare.stage import Outcome, Stage
 from doap.evaluation.report.comparison import number
-from doap.evaluation.result import Identity
+from doap.evaluation.result import DescriptorInfo
 
 Answer = Literal["switch", "stay", "no difference", "mixed"]
 
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def decide(
-    pairs: Stage, views: Stage, descriptors: Sequence[Identity], seconds: dict[str, float], photos: int
+    pairs: Stage, views: Stage, descriptors: Sequence[DescriptorInfo], seconds: dict[str, float], photos: int
 ) -> Verdict:
     """Apply the rule.
 

@@ -7,29 +7,29 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from doap.data.builders.synthetic import Views, light, viewpoint, warp
-from doap.data.random_streams import stream
 from doap.detectors import Detector
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.compare.shots import VIEWS, Shot
 from doap.evaluation.compare.stage import Stage, contest
-from doap.evaluation.describing import Describing
 from doap.evaluation.homography import matching_accuracy, reprojection_errors
 from doap.evaluation.image_pair import INLIER, ImagePair, find, look_at, make_pair
 from doap.images import centres
+from doap.images.synthetic_views import Views, light, viewpoint, warp
 from doap.matching import match_descriptors
-from doap.types import Report
+from doap.random_streams import stream
+from doap.types import Progress
 
 OVERLAP_ERROR = 0.4
 FIGURES = ("AP", "recall", "precision", "right matches")
 
 
-def judge_views(
+def evaluate_views(
     shots: Sequence[Shot],
-    describing: Mapping[str, Describing],
+    describing: Mapping[str, CachedDescriber],
     detector: Detector,
-    most: int,
+    max_keypoints: int,
     seed: int,
-    report: Report,
+    progress: Progress,
 ) -> Stage:
     """How well each descriptor matches a photo with other views of it: turned, tilted, nearer or further, relit.
 
@@ -40,13 +40,13 @@ def judge_views(
     items: list[tuple[int, ...]] = []
     measured: dict[str, list[list[float]]] = {name: [] for name in describing}
     for number, shot in enumerate(shots):
-        report(number, len(shots), f"views of {shot.name}")
+        progress(number, len(shots), f"views of {shot.name}")
         random = stream(seed, "compared views", number)
         pairs = []
         for view in range(VIEWS):
             homography = viewpoint(shot.photo.image.shape, Views(), random)
             pixels = light(warp(shot.photo.image, homography), random)
-            seen = look_at(pixels, detector, most, (1 + VIEWS) * number + 1 + view)
+            seen = look_at(pixels, detector, max_keypoints, (1 + VIEWS) * number + 1 + view)
             pairs.append(make_pair(shot.name, shot.photo, seen, homography, OVERLAP_ERROR))
         pairs = [pair for pair in pairs if len(pair.positives)]
         if not pairs:
@@ -56,7 +56,7 @@ def judge_views(
             views = [(pair, describe.frames(pair.photos[1].image, pair.photos[1].frames)) for pair in pairs]
             outcomes = [_figures(pair, shot.described[name], described) for pair, described in views]
             measured[name].append(np.mean(outcomes, axis=0).tolist())
-    report(len(shots), len(shots), "views judged")
+    progress(len(shots), len(shots), "views judged")
     what = "made-up views of photos"
     if not items:
         return Stage(what, note="no keypoint was found again in a view")

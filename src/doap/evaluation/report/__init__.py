@@ -9,7 +9,7 @@ from pathlib import Path
 from doap.evaluation.report.comparison import compare, read_results, verdict
 from doap.evaluation.report.page import write_page
 from doap.evaluation.report.tables import latex, long_csv, markdown
-from doap.files import make_folder, whole_file
+from doap.files import atomic_write, make_folder
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,6 @@ def write_report(results: Sequence[str | Path], out: str | Path) -> ReportFiles:
 
 
 def _write(text: str, path: Path) -> Path:
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
     return path

@@ -29,7 +29,7 @@ class Entry:
     result: Result
     label: str
 
-    def estimate(self, figure: str, part: str = "") -> Estimate | None:
+    def bootstrap_interval(self, figure: str, part: str = "") -> Estimate | None:
         """Its figure of this name, in all or of a part, if it has one that is finite."""
         found = self.result.figure(figure)
         estimate = found and (found.parts.get(part) if part else found.total)
@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BenchmarkTable:
     """Descriptors judged alike: on one benchmark, with one set of data, protocol and seed.
 
     Attributes:
@@ -75,13 +75,13 @@ class Comparison:
     def ranked(self, figure: Figure, part: str = "") -> list[tuple[Entry, Estimate]]:
         """Those that have the figure, best first."""
         sign = -1 if figure.better == "higher" else 1
-        found = [(entry, entry.estimate(figure.name, part)) for entry in self.entries]
+        found = [(entry, entry.bootstrap_interval(figure.name, part)) for entry in self.entries]
         having = [(entry, estimate) for entry, estimate in found if estimate]
         return sorted(having, key=lambda pair: sign * pair[1].value)
 
     def standing(self, entry: Entry, figure: Figure) -> Literal["best", "level", "behind"]:
         """`level` is not told apart from the best."""
-        ranked, estimate = self.ranked(figure), entry.estimate(figure.name)
+        ranked, estimate = self.ranked(figure), entry.bootstrap_interval(figure.name)
         if estimate is None:
             return "behind"
         best = ranked[0][1]
@@ -116,7 +116,7 @@ def read_results(paths: Sequence[str | Path]) -> list[tuple[Path, Result]]:
     return [(file, read_result(file)) for file in files.values()]
 
 
-def compare(results: Iterable[tuple[Path, Result]]) -> list[Comparison]:
+def compare(results: Iterable[tuple[Path, Result]]) -> list[BenchmarkTable]:
     """Sort results into comparisons, by the name of the benchmark.
 
     Figures under another protocol, of other data or drawn with another seed answer another question: they never share
@@ -141,7 +141,7 @@ def compare(results: Iterable[tuple[Path, Result]]) -> list[Comparison]:
     return sorted(comparisons, key=lambda comparison: comparison.name)
 
 
-def verdict(comparison: Comparison) -> str:
+def verdict(comparison: BenchmarkTable) -> str:
     """Who is best, by how much over the reference, and whether chance could have done it; one or two sentences."""
     figure = comparison.figures[0]
     ranked = comparison.ranked(figure)
@@ -190,7 +190,7 @@ def _settings(result: Result) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
 
-def _comparison(name: str, apart: dict[str, str], group: Sequence[tuple[Path, Result]]) -> Comparison:
+def _comparison(name: str, apart: dict[str, str], group: Sequence[tuple[Path, Result]]) -> BenchmarkTable:
     files: dict[tuple[str, str], Path] = {}
     for path, result in group:
         descriptor = result.descriptor.name, result.descriptor.fingerprint
@@ -207,6 +207,6 @@ def _comparison(name: str, apart: dict[str, str], group: Sequence[tuple[Path, Re
         label += f" {result.descriptor.fingerprint[:6]}" if namesakes[label] > 1 else ""
         entries.append(Entry(path, result, label))
     entries.sort(key=lambda entry: entry.label)
-    unsorted = Comparison(name, apart, tuple(entries))
+    unsorted = BenchmarkTable(name, apart, tuple(entries))
     first = [entry for entry, _ in unsorted.ranked(unsorted.figures[0])]
-    return Comparison(name, apart, (*first, *(entry for entry in entries if entry not in first)))
+    return BenchmarkTable(name, apart, (*first, *(entry for entry in entries if entry not in first)))

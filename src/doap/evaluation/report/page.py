@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from doap.evaluation.report.comparison import REFERENCES, Comparison, Entry, number, verdict
+from doap.evaluation.report.comparison import REFERENCES, BenchmarkTable, Entry, number, verdict
 from doap.evaluation.report.tables import apart_note, arrow, bounds
 from doap.evaluation.result import Figure, Gallery, read_gallery
-from doap.pages import (
+from doap.html import (
     Axis,
     Dot,
     Line,
@@ -30,7 +30,7 @@ TOP = ("first", "second", "third")
 KINDS = "<span class=real>●</span> numbers, <span class=binary>■</span> bits"
 
 
-def write_page(comparisons: Sequence[Comparison], out: Path) -> Path:
+def write_page(comparisons: Sequence[BenchmarkTable], out: Path) -> Path:
     """Write the page of some comparisons, whole or not at all."""
     names = {entry.label for comparison in comparisons for entry in comparison.entries}
     benchmarks = {comparison.any_result.benchmark for comparison in comparisons}
@@ -40,7 +40,7 @@ def write_page(comparisons: Sequence[Comparison], out: Path) -> Path:
     return write_html(out, title, parts)
 
 
-def _section(comparison: Comparison) -> str:
+def _section(comparison: BenchmarkTable) -> str:
     headline, *further = comparison.figures
     data = "" if "dataset" in comparison.apart else f"on {comparison.any_result.dataset.name}"
     parts = [
@@ -57,7 +57,7 @@ def _section(comparison: Comparison) -> str:
     return f"<section>{''.join(parts)}</section>"
 
 
-def _table(comparison: Comparison) -> str:
+def _table(comparison: BenchmarkTable) -> str:
     heads = "".join(f"<th>{escape(figure.name)} {arrow(figure)}" for figure in comparison.figures)
     rows = []
     for entry in comparison.entries:
@@ -76,8 +76,8 @@ def _table(comparison: Comparison) -> str:
     return f"<div class='{style}'>{table}</div><p class=soft>{legend}</p>"
 
 
-def _cell(comparison: Comparison, entry: Entry, figure: Figure) -> str:
-    estimate = entry.estimate(figure.name)
+def _cell(comparison: BenchmarkTable, entry: Entry, figure: Figure) -> str:
+    estimate = entry.bootstrap_interval(figure.name)
     if estimate is None:
         return "<td>–"
     standing = comparison.standing(entry, figure)
@@ -85,7 +85,7 @@ def _cell(comparison: Comparison, entry: Entry, figure: Figure) -> str:
     return f"<td>{value}<small>{bounds(estimate)}{' ≈' if standing == 'level' else ''}</small>"
 
 
-def _dots(comparison: Comparison, figure: Figure) -> str:
+def _dots(comparison: BenchmarkTable, figure: Figure) -> str:
     """A chart of everything and one of each part, all with one axis and one order of rows."""
     every = (entry.result.figure(figure.name) for entry in comparison.entries)
     names = list(dict.fromkeys(name for each in every if each for name in each.parts))
@@ -110,7 +110,7 @@ def _dots(comparison: Comparison, figure: Figure) -> str:
     return f"<p class=soft>{legend}</p><div class=dots>{''.join(charts)}</div>"
 
 
-def _sizes(comparison: Comparison) -> str:
+def _sizes(comparison: BenchmarkTable) -> str:
     """Bytes against quality: what a search engine asks."""
     figure = comparison.figures[0]
     dots = [
@@ -123,7 +123,7 @@ def _sizes(comparison: Comparison) -> str:
     return scatter_chart("What a byte buys", note, dots, *axes, frontier=figure.better)
 
 
-def _curves(comparison: Comparison) -> Iterable[str]:
+def _curves(comparison: BenchmarkTable) -> Iterable[str]:
     """A chart of each curve: the best few and the references by name, the others faint."""
     styles = {entry.label: "peer" for entry in comparison.entries if entry.result.descriptor.name.lower() in REFERENCES}
     styles |= {entry.label: style for entry, style in zip(comparison.entries, TOP, strict=False)}
@@ -141,7 +141,7 @@ def _curves(comparison: Comparison) -> Iterable[str]:
         yield line_chart(name, "", lines, Axis(example.x, base=example.x_base), Axis(example.y))
 
 
-def _histograms(comparison: Comparison) -> str:
+def _histograms(comparison: BenchmarkTable) -> str:
     charts = [
         histogram_chart(entry.label, "", found.edges, [("others", found.others), ("matches", found.matches)])
         for entry in comparison.entries
@@ -156,7 +156,7 @@ def _histograms(comparison: Comparison) -> str:
     return f"<h3>Distances</h3><p class=soft>{legend}</p><div class=small>{''.join(charts)}</div>"
 
 
-def _galleries(comparison: Comparison) -> str:
+def _galleries(comparison: BenchmarkTable) -> str:
     found = [(entry.label, read_gallery(entry.path)) for entry in comparison.entries]
     shown = [(label, gallery) for label, gallery in found if gallery and (len(gallery.best) or len(gallery.worst))]
     if not shown:
@@ -179,7 +179,7 @@ def _gallery(gallery: Gallery) -> str:
     return pairs + picture_cards(gallery.worst[:PICTURES_SHOWN], worst, "trios")
 
 
-def _provenance(comparison: Comparison) -> str:
+def _provenance(comparison: BenchmarkTable) -> str:
     """What all results have in common, then what each has of its own."""
     result = comparison.any_result
     common = {

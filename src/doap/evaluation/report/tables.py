@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from doap.evaluation.report.comparison import Comparison, Entry, number
+from doap.evaluation.report.comparison import BenchmarkTable, Entry, number
 from doap.evaluation.result import Estimate, Figure
 
 LEGEND = (
@@ -26,7 +26,7 @@ LATEX = {
 }
 
 
-def markdown(comparisons: Sequence[Comparison]) -> str:
+def markdown(comparisons: Sequence[BenchmarkTable]) -> str:
     """A heading and a table for each comparison, descriptors in rows, best first."""
     blocks = [LEGEND]
     for comparison in comparisons:
@@ -42,7 +42,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def long_csv(comparisons: Sequence[Comparison]) -> str:
+def long_csv(comparisons: Sequence[BenchmarkTable]) -> str:
     """One line for each figure of each descriptor, in all (an empty part) and by part, with all digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -56,7 +56,7 @@ def long_csv(comparisons: Sequence[Comparison]) -> str:
     return text.getvalue()
 
 
-def latex(comparisons: Sequence[Comparison]) -> str:
+def latex(comparisons: Sequence[BenchmarkTable]) -> str:
     """A `table` for each comparison, with booktabs."""
     blocks = [r"% \usepackage{booktabs}"]
     for comparison in comparisons:
@@ -85,7 +85,7 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def apart_note(comparison: Comparison) -> str:
+def apart_note(comparison: BenchmarkTable) -> str:
     """What the tables of one benchmark differ in."""
     said = ", ".join(f"{name} {value}" for name, value in comparison.apart.items())
     return f"Not to be compared with the other tables of {comparison.any_result.benchmark}; this one has {said}."
@@ -101,8 +101,8 @@ def bounds(estimate: Estimate) -> str:
     return f"[{number(estimate.low)}, {number(estimate.high)}]" if known else ""
 
 
-def _markdown_cell(comparison: Comparison, entry: Entry, figure: Figure) -> str:
-    estimate = entry.estimate(figure.name)
+def _markdown_cell(comparison: BenchmarkTable, entry: Entry, figure: Figure) -> str:
+    estimate = entry.bootstrap_interval(figure.name)
     if estimate is None:
         return "–"
     standing = comparison.standing(entry, figure)
@@ -110,8 +110,8 @@ def _markdown_cell(comparison: Comparison, entry: Entry, figure: Figure) -> str:
     return " ".join(filter(None, (value, bounds(estimate), "≈" if standing == "level" else "")))
 
 
-def _latex_cell(comparison: Comparison, entry: Entry, figure: Figure) -> str:
-    estimate = entry.estimate(figure.name)
+def _latex_cell(comparison: BenchmarkTable, entry: Entry, figure: Figure) -> str:
+    estimate = entry.bootstrap_interval(figure.name)
     if estimate is None:
         return "--"
     standing = comparison.standing(entry, figure)

@@ -1,7 +1,7 @@
 """An index of the local descriptors of many images: build it, change it, search it."""
 
-from doap.scale.index.build import Change, add_images, build_index, check_extractor, remove_images, strongest
-from doap.scale.index.engine import IndexKind, Plan, plan_index
+from doap.scale.index.build import Change, add_images, build_index, check_extractor, remove_images
+from doap.scale.index.engine import IndexKind, IndexPlan, plan_index
 from doap.scale.index.index import Index, IndexInfo
 
 __all__ = [
@@ -9,11 +9,10 @@ __all__ = [
     "Index",
     "IndexInfo",
     "IndexKind",
-    "Plan",
+    "IndexPlan",
     "add_images",
     "build_index",
     "check_extractor",
     "plan_index",
     "remove_images",
-    "strongest",
 ]

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.random_streams import stream
 from doap.errors import ArgumentError, DataError
-from doap.files import make_folder, whole_file
+from doap.files import atomic_write, make_folder
+from doap.random_streams import stream
 from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index.engine import IndexKind, new_engine, plan_index, read_engine, write_engine
 from doap.scale.index.folder import FORMAT, NO_IMAGES, clean, read_images, read_meta, write_change
-from doap.types import Features, Report, silent
+from doap.types import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def build_index(
     *,
     kind: IndexKind | None = None,
     shards: int = 1,
-    most: int | None = None,
+    max_keypoints: int | None = None,
     seed: int = 0,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Path:
     """Make an index of the descriptors of many images.
 
@@ -55,16 +55,16 @@ def build_index(
         out: the folder to make; it must not exist, and does not until it is finished.
         kind: of the index; by the number of descriptors if not given, see `plan_index`.
         shards: files of nearly equal size, which are searched as one; fewer if there are fewer images.
-        most: descriptors of an image, those of the strongest keypoints; all if not given.
+        max_keypoints: descriptors of an image, those of the strongest keypoints; all if not given.
         seed: of the sample.
-        report: told of each image read.
+        progress: told of each image read.
     """
     out = Path(out)
     if out.exists():
         raise DataError(f"{out}: exists; remove it, choose another --out, or add to it with doap index add")
-    if shards < 1 or (most is not None and most < 1):
-        raise ArgumentError(f"shards and most: expected 1 or more, got {shards} and {most}")
-    rounds = _Rounds(features, features.names, most, report)
+    if shards < 1 or (max_keypoints is not None and max_keypoints < 1):
+        raise ArgumentError(f"shards and max_keypoints: expected 1 or more, got {shards} and {max_keypoints}")
+    rounds = _Rounds(features, features.names, max_keypoints, progress)
     count = rounds.count()
     if not count.sum():
         raise DataError(f"{features.folder}: expected features of one keypoint or more, got none; look at its errors")
@@ -76,7 +76,7 @@ def build_index(
     unfinished = out.with_name(out.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     make_folder(unfinished)
-    with whole_file(unfinished / "trained.faiss") as file:
+    with atomic_write(unfinished / "trained.faiss") as file:
         write_engine(engine, file)
     written = rounds.write_shards(unfinished, count, plan.kind, first=0, serial=1, shards=shards)
     meta = {
@@ -84,7 +84,7 @@ def build_index(
         "changes": 0,
         "index": dataclasses.asdict(plan) | {"metric": "hamming" if features.kind == "binary" else "euclidean"},
         "extractor": features.meta["extractor"],
-        "training": {"sample": plan.sample, "seed": seed, "most": most},
+        "training": {"sample": plan.sample, "seed": seed, "max_keypoints": max_keypoints},
         "shards": written,
         "sources": [_source(features, len(count), int(count.sum()))],
         "files": {},
@@ -95,7 +95,7 @@ def build_index(
     return out
 
 
-def add_images(folder: str | Path, features: FeatureSet, *, report: Report = silent) -> Change:
+def add_images(folder: str | Path, features: FeatureSet, *, progress: Progress = no_progress) -> Change:
     """Add those images of `features` that an index does not have, as a shard of their own, all or none.
 
     An image whose file has changed takes the place of the old one. One that was removed stays out, whatever the
@@ -114,7 +114,7 @@ def add_images(folder: str | Path, features: FeatureSet, *, report: Report = sil
     if not names:
         return Change(unchanged=unchanged, kept_out=len(kept_out))
     clean(folder, meta)
-    rounds = _Rounds(features, names, meta["training"]["most"], report)
+    rounds = _Rounds(features, names, meta["training"]["max_keypoints"], progress)
     count = rounds.count()
     rounds.total = 2 * len(count)
     serial = 1 + max(int(shard["index"][6:12]) for shard in meta["shards"])
@@ -152,19 +152,13 @@ def check_extractor(folder: Path, meta: dict[str, Any], features: FeatureSet) ->
         raise DataError(f"{features.folder}: expected features made like those of {folder}, got {told}")
 
 
-def strongest(features: Features, most: int | None) -> Features:
-    """The features of the keypoints with the largest responses, in the order that they had."""
-    if most is None or len(features) <= most:
-        return features
-    kept = np.sort(np.argsort(-features.responses, kind="stable")[:most])
-    return Features(features.frames[kept], features.responses[kept], features.descriptors[kept], features.image_size)
-
-
 class _Rounds:
     """Features of some images, read several times in one order."""
 
-    def __init__(self, features: FeatureSet, names: Sequence[str], most: int | None, report: Report) -> None:
-        self.features, self._wanted, self._most, self._report = features, names, most, report
+    def __init__(
+        self, features: FeatureSet, names: Sequence[str], max_keypoints: int | None, progress: Progress
+    ) -> None:
+        self.features, self._wanted, self._max_keypoints, self._progress = features, names, max_keypoints, progress
         self.names: list[str] = []
         self.checksums: list[str] = []
         self.total, self._done = 0, 0
@@ -207,7 +201,7 @@ class _Rounds:
                 kept = None
                 if kind == "ivf-pq":
                     names["rows"] = f"rows-{number:06}.float16"
-                    kept = files.enter_context(files.enter_context(whole_file(folder / names["rows"])).open("wb"))
+                    kept = files.enter_context(files.enter_context(atomic_write(folder / names["rows"])).open("wb"))
                 for _, start, image in part:
                     begin = start if begin is None else begin
                     descriptors = image.features.descriptors.contiguous().numpy()
@@ -215,9 +209,9 @@ class _Rounds:
                     frames.append(image.features.frames)
                     if kept:
                         kept.write(descriptors.astype(np.float16).tobytes())
-            with whole_file(folder / names["index"]) as unfinished:
+            with atomic_write(folder / names["index"]) as unfinished:
                 write_engine(engine, unfinished)
-            with whole_file(folder / names["frames"]) as unfinished, unfinished.open("wb") as file:
+            with atomic_write(folder / names["frames"]) as unfinished, unfinished.open("wb") as file:
                 np.save(file, np.concatenate(frames))
             written.append({**names, "first": begin, "count": sum(map(len, frames))})
         return written
@@ -225,8 +219,8 @@ class _Rounds:
     def _images(self) -> Iterator[StoredImage]:
         for image in self.features.stream(self._wanted):
             self._done += 1
-            self._report(self._done, self.total, image.name)
-            yield dataclasses.replace(image, features=strongest(image.features, self._most))
+            self._progress(self._done, self.total, image.name)
+            yield dataclasses.replace(image, features=image.features.strongest(self._max_keypoints))
 
 
 def _source(features: FeatureSet, images: int, descriptors: int) -> dict[str, Any]:

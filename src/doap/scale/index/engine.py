@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError, check_choice, import_extra
-from doap.networks import Kind
+from doap.checks import check_choice
+from doap.errors import ArgumentError, DataError, import_extra
+from doap.types import Kind
 
 IndexKind = Literal["flat", "ivf", "ivf-pq"]
 """All descriptors compared; those of the nearest lists only; and those by codes of 16 bytes instead of themselves."""
@@ -32,7 +33,7 @@ _ROTATION_ROUNDS = 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class IndexPlan:
     """What an index is to be.
 
     Attributes:
@@ -50,7 +51,7 @@ class Plan:
     rule: str
 
 
-def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None = None) -> Plan:
+def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None = None) -> IndexPlan:
     """The kind of index for so many descriptors, unless it is given.
 
     There are 2·√N lists, and √lists of them are looked through: both halves of a search, finding the lists and looking
@@ -72,7 +73,7 @@ def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None =
         told = (f"{name} for {'more' if limit == math.inf else f'up to {limit:,}'}" for name, limit in limits.items())
         rule = f"{count:,} {descriptors} descriptors: {chosen}, since {', '.join(told).replace(' for', ' is for', 1)}"
     if chosen == "flat":
-        return Plan(chosen, 0, 0, 0, rule)
+        return IndexPlan(chosen, 0, 0, 0, rule)
     if chosen == "ivf-pq" and (count < _FEWEST_FOR_CODES or dim < CODE_BYTES):
         raise ArgumentError(
             f"kind: expected {_FEWEST_FOR_CODES} descriptors of {CODE_BYTES} numbers or more for ivf-pq, "
@@ -80,10 +81,10 @@ def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None =
         )
     lists = max(1, min(round(2 * math.sqrt(count)), count // _FEWEST_PER_LIST))
     wanted = max(SAMPLE_PER_LIST * lists, _SAMPLE_FOR_CODES if chosen == "ivf-pq" else 0)
-    return Plan(chosen, lists, math.ceil(math.sqrt(lists)), min(count, wanted), rule)
+    return IndexPlan(chosen, lists, math.ceil(math.sqrt(lists)), min(count, wanted), rule)
 
 
-def new_engine(plan: Plan, descriptors: Kind, dim: int) -> Any:
+def new_engine(plan: IndexPlan, descriptors: Kind, dim: int) -> Any:
     """An empty index of FAISS, untrained."""
     faiss = faiss_library()
     if descriptors == "binary":
@@ -116,9 +117,9 @@ def ids_of(engine: Any, plan_kind: str) -> NDArray[np.int64]:
     inverted = engine if hasattr(engine, "invlists") else faiss.extract_index_ivf(engine)
     lists = inverted.invlists
     parts = [
-        faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
+        faiss.rev_swig_ptr(lists.get_ids(number), lists.batch_size(number)).copy()
         for number in range(inverted.nlist)
-        if lists.list_size(number)
+        if lists.batch_size(number)
     ]
     return np.concatenate([np.empty(0, np.int64), *parts])
 

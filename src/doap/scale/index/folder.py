@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from doap.errors import DataError
-from doap.files import read_json, sha256, whole_file
+from doap.files import atomic_write, read_json, sha256
 
 FORMAT = 2
 SCHEMA = pa.schema(
@@ -108,12 +108,12 @@ def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None
         },
         schema=SCHEMA,
     )
-    with whole_file(file) as unfinished:
+    with atomic_write(file) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
     roles = ("index", "frames", "rows")
     named = {"trained.faiss", file.name, *(shard[role] for shard in meta["shards"] for role in roles if role in shard)}
     files = {name: meta["files"].get(name) or _identity(folder / name) for name in sorted(named)}
-    with whole_file(folder / "meta.json") as unfinished:
+    with atomic_write(folder / "meta.json") as unfinished:
         changed = {**meta, "changes": changes, "images": file.name, "files": files}
         unfinished.write_text(json.dumps(changed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

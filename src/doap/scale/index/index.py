@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.errors import ArgumentError, DataError, check_shape
-from doap.networks import Kind
+from doap.checks import check_shape
+from doap.errors import ArgumentError, DataError
 from doap.scale.features import FeatureSet
 from doap.scale.index.build import check_extractor
 from doap.scale.index.engine import IndexKind, ids_of, merge_into, read_engine, set_probes
 from doap.scale.index.folder import check_files, read_images, read_meta
+from doap.types import Kind
 
 CANDIDATES = 32
 """Of a million descriptors the nearest was the nearest by its code for 47 in 100 queries, and among 32 for 92."""

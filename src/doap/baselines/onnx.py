@@ -1,0 +1,74 @@
+"""Descriptors of patches in ONNX files: those that `doap export` wrote, and anybody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doap.baselines.describer import FunctionDescriber
+from doap.errors import ArgumentError, DataError, import_extra
+
+PREFIX = "doap."
+"""What the names of doap's own metadata in an ONNX file begin with."""
+
+
+class OnnxDescriber(FunctionDescriber):
+    """A descriptor from an ONNX file, run by ONNX Runtime on the CPU with as many threads as torch has.
+
+    It is pickled as its path: another process opens the file itself.
+
+    Args:
+        path: of a graph with one input, (N, 1, S, S) float32 in 0…1 with N left open, whose first output is (N, D)
+            floats, or (N, D/8) uint8 for bits. S, D and the kind are read from the graph.
+
+    Attributes:
+        metadata: what `doap export` told of it, as text: `extent`, `network`, `licences`, …; empty for other files.
+        extent: as `Descriptor.extent`; 1 for other files.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self._session = _open(self.path)
+        self._input, size = _input_of(self._session, self.path)
+        told = self._session.get_modelmeta().custom_metadata_map
+        self.metadata = {key.removeprefix(PREFIX): told[key] for key in sorted(told) if key.startswith(PREFIX)}
+        self.extent = float(self.metadata.get("extent", 1.0))
+        super().__init__(self._run, size, self.path.stem)
+
+    def __reduce__(self) -> tuple[type[OnnxDescriber], tuple[Path]]:
+        return OnnxDescriber, (self.path,)
+
+    def _run(self, patches: Tensor) -> Tensor:
+        if not patches.is_floating_point():
+            raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
+        return torch.from_numpy(self._session.run(None, {self._input: patches.float().cpu().numpy()})[0])
+
+
+def _open(path: Path) -> Any:
+    """ONNX Runtime's session of a file."""
+    onnxruntime = import_extra("onnxruntime", "onnx")
+    if not path.is_file():
+        raise DataError(f"{path}: expected an ONNX file, got nothing there; check the path")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    # It has a dozen kinds of errors, and they have no other base.
+    except Exception as error:
+        raise DataError(f"{path}: expected an ONNX file, got a damaged or foreign one ({error})") from error
+
+
+def _input_of(session: Any, path: Path) -> tuple[str, int]:
+    """The name of the input and S."""
+    inputs = [(given.name, given.shape, given.type) for given in session.get_inputs()]
+    match inputs:
+        case [(name, [None | str(), 1, int(size), int(width)], "tensor(float)")] if size == width:
+            return name, size
+    told = ", ".join(f"{name} {shape} {kind}" for name, shape, kind in inputs)
+    raise DataError(
+        f"{path}: expected one input (N, 1, S, S) of float32 with N left open, got {told}; "
+        "export it with a dynamic first axis"
+    )

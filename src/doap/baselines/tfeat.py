@@ -1,0 +1,42 @@
+"""TFeat, a shallow network learned with triplets (Balntas and others, 2016); its weights are a file of their own."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from doap.baselines.describer import FunctionDescriber, from_function
+from doap.errors import DataError
+
+
+def tfeat(path: str | Path) -> FunctionDescriber:
+    """TFeat, 128 numbers of a patch of 32×32 pixels, compared as they are: rows have any length.
+
+    The network standardises each patch first, so brightness and contrast are free; 0…1 as we have it is near enough to
+    what it was learned with for its guard against flat patches to mean the same.
+
+    Args:
+        path: a state of the network, `tfeat-liberty.params` as its authors ship it. No code in it is run.
+    """
+    path = Path(path)
+    features = nn.Sequential(
+        nn.InstanceNorm2d(1), nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
+    )
+    network = nn.ModuleDict({"features": features, "descr": nn.Sequential(nn.Linear(64 * 8 * 8, 128), nn.Tanh())})
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except OSError as error:
+        raise DataError(f"{path}: expected TFeat's weights, got {error.strerror}; check the path") from error
+    except (RuntimeError, TypeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise DataError(f"{path}: expected TFeat's weights, got another file ({first_line})") from error
+
+    @torch.no_grad()
+    def describe(patches: Tensor) -> Tensor:
+        described: Tensor = network["descr"](network["features"](patches).flatten(1))
+        return described
+
+    return from_function(describe, 32, "tfeat")

@@ -1,0 +1,119 @@
+"""The HTML around charts: one style for all pages, pictures as data, tables of settings."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doap.files import atomic_write
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --peer: #848b93;
+  --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6; --tile: #f5f7f9 }
+@media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e6e9ec; --soft: #9aa2ab; --line: #2c3137;
+  --peer: #8b939c; --ours: #62a8ff; --bits: #ff9b52; --first: #ff7fae; --second: #45cbd9; --third: #b39bff;
+  --tile: #1d2126 } }
+body { margin: 0 auto; max-width: 1080px; padding: 24px 20px 48px; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif }
+h1 { font-size: 24px; line-height: 1.3; margin: 0 0 4px; text-wrap: balance }
+h2 { font-size: 17px; margin: 40px 0 12px; border-top: 1px solid var(--line); padding-top: 12px }
+h3 { font-size: 15px; margin: 28px 0 6px } a { color: var(--ours); text-decoration: none }
+p { margin: 4px 0 12px; max-width: 75ch } .soft, small, th { color: var(--soft); font-weight: 400 }
+.tiles, .charts, .dots, .small, .pictures { display: grid; gap: 12px }
+.tiles { margin: 20px 0; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)) }
+.tiles div { background: var(--tile); border-radius: 8px; padding: 10px 14px }
+.tiles b { display: block; font-size: 23px; line-height: 1.35; font-weight: 600 } .tiles small { display: block }
+.charts { gap: 20px 32px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)) }
+.dots { gap: 20px 32px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 290px), 1fr)) }
+.small { gap: 16px 20px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)) }
+.training figure:first-child { grid-row: span 2 } figure { margin: 0; min-width: 0 }
+figure > img { display: block; width: 100%; border-radius: 4px }
+figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere } figcaption small { margin-left: 6px }
+svg { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; fill: var(--soft) }
+.charts svg { font-size: 11px } text { paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
+.small figcaption { white-space: nowrap; overflow: hidden; text-overflow: ellipsis }
+path { fill: none; stroke: var(--line); stroke-linejoin: round } path.raw { stroke: var(--ours); opacity: .35 }
+path.ours, path.first, path.second, path.third { stroke-width: 2 } text.strong { fill: var(--ink); font-weight: 600 }
+path.ours { stroke: var(--ours) } text.ours { fill: var(--ours); font-weight: 600 }
+path.first { stroke: var(--first) } text.first { fill: var(--first); font-weight: 600 }
+path.second { stroke: var(--second) } text.second { fill: var(--second); font-weight: 600 }
+path.third { stroke: var(--third) } text.third { fill: var(--third); font-weight: 600 }
+path.peer { stroke: var(--peer); stroke-width: 1.5; stroke-dasharray: 5 4 } circle { fill: var(--ours) }
+path.other { stroke: var(--peer); opacity: .4 } path.other:hover { stroke: var(--ink); stroke-width: 3; opacity: 1 }
+path.lead { stroke: var(--peer); opacity: .5 } path.reference { stroke: var(--peer); stroke-dasharray: 3 3 }
+circle.quiet { opacity: 0 } circle:hover { opacity: 1; stroke: var(--ours); stroke-width: 3 }
+path.real { stroke: var(--ours); stroke-width: 2; opacity: .55 } rect.real { fill: var(--ours); rx: 4px }
+path.binary { stroke: var(--bits); stroke-width: 2; opacity: .55 } rect.binary { fill: var(--bits) }
+span.real { color: var(--ours) } span.binary { color: var(--bits) }
+path.matches, path.others { stroke-width: 1.5; fill-opacity: .25 }
+path.matches { stroke: var(--ours); fill: var(--ours) } path.others { stroke: var(--bits); fill: var(--bits) }
+.pictures { gap: 20px; margin-bottom: 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)) }
+.pictures.pairs { gap: 16px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)) }
+.pictures figure { display: grid; grid-auto-flow: column; grid-auto-columns: 1fr; gap: 2px 6px; font-size: 13px }
+.pictures img { width: 100%; image-rendering: pixelated; border-radius: 3px } .pictures b { color: var(--bits) }
+.tables { columns: 300px; column-gap: 32px } .wide { overflow-x: auto; margin: 0 0 12px }
+table { break-inside: avoid; border-collapse: collapse; width: 100%; margin: 0 0 16px; font-size: 13px }
+caption { text-align: left; font-weight: 600; padding: 2px 0 }
+td, th { text-align: left; vertical-align: top; padding: 2px 12px 2px 0; border-top: 1px solid var(--line) }
+td { font-variant-numeric: tabular-nums } .tables td, .tables th { overflow-wrap: anywhere } .tables th { width: 45% }
+.wide table { width: auto; font-size: 14px } .wide td small { font-size: 12px; margin-left: 6px }
+.wide.many td small { display: block; margin: 0 }
+.wide td, .wide th { padding: 4px 18px 4px 0; white-space: nowrap }
+.wide thead th { border: 0; white-space: normal; vertical-align: bottom }
+.wide th:first-child { position: sticky; left: 0; background: var(--paper); color: var(--ink) }
+details { margin: 12px 0 } summary { cursor: pointer; color: var(--soft) }
+details[open] > summary { margin-bottom: 8px }
+@media (max-width: 480px) { .charts svg { font-size: 13px } .wide td, .wide th { padding-right: 12px }
+  .wide th:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 90px }
+  .wide td small { display: block; margin: 0 } }
+"""
+
+
+def write_html(out: Path, title: str, parts: Iterable[str]) -> Path:
+    """Write one page, whole or not at all; `title` is plain text, `parts` are HTML."""
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
+    page = f"<!doctype html><html lang=en>{head}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    with atomic_write(out) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    return out
+
+
+def picture_cards(patches: NDArray[np.uint8], words: Iterable[Sequence[str]], style: str = "") -> str:
+    """Patches side by side on one card for each row, with words of HTML below each.
+
+    Args:
+        patches: (N, n, S, S) uint8.
+        words: N rows of n.
+        style: a further CSS class.
+    """
+    cards = []
+    for row, below in zip(patches, words, strict=True):
+        pictures = zip(row, below, strict=True)
+        cards.append("".join(f"<div><img src='{data_uri(patch)}' alt=''><br>{word}</div>" for patch, word in pictures))
+    return f"<div class='pictures {style}'>{''.join(f'<figure>{card}</figure>' for card in cards)}</div>"
+
+
+def setting_tables(values: Mapping[str, Any], name: str = "") -> str:
+    """A table of the plain values, then one of each section inside, however deep."""
+    rows = [(key, value) for key, value in values.items() if not isinstance(value, dict)]
+    texts = [(key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for key, value in rows]
+    cells = "".join(f"<tr><th>{escape(key)}<td>{escape(text)}" for key, text in texts)
+    table = f"<table><caption>{escape(name)}</caption>{cells}</table>" if rows else ""
+    inner = {key: value for key, value in values.items() if isinstance(value, dict)}
+    return table + "".join(setting_tables(value, f"{name}.{key}".lstrip(".")) for key, value in inner.items())
+
+
+def data_uri(pixels: NDArray[np.uint8], ending: str = ".png") -> str:
+    """A picture, grey (height, width) or (height, width, 3) blue, green, red, as the source of an `img`."""
+    import cv2
+
+    done, encoded = cv2.imencode(ending, pixels)
+    assert done, "a uint8 picture can be encoded"
+    return f"data:image/{ending[1:].replace('jpg', 'jpeg')};base64," + base64.b64encode(encoded.tobytes()).decode()

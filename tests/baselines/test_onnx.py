@@ -1,0 +1,81 @@
+"""Descriptors from ONNX files, held against the torch networks they were exported from."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from doap.baselines import Describer, OnnxDescriber, fingerprint
+from doap.errors import DataError, MissingExtra
+
+pytest.importorskip("onnxruntime")
+
+
+class Bits(nn.Module):
+    """Two bytes of a patch."""
+
+    def forward(self, patches):
+        return (patches[:, 0, 0, :2] * 255).to(torch.uint8)
+
+
+def export(network, path, patch, shapes):
+    pytest.importorskip("onnxscript")
+    # The exporter warns of its own parts.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(network.eval(), (patch,), path, dynamo=True, dynamic_shapes=(shapes,), verbose=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 6))
+
+
+@pytest.fixture(scope="module")
+def file(network, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "small.onnx"
+    return export(network, path, torch.zeros(2, 1, 16, 16), {0: "N"})
+
+
+def test_it_describes_as_the_network_does(network, file):
+    peer: Describer = OnnxDescriber(file)
+    assert (peer.name, peer.patch_size, peer.dim, peer.kind) == ("small", 16, 6, "real")
+    patches = torch.rand(600, 1, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(peer.describe(patches), network(patches), atol=1e-5, rtol=1e-5)
+    assert peer.describe(patches[:0]).shape == (0, 6)
+    assert fingerprint(peer) == fingerprint(OnnxDescriber(file))
+
+
+def test_bytes_are_bits(tmp_path):
+    peer = OnnxDescriber(export(Bits(), tmp_path / "bits.onnx", torch.zeros(2, 1, 8, 8), {0: "N"}))
+    assert (peer.dim, peer.kind) == (16, "binary")
+    assert peer.describe(torch.ones(3, 1, 8, 8)).tolist() == [[255, 255]] * 3
+
+
+def test_a_number_of_patches_that_is_fixed_is_refused(network, tmp_path):
+    path = export(network, tmp_path / "fixed.onnx", torch.zeros(2, 1, 16, 16), {})
+    with pytest.raises(
+        DataError, match=r"one input \(N, 1, S, S\) of float32 with N left open, got .*\[2, 1, 16, 16\]"
+    ):
+        OnnxDescriber(path)
+
+
+def test_what_is_not_onnx_is_told(tmp_path):
+    with pytest.raises(DataError, match="expected an ONNX file, got nothing there"):
+        OnnxDescriber(tmp_path / "none.onnx")
+    (tmp_path / "text.onnx").write_text("not a graph")
+    with pytest.raises(DataError, match="expected an ONNX file, got a damaged or foreign one"):
+        OnnxDescriber(tmp_path / "text.onnx")
+
+
+def test_missing_onnxruntime_names_its_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtra, match=r"doap\[onnx\]"):
+        OnnxDescriber(tmp_path / "any.onnx")
