@@ -9,7 +9,7 @@ import pytest
 from skimage import data
 
 from doap.baselines import rootsift
-from doap.detectors import DETECTORS, affine, akaze, harris_laplace, orb, sift
+from doap.detectors import DETECTORS, affine, akaze, as_detector, harris_laplace, orb, sift
 from doap.errors import ArgumentError, MissingExtra
 from doap.images import angles, centres, inside, scales, transform_frames
 from doap.images.correspondence import partners
@@ -209,3 +209,19 @@ def test_missing_kornia_names_its_extra(monkeypatch):
 def test_a_higher_threshold_finds_less():
     assert len(orb(threshold=60).detect(IMAGE)[0]) < len(orb().detect(IMAGE)[0])
     assert len(akaze(threshold=0.01).detect(IMAGE)[0]) < len(akaze().detect(IMAGE)[0])
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_as_detector_opens_every_registered_name(name):
+    assert as_detector(name).name == name
+
+
+def test_as_detector_returns_a_detector_unchanged_and_defaults_to_sift():
+    detector = orb(threshold=10)
+    assert as_detector(detector) is detector
+    assert as_detector(None).name == "sift"
+
+
+def test_unknown_detector_name_is_refused_with_the_known_names():
+    with pytest.raises(ArgumentError, match=r"detector: expected one of sift.*surf"):
+        as_detector("surf")

@@ -24,7 +24,7 @@ from oracles.photos import write_photo
 @pytest.fixture(scope="module")
 def features(photos):
     paths = sorted(photos.glob("*.png"))
-    return {path.name: extract(read_grey(path, upright=False), rootsift(), max_keypoints=MOST) for path in paths}
+    return {path.name: extract(read_grey(path), rootsift(), max_keypoints=MOST) for path in paths}
 
 
 def matched_pairs(path):

@@ -87,7 +87,7 @@ def test_an_image_is_read_as_it_is_stored(images, tmp_path):
     exif = picture.getexif()
     exif[0x0112] = 6
     picture.save(images / "turned.jpg", exif=exif, quality=95)
-    assert read_grey(images / "turned.jpg").shape == (160, 120)
+    assert read_grey(images / "turned.jpg").shape == (120, 160)
     run(images, tmp_path / "f.h5")
     with h5py.File(tmp_path / "f.h5", "r") as file:
         assert file["turned.jpg"]["image_size"][()].tolist() == [160, 120]

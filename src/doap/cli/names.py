@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doap.checks import check_choice
 from doap.errors import DataError
 
 if TYPE_CHECKING:
@@ -69,10 +68,9 @@ def open_descriptors(texts: Sequence[str]) -> tuple[dict[str, Describer], dict[s
 
 def open_detector(name: str) -> Detector:
     """A detector from its name."""
-    from doap.detectors import DETECTORS
+    from doap.detectors import as_detector
 
-    check_choice(name, tuple(DETECTORS), name="detector")
-    return DETECTORS[name]()
+    return as_detector(name)
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from doap.checks import check_choice
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.akaze import akaze
 from doap.detectors.colmap import ColmapDetector, colmap
@@ -19,6 +20,7 @@ __all__ = [
     "OpenCVDetector",
     "affine",
     "akaze",
+    "as_detector",
     "colmap",
     "fast",
     "harris_laplace",
@@ -35,3 +37,17 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
     "affine": affine,
     "colmap": colmap,
 }
+
+
+def as_detector(detector: str | Detector | None) -> Detector:
+    """Return the detector of a name, or the detector itself; None is SIFT.
+
+    >>> as_detector("orb").name, as_detector(None).name
+    ('orb', 'sift')
+    """
+    if detector is None:
+        return sift()
+    if isinstance(detector, str):
+        check_choice(detector, tuple(DETECTORS), name="detector")
+        return DETECTORS[detector]()
+    return detector

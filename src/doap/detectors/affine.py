@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from doap.detectors.detector import Detected, Image, OpenCVDetector
+from doap.detectors.detector import DetectedFrames, Image, OpenCVDetector
 from doap.detectors.sift import sift
 from doap.errors import MissingExtra
 from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
@@ -30,7 +30,7 @@ class AffineDetector:
     base: OpenCVDetector
     magnification: float
 
-    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """As `Detector.detect`."""
         try:
             from kornia.feature import LAFAffineShapeEstimator, LAFOrienter

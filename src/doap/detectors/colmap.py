@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.detectors.detector import Detected, Image
+from doap.detectors.detector import DetectedFrames, Image
 from doap.errors import import_extra
 from doap.images import frames_from_arrays
 
@@ -30,7 +30,7 @@ class ColmapDetector:
     name: str
     magnification: float
 
-    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """As `Detector.detect`."""
         keypoints, _ = colmap_sift(image, max_keypoints=max_keypoints)
         return colmap_frames(keypoints, self.magnification)[:max_keypoints], keypoints[:max_keypoints, 2]

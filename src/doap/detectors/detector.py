@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import cv2
 
 Image = NDArray[np.uint8]
-Detected = tuple[NDArray[np.float32], NDArray[np.float32]]
+DetectedFrames = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 # A keypoint stands out among its eight neighbours. Without them there is none, and several engines throw or, worse,
 # write beyond their memory (AKAZE).
@@ -31,7 +31,7 @@ class Detector(Protocol):
     @property
     def magnification(self) -> float: ...
 
-    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """Frames (N, 2, 3) and responses (N,) of a grey image (H, W), strongest first; all, or the `most` strongest."""
         ...
 
@@ -57,7 +57,7 @@ class OpenCVDetector:
         # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
         return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:max_keypoints]
 
-    def detect(self, image: Image, max_keypoints: int | None = None) -> Detected:
+    def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """As `Detector.detect`."""
         found = self.keypoints(image, max_keypoints)
         responses = np.array([point.response for point in found], np.float32)

@@ -65,7 +65,7 @@ class FeatureFiles:
         key = digest.hexdigest()
         if self._is_made(name, key):
             return key
-        features = extract(read_grey(path, upright=False), **self._arguments)
+        features = extract(read_grey(path), **self._arguments)
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as unfinished, unfinished.open("wb") as stream:

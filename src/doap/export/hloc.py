@@ -97,7 +97,7 @@ def extract_features(
 
     def make(name: str) -> Group | None:
         try:
-            grey = read_grey(images / name, upright=False)
+            grey = read_grey(images / name)
         except DataError as error:
             skipped[name] = str(error)
             return None

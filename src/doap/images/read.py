@@ -19,16 +19,15 @@ _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xd9"
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 
-def read_grey(path: str | Path, *, upright: bool = True) -> NDArray[np.uint8]:
+def read_grey(path: str | Path) -> NDArray[np.uint8]:
     """Read an image as 8-bit grey.
 
+    Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and hloc.
     Colour becomes luma and transparency is ignored. 16 bits become 8 by v / 257, so that the full range stays the full
     range. A file cut short is refused: decoders may fill what is missing with grey, and a descriptor of that is noise.
 
     Args:
         path: an image file of a format that OpenCV reads.
-        upright: turn the image as its EXIF orientation says, as viewers do. COLMAP does not: its coordinates are those
-            of the stored pixels, `upright=False`.
 
     Returns:
         (height, width).
@@ -44,7 +43,7 @@ def read_grey(path: str | Path, *, upright: bool = True) -> NDArray[np.uint8]:
         raise DataError(f"{path}: expected an image file, got an empty one; copy it again")
     if _is_truncated(data):
         raise DataError(f"{path}: expected a whole image, got a truncated one; copy it again")
-    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION)
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:

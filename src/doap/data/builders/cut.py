@@ -35,7 +35,7 @@ def cut_tracks(
     patches = np.empty((last - first, size, size), np.uint8)
     for number in np.unique(image):
         # The model's coordinates are those of the stored pixels, whatever the camera noted about its top.
-        pixels = read_grey(folder / tracks.images[number], upright=False)
+        pixels = read_grey(folder / tracks.images[number])
         if pixels.shape != tracks.sizes[number]:
             raise DataError(
                 f"{folder / tracks.images[number]}: expected {tracks.sizes[number]} pixels as the model has it, got "
