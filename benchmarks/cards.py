@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from doap.descriptor import SHIPPED, load
+from doap.descriptor import SHIPPED, Descriptor
 
 NOTES = Path(__file__).with_name("notes")
 BASELINES = ("rootsift", "dsp-sift", "tfeat-liberty", "vgg", "teblid")
@@ -38,7 +38,7 @@ def main() -> None:
 
 def card(name: str, path: Path, judged: Path) -> str:
     """The whole card."""
-    descriptor = load(name)
+    descriptor = Descriptor.load(name)
     told, size = descriptor.metadata, descriptor.patch_size
     stored = (
         f"{descriptor.dim // 8} bytes of bits"
@@ -52,7 +52,7 @@ def card(name: str, path: Path, judged: Path) -> str:
             (
                 f"# {name}",
                 f'`doap.load("{name}")`: patches of {size}×{size} pixels{wide} → {stored}. '
-                f"{told['network']} with {weights:,} weights in float16, {path.stat().st_size / 1e6:.2f} MB. "
+                f"{descriptor.spec.network} with {weights:,} weights in float16, {path.stat().st_size / 1e6:.2f} MB. "
                 "Weights: Apache-2.0, as the code.",
                 (NOTES / f"{name}.md").read_text(encoding="utf-8").strip(),
                 "## Figures",
@@ -115,7 +115,7 @@ def ledger(rows: list[dict[str, Any]]) -> str:
     licences = ", ".join(
         f"{number} {licence}" for licence, number in Counter(row["licence"] for row in rows).most_common()
     )
-    places = Counter(row["place"] for row in rows)
+    places = Counter(row["scene"] for row in rows)
     return (
         f"{len(rows):,} photographs of {len(places)} places: {licences}. File, author, source and licence of each are "
         'in the weights themselves, `doap.load(…).metadata["ledger"]`.\n\n'

@@ -20,8 +20,8 @@ import numpy as np
 import record
 import torch
 
-from doap.baselines import Describer
 from doap.cli.names import open_descriptors
+from doap.describer import Describer
 from doap.detectors import colmap
 from doap.evaluation.image_pair import score_pair
 from doap.evaluation.oxford import OxfordBenchmark, open_oxford

@@ -34,9 +34,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
-    descriptor = doap.load(options.weights) if options.weights else Descriptor.build().eval()
+    descriptor = Descriptor.load(options.weights) if options.weights else Descriptor.build().eval()
+    descriptor.precision = "float32"
     fast = copy.deepcopy(descriptor)
-    fast.metadata["precision"] = "bfloat16"
+    fast.precision = "bfloat16"
     grey = read_grey(options.photo)
     share = (PIXELS / grey.size) ** 0.5
     image = np.asarray(cv2.resize(grey, None, fx=share, fy=share, interpolation=cv2.INTER_AREA), np.uint8)

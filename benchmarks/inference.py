@@ -22,7 +22,7 @@ import torch
 
 from doap.baselines import OnnxDescriber
 from doap.data.store import open_set
-from doap.descriptor import Descriptor, load_weights
+from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.detectors.opencv import contrib
 from doap.export.onnx import write_onnx
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    descriptor = load_weights(options.descriptor)
+    descriptor = Descriptor.load(options.descriptor, precision="float32")
     image = read_grey(options.photo)
     found = sift().keypoints(image, options.max_keypoints)
     keypoints = list(found[: len(found) // BATCH * BATCH])
@@ -78,7 +78,7 @@ def rivals(
     compiled = copy.deepcopy(descriptor)
     compiled.compile()
     fast = copy.deepcopy(descriptor)
-    fast.metadata["precision"] = "bfloat16"
+    fast.precision = "bfloat16"
     sessions = {name: OnnxDescriber(path) for name, path in files.items()}
     opencv = {
         "opencv sift": cv2.SIFT.create(enable_precise_upscale=True),

@@ -13,8 +13,8 @@ from pathlib import Path
 import record
 from torch import Tensor
 
-from doap.baselines import Describer
-from doap.descriptor import Descriptor, load
+from doap.describer import Describer
+from doap.descriptor import Descriptor
 from doap.detectors import colmap
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.oxford import open_oxford
@@ -51,9 +51,9 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("oxford", type=Path)
     options = parser.parse_args()
-    shipped = load(options.name)
-    trained = load(options.run)
-    trained.metadata["extent"] = shipped.extent
+    shipped = Descriptor.load(options.name, precision="float32")
+    trained = Descriptor.load(options.run, precision="float32")
+    trained.spec = trained.spec.model_copy(update={"extent": shipped.extent})
     describers: dict[str, Describer] = {"float32 weights": trained, "float16 weights": shipped}
     if shipped.kind == "real":
         describers["bytes"] = Bytes(shipped)

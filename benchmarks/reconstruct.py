@@ -23,8 +23,8 @@ import numpy as np
 import pycolmap
 import record
 
-from doap.baselines import Describer
 from doap.cli.names import open_descriptors, open_detector
+from doap.describer import Describer
 from doap.export.colmap import write_database
 
 CPU = pycolmap.Device.cpu

@@ -54,7 +54,7 @@ def main() -> None:
             (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, work / "images" / path.relative_to(options.photos))
         common = {"images": work / "images", "name": options.descriptor, "max_keypoints": options.max_keypoints}
-        fast = doap.load(options.descriptor).save(work / "fast.safetensors", precision="bfloat16")
+        fast = doap.Descriptor.load(options.descriptor).save(work / "fast.safetensors", precision="bfloat16")
         ways: dict[str, Callable[[Path], object]] = {
             "one process": lambda out: in_processes(1, out=out, **common),
             "two processes": lambda out: in_processes(WORKERS, out=out, **common),

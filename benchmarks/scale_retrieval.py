@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import record
 
-from doap.cli.names import open_descriptor
+import doap
 from doap.scale import FeatureSet, extract_folder
 from doap.scale.index import Index, IndexKind, build_index, strongest
 from doap.scale.pairs import MOST
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def features_of(photos: Path, out: Path, name: str, max_keypoints: int) -> FeatureSet:
-    extract_folder(photos, out, open_descriptor(name), descriptor_name=name, max_keypoints=max_keypoints)
+    extract_folder(photos, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints)
     return FeatureSet(out)
 
 

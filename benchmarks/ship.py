@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from doap.descriptor import WEIGHTS, load
+from doap.descriptor import WEIGHTS, Descriptor
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--extent", type=float, help="of the patches it is used on, if not that of its training set")
     options = parser.parse_args()
-    descriptor = load(options.file)
+    descriptor = Descriptor.load(options.file)
     ledger = [
         {key: value for key, value in row.items() if key not in ("height", "width")}
         for row in descriptor.metadata["ledger"]

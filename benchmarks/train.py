@@ -76,11 +76,12 @@ def bare(allocator: str) -> float:
     import torch
 
     from doap.descriptor import Descriptor
+    from doap.device import resolve_precision
     from doap.losses import ListwiseAP
-    from doap.training.step import choose_precision, full_step
+    from doap.training.step import full_step
     from doap.types import Relation
 
-    precision = choose_precision("auto", torch.device("cpu"))
+    precision = resolve_precision("auto", torch.device("cpu"), "bfloat16")
     descriptor = Descriptor.build().to(memory_format=torch.channels_last).train()
     optimiser = torch.optim.SGD(descriptor.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     patches = torch.rand(1024, 1, 32, 32).contiguous(memory_format=torch.channels_last)

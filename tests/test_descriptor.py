@@ -1,5 +1,7 @@
-"""Descriptors: what they describe, and what comes back from their file."""
+"""`Descriptor`: describing patches, saving and loading."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,15 @@ import doap
 from doap.descriptor import Descriptor, standardise
 from doap.errors import ArgumentError, DataError, ShapeError
 
+SPEC = Descriptor.build(dim=16).spec.model_dump()
+
 
 def patches(number=5, size=32):
     return torch.rand(number, 1, size, size, generator=torch.Generator().manual_seed(0))
 
 
 class Mean(nn.Module):
-    """A network of somebody else's."""
+    """A network that is not part of doap."""
 
     def __init__(self):
         super().__init__()
@@ -32,10 +36,10 @@ class Mean(nn.Module):
     ("kind", "shape", "dtype"), [("real", (5, 64), torch.float32), ("binary", (5, 8), torch.uint8)]
 )
 @pytest.mark.parametrize("network", ["l2net", "l2net-st"])
-def test_file_gives_back_the_same_descriptor(tmp_path, network, kind, shape, dtype):
+def test_a_saved_descriptor_loads_unchanged(tmp_path, network, kind, shape, dtype):
     torch.manual_seed(0)
     descriptor = Descriptor.build(network, kind, dim=64)
-    descriptor(patches(8, descriptor.patch_size))  # moves the running statistics, which must be saved too
+    descriptor(patches(8, descriptor.patch_size))  # updates the running statistics, which must be saved too
     path = descriptor.save(tmp_path / "d.safetensors", recipe={"steps": 3}, ledger=["CC0"])
     back = doap.load(path)
     described = back.describe(patches(5, back.patch_size))
@@ -43,16 +47,17 @@ def test_file_gives_back_the_same_descriptor(tmp_path, network, kind, shape, dty
     assert described.dtype == dtype
     assert torch.equal(described, descriptor.describe(patches(5, back.patch_size)))
     assert (back.dim, back.kind, back.patch_size) == (64, kind, descriptor.patch_size)
-    assert (back.metadata["recipe"], back.metadata["ledger"]) == ({"steps": 3}, ["CC0"])
+    assert back.metadata == {"recipe": {"steps": 3}, "ledger": ["CC0"], "version": doap.__version__}
+    assert back.spec == descriptor.spec
 
 
-def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path):
+def test_a_saved_file_has_the_default_permissions(tmp_path):
     plain = tmp_path / "plain"
     plain.touch()
     assert Descriptor.build(dim=16).save(tmp_path / "d").stat().st_mode == plain.stat().st_mode
 
 
-def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
+def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path):
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=128)
     descriptor(patches(8))
@@ -64,8 +69,8 @@ def test_half_the_space_and_nearly_the_same_descriptor(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
-def test_torch_exports_it_for_any_number_of_patches(tmp_path, name):
-    descriptor = doap.load(name).to(memory_format=torch.contiguous_format)
+def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
+    descriptor = Descriptor.load(name).to(memory_format=torch.contiguous_format)
     program = torch.export.export(descriptor, (patches(2),), dynamic_shapes=({0: torch.export.Dim("N")},))
     torch.export.save(program, tmp_path / "d.pt2")
     again = torch.export.load(tmp_path / "d.pt2").module()
@@ -74,9 +79,9 @@ def test_torch_exports_it_for_any_number_of_patches(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
-def test_a_file_may_ask_for_bfloat16(tmp_path, name):
-    exact, given = doap.load(name), patches(200)
-    fast = doap.load(exact.save(tmp_path / "fast.safetensors", precision="bfloat16"))
+def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
+    given = patches(200)
+    exact, fast = (Descriptor.load(name, precision=precision) for precision in ("float32", "bfloat16"))
     one, other = exact.describe(given), fast.describe(given)
     assert other.dtype == one.dtype
     assert not torch.equal(one, other)
@@ -85,50 +90,72 @@ def test_a_file_may_ask_for_bfloat16(tmp_path, name):
         assert float((one - other).norm(dim=1).max()) < 0.05
     else:
         assert np.unpackbits((one ^ other).numpy(), axis=1).sum(1).max() < 16
-    # Only use is faster: what is trained or exported stays as it is.
     assert torch.equal(fast(given), exact(given))
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(exact.describe(given), other)
+        assert torch.equal(exact.describe(given), one)
 
 
-def test_an_unknown_precision_is_named(tmp_path):
-    path = doap.load("doap-128").save(tmp_path / "fast.safetensors", precision="int3")
-    with pytest.raises(ArgumentError, match="precision: expected one of float32, bfloat16, got 'int3'"):
-        doap.load(path).describe(patches())
+@pytest.mark.parametrize("supported", [True, False])
+def test_auto_precision_is_bfloat16_where_it_was_measured_and_is_fast(tmp_path, monkeypatch, supported):
+    monkeypatch.setattr("doap.device.multiplies_bfloat16", lambda device: supported)
+    torch.manual_seed(0)
+    plain, given = Descriptor.build(dim=16), patches(20)
+    measured = doap.load(plain.save(tmp_path / "d.safetensors", precision="bfloat16"))
+    assert (plain.spec.precision, measured.spec.precision) == ("float32", "bfloat16")
+    assert torch.equal(measured.describe(given), plain.describe(given)) != supported
+    with torch.autocast("cpu", torch.bfloat16):
+        in_autocast = plain.describe(given)
+    measured.precision = "bfloat16"
+    assert torch.equal(in_autocast, measured.describe(given))
 
 
-def test_batches_change_nothing_and_training_mode_comes_back():
+def test_an_invalid_spec_is_not_saved(tmp_path):
+    with pytest.raises(ArgumentError, match=r"precision: input should be 'float32' or 'bfloat16', got 'int3'\."):
+        Descriptor.build(dim=16).save(tmp_path / "d.safetensors", precision="int3")
+    with pytest.raises(ArgumentError, match=r"extent: input should be greater than 0, got 0\."):
+        Descriptor.build(dim=16).save(tmp_path / "d.safetensors", extent=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_extent_and_precision_become_part_of_the_spec(tmp_path):
+    path = Descriptor.build(dim=16).save(tmp_path / "d.safetensors", extent=1.25, precision="bfloat16")
+    assert (doap.load(path).spec.extent, doap.load(path).spec.precision) == (1.25, "bfloat16")
+
+
+def test_the_batch_size_changes_nothing_and_the_training_mode_is_restored():
     descriptor = Descriptor.build(dim=16).train()
     whole = descriptor.describe(patches(7))
-    torch.testing.assert_close(descriptor.describe(patches(7), batch=3), whole)
+    torch.testing.assert_close(descriptor.describe(patches(7), batch_size=3), whole)
     assert descriptor.training
 
 
 @pytest.mark.parametrize(("kind", "width"), [("real", 24), ("binary", 3)])
-def test_no_patches_give_no_rows_of_the_networks_own_width(kind, width):
+def test_zero_patches_give_zero_rows_of_the_right_width(kind, width):
     assert Descriptor.build(kind=kind, dim=24).describe(patches(0)).shape == (0, width)
 
 
-def test_flat_patches_are_described_without_nan():
+def test_descriptors_of_flat_patches_are_finite():
     flat = torch.stack([torch.full((1, 32, 32), grey) for grey in (0.0, 0.3, 1.0)])
     assert standardise(flat).abs().max() < 1e-3
     assert Descriptor.build(dim=16).describe(flat).isfinite().all()
 
 
-def test_gain_and_offset_do_not_change_a_patch():
+def test_standardised_patches_are_invariant_to_gain_and_offset():
     torch.testing.assert_close(standardise(patches() * 0.5 + 0.2), standardise(patches()), rtol=1e-4, atol=1e-4)
 
 
-def test_anybodys_network_fits_saves_and_loads(tmp_path):
+def test_an_own_network_saves_and_loads(tmp_path):
     descriptor = Descriptor(Mean(), patch_size=8)
     assert (descriptor.dim, descriptor.describe(patches(2, 8)).shape) == (3, (2, 3))
     path = descriptor.save(tmp_path / "mean.safetensors")
-    with pytest.raises(DataError, match=r"network None is not one of doap's; give it as load\(path, network=…\)"):
+    with pytest.raises(DataError, match=r"network None is not part of doap\. Pass it as network=\."):
         doap.load(path)
     assert doap.load(path, network=Mean()).dim == 3
+    with pytest.raises(DataError, match=r"expected a network with D = 3 and patches of 8 pixels, got D = 64 and 8"):
+        doap.load(path, network=nn.Flatten())
 
 
-def test_killed_save_leaves_the_old_file(tmp_path, monkeypatch):
+def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = Descriptor.build(dim=16).save(tmp_path / "d.safetensors")
     before = path.read_bytes()
 
@@ -143,7 +170,7 @@ def test_killed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-def test_wrong_patches_are_named():
+def test_patches_of_the_wrong_shape_or_type_are_an_error():
     descriptor = Descriptor.build(dim=16)
     with pytest.raises(ShapeError, match=r"patches: expected \(N, 1, 32, 32\), got \(5, 32, 32\)"):
         descriptor.describe(patches().squeeze(1))
@@ -151,7 +178,7 @@ def test_wrong_patches_are_named():
         descriptor.describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
 
 
-def test_networks_that_are_not_of_patches_are_refused():
+def test_a_network_with_the_wrong_output_is_an_error():
     with pytest.raises(ShapeError, match=r"network: expected \(1, D\)"):
         Descriptor(nn.Conv2d(1, 4, 3), patch_size=8)
     with pytest.raises(ArgumentError, match="expected a multiple of 8 bits, got 3"):
@@ -160,16 +187,41 @@ def test_networks_that_are_not_of_patches_are_refused():
         Descriptor.build("resnet")
 
 
-def test_damaged_and_foreign_files_are_named(tmp_path):
-    with pytest.raises(DataError, match="got nothing there"):
-        doap.load(tmp_path / "absent.safetensors")
+def test_unknown_settings_of_a_network_are_an_error():
+    with pytest.raises(ArgumentError, match=r"network l2net: dims: extra inputs are not permitted, got 16\."):
+        Descriptor.build(dims=16)
+    with pytest.raises(ArgumentError, match=r"network l2net: dropout: input should be less than 1, got 1\.5\."):
+        Descriptor.build(dropout=1.5)
+
+
+def test_missing_and_damaged_files_are_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.safetensors: no such file"):
+        Descriptor.load(tmp_path / "absent.safetensors")
     (tmp_path / "noise.safetensors").write_bytes(np.random.default_rng(0).bytes(400))
-    with pytest.raises(DataError, match="got a damaged one"):
-        doap.load(tmp_path / "noise.safetensors")
-    save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(DataError, match="expected doap's metadata beside the weights, got none"):
-        doap.load(tmp_path / "foreign.safetensors")
     whole = Descriptor.build(dim=16).save(tmp_path / "d.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(whole.read_bytes()[:-100])
-    with pytest.raises(DataError, match="got a damaged one"):
-        doap.load(tmp_path / "cut.safetensors")
+    for name in ("noise", "cut"):
+        with pytest.raises(DataError, match=f"{name}.safetensors: not a safetensors file, or a damaged one"):
+            doap.load(tmp_path / f"{name}.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (None, 'not a doap descriptor (missing metadata key "doap"). Save it with Descriptor.save().'),
+        ({"spec": SPEC}, 'missing key "format" in its metadata'),
+        ({"format": 1}, 'missing key "spec" in its metadata'),
+        ({"format": 2, "spec": SPEC}, "unknown format 2; this version of doap reads format 1. Update doap."),
+        ({"format": 1, "spec": {**SPEC, "kind": "trits"}}, "kind: input should be 'real' or 'binary', got 'trits'."),
+        ({"format": 1, "spec": {**SPEC, "colour": 1}}, "colour: extra inputs are not permitted"),
+        ({"format": 1, "spec": {"network": "l2net"}}, "arguments: field required"),
+        ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
+        ({"format": 1, "spec": {**SPEC, "dim": 24}}, "expected a network with D = 24"),
+        ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
+    ],
+)
+def test_invalid_metadata_are_an_error(tmp_path, metadata, message):
+    stored = None if metadata is None else {"doap": json.dumps(metadata)}
+    save_file({"a": torch.zeros(1)}, tmp_path / "d.safetensors", metadata=stored)
+    with pytest.raises(DataError, match=re.escape(message)):
+        doap.load(tmp_path / "d.safetensors")

@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 import doap
-from doap.baselines import fingerprint, rootsift, teblid
+from doap.baselines import rootsift, teblid
+from doap.describer import fingerprint
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -73,7 +74,7 @@ def test_one_keypoint_matches_itself(grey):
 def test_a_descriptor_with_an_extent_sees_that_much_more_of_the_image(grey):
     torch.manual_seed(0)
     plain = Descriptor.build(dim=16).eval()
-    wide = Descriptor(plain.network, 32, metadata={"extent": 1.5}).eval()
+    wide = Descriptor(plain.network, 32, extent=1.5).eval()
     frames, _ = sift().detect(grey, 20)
     larger = frames.copy()
     larger[:, :, :2] *= 1.5

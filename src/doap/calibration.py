@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision

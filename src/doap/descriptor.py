@@ -1,91 +1,203 @@
-"""A descriptor: a network, the patches it wants, what it makes of them, and the file it is shipped in."""
+"""Descriptors: a network with its `DescriptorSpec`, the file it is stored in, and `load` for everything else."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import importlib
+import importlib.util
 import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from doap import __version__
+from doap.baselines import BASELINES, OnnxDescriber, tfeat
 from doap.checks import check_choice, check_shape
+from doap.describer import Describer, PatchFunction, fixed_patches, from_function
+from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
 from doap.functional import pack_bits
 from doap.networks import NETWORKS
 from doap.types import Kind
 
+FORMAT = 1
+"""Version of the metadata in a descriptor's file."""
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
-"""Descriptors that come with doap, by name; each has a card, NAME.md, beside its file."""
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Descriptors in the package, by name; the model card NAME.md is next to the file."""
+
+
+class DescriptorSpec(BaseModel):
+    """What a descriptor's file must state besides its weights.
+
+    >>> Descriptor.load("doap-128").spec.extent
+    1.5
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    network: str | None = Field(description="Name in `doap.networks.NETWORKS`; None for a network of your own.")
+    arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
+    patch_size: int = Field(ge=1, description="S, the side of a patch in pixels.")
+    kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
+    dim: int = Field(ge=1, description="D, the number of dimensions or bits.")
+    extent: float = Field(
+        gt=0, allow_inf_nan=False, description="Side of the patch, divided by the side of the detector's frame."
+    )
+    precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 
 
 class Descriptor(nn.Module):
-    """Patches in, descriptors out.
+    """A network that describes patches.
 
-    As a module it is what is trained and exported: `descriptor(patches)` standardises and runs the network, with
-    gradients. `describe` is for use.
+    As a module it is trained and exported: `descriptor(patches)` standardises patches and runs the network, with
+    gradients. `describe` is for inference.
+
+    >>> descriptor = Descriptor.build("l2net", dim=64)
+    >>> descriptor(torch.rand(8, 1, 32, 32)).shape
+    torch.Size([8, 64])
 
     Args:
-        network: any module (B, 1, S, S) → (B, D).
+        network: Any module that maps (B, 1, S, S) to (B, D). Use `Descriptor.build` for the networks of doap.
         patch_size: S.
-        kind: `real` (unit vectors) or `binary` (signs of activations).
-        metadata: what is written into the file beside the weights; `Descriptor.build` fills in how to build it again.
+        kind: `real` (unit vectors) or `binary` (the signs of the network's outputs are the bits).
+        extent: Side of the patch, divided by the side of the detector's frame.
+        metadata: JSON values stored with the weights, for example the recipe and the ledger of the training data.
+
+    Attributes:
+        spec: The `DescriptorSpec`; `patch_size`, `kind`, `dim` and `extent` are read from it.
+        metadata: As the argument; `load` adds the version of doap that wrote the file.
+        precision: Arithmetic of `describe`: "auto" (bfloat16 if `spec.precision` allows it and the device has
+            instructions for it), "float32" or "bfloat16".
     """
 
     def __init__(
-        self, network: nn.Module, patch_size: int, kind: Kind = "real", metadata: dict[str, Any] | None = None
+        self,
+        network: nn.Module,
+        patch_size: int,
+        kind: Kind = "real",
+        *,
+        extent: float = 1.0,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_choice(kind, get_args(Kind), name="kind")
-        # Convolutions are faster with the channels last, on CPUs as on GPUs.
+        # Convolutions are faster with the channels last, on CPUs and GPUs.
         self.network: nn.Module = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.patch_size, self.kind = patch_size, kind
+        dim = _measure_dim(network, patch_size, kind)
+        shape = {"patch_size": patch_size, "kind": kind, "dim": dim, "extent": extent}
+        self.spec = _make_spec({"network": None, "arguments": {}, **shape, "precision": "float32"})
         self.metadata = metadata or {}
-        self.dim = self._dim_of_network()
+        self.precision: Precision = "auto"
 
     @classmethod
-    def build(cls, network: str = "l2net", kind: Kind = "real", **arguments: Any) -> Descriptor:
-        """A descriptor with fresh weights, from the name of one of doap's networks.
+    def build(
+        cls, network: str = "l2net", kind: Kind = "real", *, extent: float = 1.0, **settings: object
+    ) -> Descriptor:
+        """Create a descriptor with random weights.
 
         >>> Descriptor.build("l2net-st", kind="binary", dim=256).describe(torch.rand(3, 1, 42, 42)).shape
         torch.Size([3, 32])
+
+        Args:
+            network: Name in `doap.networks.NETWORKS`.
+            kind: `real` or `binary`.
+            extent: Side of the patch, divided by the side of the detector's frame.
+            settings: Settings of the network, for example `dim`; see `L2NetSettings`.
         """
         check_choice(network, tuple(NETWORKS), name="network")
-        module = NETWORKS[network](kind=kind, **arguments)
-        recipe = {"network": network, "arguments": arguments}
-        return cls(module, int(module.patch_size), kind, recipe)  # type: ignore[arg-type]
+        check_choice(kind, get_args(Kind), name="kind")
+        architecture = NETWORKS[network]
+        try:
+            arguments = architecture.Settings.model_validate(settings).model_dump()
+        except ValidationError as error:
+            raise ArgumentError(f"network {network}: {_first_fault(error)}") from error
+        descriptor = cls(architecture(kind=kind, **arguments), architecture.patch_size, kind, extent=extent)
+        descriptor.spec = descriptor.spec.model_copy(update={"network": network, "arguments": arguments})
+        return descriptor
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        network: nn.Module | None = None,
+        device: str | torch.device = "cpu",
+        precision: Precision = "auto",
+    ) -> Descriptor:
+        """Load a descriptor with its network, to train or export it. `doap.load` also loads baselines and ONNX files.
+
+        >>> Descriptor.load("doap-256bit").metadata["recipe"]["loss"]["name"]
+        'listwise-ap'
+
+        Args:
+            path: File written by `Descriptor.save`, or the name of a shipped descriptor such as "doap-128".
+            network: Module that receives the weights if the file's network is not one of doap's.
+            device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+            precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
+        """
+        target = resolve_device(device)
+        check_choice(precision, get_args(Precision), name="precision")
+        path = SHIPPED.get(str(path)) or Path(path)
+        spec, metadata, weights = _read(path)
+        if network is not None:
+            descriptor = cls(network, spec.patch_size, spec.kind)
+        elif spec.network in NETWORKS:
+            descriptor = cls.build(spec.network, spec.kind, **spec.arguments)
+        else:
+            raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
+        if (descriptor.dim, descriptor.patch_size) != (spec.dim, spec.patch_size):
+            raise DataError(
+                f"{path}: expected a network with D = {spec.dim} and patches of {spec.patch_size} pixels, got "
+                f"D = {descriptor.dim} and {descriptor.patch_size} pixels."
+            )
+        try:
+            descriptor.network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise DataError(f"{path}: the weights do not fit the network {spec.network!r}: {error}") from error
+        descriptor.spec, descriptor.metadata, descriptor.precision = spec, metadata, precision
+        return descriptor.to(target).eval()
+
+    @property
+    def patch_size(self) -> int:
+        """S, the side of a patch in pixels."""
+        return self.spec.patch_size
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions or bits."""
+        return self.spec.dim
+
+    @property
+    def kind(self) -> Kind:
+        """`real` or `binary`."""
+        return self.spec.kind
 
     @property
     def extent(self) -> float:
-        """Side of the patches it wants over the side of a detector's frames, if its metadata say so; else 1."""
-        return float(self.metadata.get("extent", 1.0))
-
-    @property
-    def precision(self) -> torch.dtype:
-        """What `describe` lets the network compute in: float32, unless its metadata say `bfloat16`."""
-        precision = self.metadata.get("precision", "float32")
-        check_choice(precision, tuple(PRECISIONS), name="precision")
-        return PRECISIONS[precision]
+        """Side of the patch, divided by the side of the detector's frame."""
+        return self.spec.extent
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(B, 1, S, S) in 0…1 → (B, D): unit rows, or activations of bits."""
+        """Map patches (B, 1, S, S) in 0…1 to (B, D): unit vectors, or activations whose signs are the bits."""
         described: Tensor = self.network(standardise(patches))
         return described
 
     @torch.no_grad()
-    def describe(self, patches: Tensor, batch: int | None = None) -> Tensor:
-        """Describe any number of patches, in batches, without gradients and with the network in evaluation mode.
+    def describe(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
+        """Describe any number of patches in batches, without gradients and with the network in evaluation mode.
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
-            batch: patches at a time; None is what suits the device.
+            batch_size: Patches per batch; None chooses it for the device.
 
         Returns:
             (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
@@ -95,113 +207,209 @@ class Descriptor(nn.Module):
             raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
         parameter = next(self.parameters(), patches)
         device = parameter.device
-        # On a CPU the activations of a few patches stay in memory that malloc keeps; those of many are mapped anew.
-        batch = batch or (128 if device.type == "cpu" else 4096)
-        # Standardisation and unit length stay in float32. Who asks for nothing keeps an autocast of the caller's.
-        cast = nullcontext() if self.precision is torch.float32 else torch.autocast(device.type, self.precision)
+        # On a CPU, malloc reuses the memory of small activations and maps that of large ones again for every batch.
+        batch_size = batch_size or (128 if device.type == "cpu" else 4096)
+        dtype = resolve_precision(self.precision, device, self.spec.precision)
+        # Standardisation and unit length stay in float32. "auto" leaves an autocast of the caller in place.
+        unchanged = self.precision == "auto" and dtype == torch.float32
+        cast = nullcontext() if unchanged else torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
         training = self.training
         self.eval()
         with cast:
-            parts = [self(part.to(device, parameter.dtype)) for part in patches.split(batch) if len(part)]
+            parts = [self(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
         self.train(training)
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
         return pack_bits(described) if self.kind == "binary" else described
 
-    def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> Path:
-        """Write weights and metadata as one safetensors file, whole or not at all.
+    def fingerprint(self) -> str:
+        """Return a checksum of spec and weights that is independent of device and precision."""
+        spec = self.spec.model_dump(exclude={"precision"})
+        digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if self.spec.network is None:
+            # The code of a network of your own is not part of the spec, so its output is hashed too.
+            reference = copy.deepcopy(self).cpu().float()
+            reference.precision = "float32"
+            digest.update(reference.describe(fixed_patches(self.patch_size)).contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        half: bool = False,
+        extent: float | None = None,
+        precision: DType | None = None,
+        **metadata: Any,
+    ) -> Path:
+        """Write weights and metadata to one safetensors file, atomically.
 
         Args:
-            path: usually `*.safetensors`.
-            half: weights as float16, in half the space; they are float32 again when loaded.
-            metadata: more to keep, such as the recipe and the ledger of the data; anything JSON can hold. Two change
-                what a descriptor does: `extent`, and `precision="bfloat16"`, in which networks run several times as
-                fast on processors that multiply it.
+            path: Usually `*.safetensors`.
+            half: Store the weights as float16, in half the space; `load` converts them back to float32.
+            extent: Extent to write if it differs from that of this descriptor.
+            precision: Write "bfloat16" if you have measured that it loses no accuracy; networks then run several times
+                as fast on devices with instructions for it.
+            metadata: More JSON values to store.
+
+        Returns:
+            The path.
         """
         path = Path(path)
-        header = {**self.metadata, **metadata}
-        header |= {"patch_size": self.patch_size, "kind": self.kind, "dim": self.dim, "version": __version__}
+        changes = {"extent": extent, "precision": precision}
+        given = {key: value for key, value in changes.items() if value is not None}
+        spec = _make_spec(self.spec.model_dump() | given).model_dump()
+        header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
         weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
         if half:
             weights = {
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
             }
-        told = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
+        stored = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
         with atomic_write(path) as unfinished:
-            # safetensors' own writer makes files that nobody else may read.
-            unfinished.write_bytes(save(weights, metadata=told))
+            # safetensors' own `save_file` creates files that only their owner may read.
+            unfinished.write_bytes(save(weights, metadata=stored))
         return path
-
-    def _dim_of_network(self) -> int:
-        """D, found by describing one empty patch; also the check that the network is one of patches."""
-        parameter = next(self.network.parameters(), torch.zeros(()))
-        patch = torch.zeros(1, 1, self.patch_size, self.patch_size, device=parameter.device, dtype=parameter.dtype)
-        training = self.network.training
-        self.network.eval()
-        with torch.no_grad():
-            shape = self.network(patch).shape
-        self.network.train(training)
-        if len(shape) != 2 or shape[0] != 1:
-            raise ShapeError(f"network: expected (1, D) for a patch {tuple(patch.shape)}, got {tuple(shape)}")
-        if self.kind == "binary" and shape[1] % 8:
-            raise ArgumentError(f"network: expected a multiple of 8 bits, got {shape[1]}")
-        return int(shape[1])
 
 
 def standardise(patches: Tensor) -> Tensor:
-    """Each patch (B, 1, S, S) to mean 0 and deviation 1; a flat one becomes zeros, not amplified noise.
+    """Scale each patch (B, 1, S, S) to mean 0 and standard deviation 1.
 
-    Deviations under 1/1000 (a quarter of a grey level of 255) are taken for that.
+    Deviations below 1/1000 (a quarter of a grey level) count as 1/1000, so a flat patch becomes zeros, not amplified
+    noise.
     """
     centred = patches - patches.mean(dim=(1, 2, 3), keepdim=True)
     deviation = centred.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
     return centred / deviation.clamp(min=1e-3)
 
 
-def load(path: str | Path, network: nn.Module | None = None) -> Descriptor | Any:
-    """A descriptor from its file, or one that comes with doap. Nothing is downloaded and no pickle is read.
+def load(
+    source: str | Path,
+    *,
+    network: nn.Module | None = None,
+    device: str | torch.device = "auto",
+    precision: Precision = "auto",
+) -> Describer:
+    """Load a descriptor or a baseline. Nothing is downloaded, and no pickled code is run.
+
+    >>> load("rootsift").describe(torch.rand(3, 1, 32, 32)).shape
+    torch.Size([3, 128])
 
     Args:
-        path: a file that `Descriptor.save` wrote, a name in `SHIPPED` such as "doap-128", or an ONNX file (`*.onnx`).
-        network: the module to put the weights into, for a network that is not one of doap's.
+        source: One of:
+
+            - a shipped descriptor: "doap-128" or "doap-256bit";
+            - a baseline in `doap.baselines.BASELINES`, for example "rootsift";
+            - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or TFeat's `*.params`;
+            - your own function of patches as "package.module:function" or "file.py:function", which is imported and
+              run. Its attributes `patch_size` and `extent`, if it has them, replace 32 and 1.0.
+        network: Module that receives the weights of a `*.safetensors` file if its network is not one of doap's.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the CPU.
+        precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects bfloat16 where it is fast
+            and was measured to lose no accuracy.
 
     Returns:
-        A `Descriptor`; for an ONNX file an `OnnxDescriber`, which has the same face (`describe`, `kind`, `dim`,
-        `patch_size`, `extent`) and no network. `Any` stands for it: few load one, and for them it need not be told.
+        A `Descriptor` for `*.safetensors`, another `Describer` otherwise.
     """
-    if Path(path).suffix != ".onnx":
-        return load_weights(path, network)
-    from doap.baselines import OnnxDescriber
-
+    name, path = str(source), Path(source)
+    if name in SHIPPED or (name not in BASELINES and path.is_file() and path.suffix not in (".onnx", ".params")):
+        return Descriptor.load(source, network=network, device=device, precision=precision)
+    target = resolve_device(device)
     if network is not None:
-        raise ArgumentError(f"network: expected none beside an ONNX file, which has its own, got one for {path}")
-    return OnnxDescriber(path)
+        raise ArgumentError(f"network: expected a *.safetensors file to load into it, got {name!r}.")
+    if name in BASELINES:
+        return BASELINES[name]()
+    if path.is_file():
+        return OnnxDescriber(path) if path.suffix == ".onnx" else tfeat(path, target)
+    module, colon, function = name.rpartition(":")
+    if colon and function.isidentifier():
+        found = _import_function(module, function)
+        return from_function(found, getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0))
+    raise DataError(
+        f"{name}: expected one of {', '.join([*SHIPPED, *BASELINES])}, a file (*.safetensors, *.onnx, *.params) or "
+        "module:function; no such name or file exists."
+    )
 
 
-def load_weights(path: str | Path, network: nn.Module | None = None) -> Descriptor:
-    """As `load`, and always with a network: to train it further, or to export it."""
-    path = SHIPPED.get(str(path)) or Path(path)
+def as_describer(descriptor: str | Path | Describer, device: str | torch.device = "auto") -> Describer:
+    """Load a descriptor given by name or file on a device; return any other describer unchanged."""
+    return load(descriptor, device=device) if isinstance(descriptor, str | Path) else descriptor
+
+
+def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]]:
+    """Read and validate a file: its spec, its other metadata and its weights."""
     if not path.is_file():
-        raise DataError(
-            f"{path}: expected a *.safetensors file or one of {', '.join(SHIPPED)}, got nothing there; check the path"
-        )
+        raise DataError(f"{path}: no such file. Expected a *.safetensors file or one of {', '.join(SHIPPED)}.")
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("doap", "null"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, json.JSONDecodeError) as error:
-        raise DataError(f"{path}: expected a safetensors file of doap, got a damaged one ({error})") from error
-    if header is None:
-        raise DataError(f"{path}: expected doap's metadata beside the weights, got none; save it with Descriptor.save")
-    if network is None:
-        name = header.get("network")
-        if name not in NETWORKS:
-            raise DataError(f"{path}: network {name!r} is not one of doap's; give it as load(path, network=…)")
-        descriptor = Descriptor.build(name, header["kind"], **header["arguments"])
-    else:
-        descriptor = Descriptor(network, header["patch_size"], header["kind"])
+        raise DataError(f"{path}: not a safetensors file, or a damaged one ({error}).") from error
+    save_it = "Save it with Descriptor.save()."
+    if not isinstance(header, dict):
+        raise DataError(f'{path}: not a doap descriptor (missing metadata key "doap"). {save_it}')
+    missing = [key for key in ("format", "spec") if key not in header]
+    if missing:
+        raise DataError(f'{path}: not a doap descriptor (missing key "{missing[0]}" in its metadata). {save_it}')
+    if (version := header.pop("format")) != FORMAT:
+        raise DataError(f"{path}: unknown format {version}; this version of doap reads format {FORMAT}. Update doap.")
     try:
-        descriptor.network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise DataError(f"{path}: weights do not fit the network {header.get('network')!r}: {error}") from error
-    descriptor.metadata = header
-    return descriptor.eval()
+        return DescriptorSpec.model_validate(header.pop("spec")), header, weights
+    except ValidationError as error:
+        raise DataError(f"{path}: the metadata of the descriptor are invalid: {_first_fault(error)}") from error
+
+
+def _make_spec(values: dict[str, Any]) -> DescriptorSpec:
+    try:
+        return DescriptorSpec.model_validate(values)
+    except ValidationError as error:
+        raise ArgumentError(_first_fault(error)) from error
+
+
+def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
+    """Return D, the width of the network's output for one patch, after checking the shape of that output."""
+    parameter = next(network.parameters(), torch.zeros(()))
+    patch = torch.zeros(1, 1, patch_size, patch_size, device=parameter.device, dtype=parameter.dtype)
+    training = network.training
+    network.eval()
+    with torch.no_grad():
+        shape = network(patch).shape
+    network.train(training)
+    if len(shape) != 2 or shape[0] != 1:
+        raise ShapeError(f"network: expected (1, D) for a patch {tuple(patch.shape)}, got {tuple(shape)}")
+    if kind == "binary" and shape[1] % 8:
+        raise ArgumentError(f"network: expected a multiple of 8 bits, got {shape[1]}")
+    return int(shape[1])
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Format the first fault of a validation: key, rule and value."""
+    fault = error.errors()[0]
+    key = ".".join(str(part) for part in fault["loc"])
+    return f"{key}: {fault['msg'][:1].lower()}{fault['msg'][1:]}, got {fault['input']!r}."
+
+
+def _import_function(module: str, name: str) -> PatchFunction:
+    """Import a function from a module or a file; both run when they are imported."""
+    try:
+        if module.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+            assert spec is not None
+            assert spec.loader is not None
+            imported = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(imported)
+        else:
+            imported = importlib.import_module(module)
+    # User code can raise anything.
+    except Exception as error:
+        raise DataError(
+            f"{module}:{name}: the module cannot be imported ({type(error).__name__}: {error}). "
+            "Name a function in a file as file.py:function."
+        ) from error
+    found: PatchFunction | None = getattr(imported, name, None)
+    if not callable(found):
+        raise DataError(f"{module}:{name}: expected a function of the module, got {found!r}. Check the name.")
+    return found

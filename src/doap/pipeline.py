@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from doap.baselines import Describer, ImageDescriber, extent_of
 from doap.checks import check_shape
+from doap.describer import Describer, ImageDescriber
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError
 from doap.geometry import GeometryModel, estimate_geometry
@@ -91,7 +91,7 @@ def cut_patches(
     image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer
 ) -> NDArray[np.uint8]:
     """The patches (N, S, S) that a descriptor wants of frames (N, 2, 3), larger than these if it has an `extent`."""
-    return extract_patches(image, resize_frames(frames, extent_of(descriptor)), descriptor.patch_size)
+    return extract_patches(image, resize_frames(frames, descriptor.extent), descriptor.patch_size)
 
 
 def match(

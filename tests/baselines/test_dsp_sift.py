@@ -8,7 +8,8 @@ import pytest
 import torch
 from skimage import data
 
-from doap.baselines import BASELINES, colmap_rootsift, dsp_sift, fingerprint, rootsift
+from doap.baselines import BASELINES, colmap_rootsift, dsp_sift, rootsift
+from doap.describer import fingerprint
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from doap.baselines import Describer, OnnxDescriber, fingerprint
+from doap.baselines import OnnxDescriber
+from doap.describer import Describer, fingerprint
 from doap.errors import DataError, MissingExtra
 
 pytest.importorskip("onnxruntime")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from skimage import data
 
-from doap.baselines import BASELINES, Describer, OpenCVBaseline, fingerprint, rootsift, sift, teblid, vgg
+from doap.baselines import BASELINES, OpenCVBaseline, rootsift, sift, teblid, vgg
+from doap.describer import Describer, fingerprint
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, ShapeError
 from doap.images import (

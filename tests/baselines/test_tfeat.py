@@ -6,7 +6,8 @@ import pytest
 import torch
 from skimage import data
 
-from doap.baselines import Describer, tfeat
+from doap.baselines import tfeat
+from doap.describer import Describer
 from doap.detectors import sift as sift_detector
 from doap.errors import DataError
 from doap.images import extract_patches, inside, transform_frames

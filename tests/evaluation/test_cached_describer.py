@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import Describer, from_function, rootsift, teblid
+from doap.baselines import rootsift, teblid
+from doap.describer import Describer, from_function
 from doap.detectors import sift
 from doap.errors import ShapeError
 from doap.evaluation.cached_describer import CachedDescriber
@@ -19,7 +20,7 @@ PATCHES = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
 class Counting:
     """Means of patches, times a factor; counts how often it is asked."""
 
-    patch_size, dim, kind = 32, 1, "real"
+    patch_size, dim, kind, extent = 32, 1, "real", 1.0
 
     def __init__(self, factor=1.0):
         self.factor, self.calls = factor, 0

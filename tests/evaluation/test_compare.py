@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import from_function, rootsift, sift
+from doap.baselines import rootsift, sift
+from doap.describer import from_function
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import controls
 from doap.evaluation.compare import compare_photos

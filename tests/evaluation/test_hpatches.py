@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from data.readers import formats
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import hpatches
 from doap.evaluation.cached_describer import CachedDescriber

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import ImageDescriber, from_function, rootsift, teblid
+from doap.baselines import rootsift, teblid
+from doap.describer import ImageDescriber, from_function
 from doap.detectors import harris_laplace, sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
@@ -76,7 +77,7 @@ def value(judged, name):
 class Knowing:
     """A describer of frames that is told what to say of each image."""
 
-    patch_size, dim, kind, detector = 32, 64, "real", sift()
+    patch_size, dim, kind, extent, detector = 32, 64, "real", 1.0, sift()
 
     def __init__(self, benchmark, known):
         self.known = {photo.image.tobytes(): told for photo, told in zip(photos(benchmark), known, strict=True)}

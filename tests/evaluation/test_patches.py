@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import from_function
 from doap.data.writer import SetWriter, UnitGroups
+from doap.describer import from_function
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.patches import answer_precision, nearest, open_patches

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from data.readers import formats
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS

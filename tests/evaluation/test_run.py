@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import from_function, rootsift, sift, teblid
+from doap.baselines import rootsift, sift, teblid
+from doap.describer import from_function
 from doap.errors import ArgumentError
 from doap.evaluation import evaluate, read_result
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery

@@ -98,7 +98,7 @@ def test_frames_come_back_from_keypoints_whatever_their_shape():
 class Signed:
     """A descriptor of signed numbers: a fixed random projection of the patch."""
 
-    patch_size, kind = 16, "real"
+    patch_size, kind, extent = 16, "real", 1.0
 
     def __init__(self, dim=128):
         self.dim = dim

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 import doap
-from doap.baselines import Describer, OnnxDescriber
+from doap.baselines import OnnxDescriber
 from doap.data.store import open_set
-from doap.descriptor import Descriptor, load_weights
+from doap.describer import Describer
+from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, DataError, MissingExtra, ShapeError
 from doap.export.onnx import OPSET, made_up_patches, write_onnx
 from doap.functional import unpack_bits
@@ -36,7 +37,7 @@ def photo(tmp_path_factory):
 @pytest.fixture(scope="module", params=["doap-128", "doap-256bit"])
 def shipped(request, tmp_path_factory):
     """A descriptor that ships, its file, and what was told of it."""
-    descriptor = doap.load(request.param)
+    descriptor = Descriptor.load(request.param, precision="float32")
     written = write_onnx(descriptor, tmp_path_factory.mktemp("onnx") / "folder" / f"{request.param}.onnx")
     return descriptor, written
 
@@ -133,10 +134,10 @@ def test_patches_that_are_not_floats_are_refused(shipped):
 
 
 def test_only_load_opens_onnx_files_and_wants_no_network_beside_them(shipped):
-    with pytest.raises(ArgumentError, match="network: expected none beside an ONNX file"):
-        doap.load(shipped[1].path, network=nn.DescriptorInfo())
-    with pytest.raises(DataError, match="expected a safetensors file of doap"):
-        load_weights(shipped[1].path)
+    with pytest.raises(ArgumentError, match=r"network: expected a \*\.safetensors file"):
+        doap.load(shipped[1].path, network=nn.Identity())
+    with pytest.raises(DataError, match="not a safetensors file"):
+        Descriptor.load(shipped[1].path)
 
 
 def test_a_spatial_transformer_in_training_is_exported_and_not_changed(tmp_path):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.baselines import FunctionDescriber, from_function
+from doap.describer import FunctionDescriber, from_function
 from doap.functional import pack_bits
 
 DIM = 32

@@ -47,6 +47,7 @@ class DeadlyDescriber:
     patch_size = 32
     kind = "real"
     dim = 128
+    extent = 1.0
 
     def describe(self, patches):
         if os.getpid() != self.home:

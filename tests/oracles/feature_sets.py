@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from doap import detectors
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.images import frames_from_arrays, read_grey
 from doap.pipeline import extract
 from doap.scale.extractor import Extractor, extractor_of

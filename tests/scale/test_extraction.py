@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import BASELINES, fingerprint, from_function
+from doap.baselines import BASELINES
+from doap.describer import fingerprint, from_function
 from doap.descriptor import Descriptor
 from doap.detectors import DETECTORS, colmap, sift
 from doap.errors import ArgumentError, DataError
@@ -80,7 +81,7 @@ def test_the_two_stages_together_are_extract(name, photos, network):
     if name == "real network":
         descriptor = network
     elif name == "wide network":
-        descriptor = Descriptor(network.network, 32, metadata={"extent": 1.5}).eval()
+        descriptor = Descriptor(network.network, 32, extent=1.5).eval()
     elif name == "binary network":
         descriptor = Descriptor.build("l2net-st", kind="binary", dim=256)
     elif name == "function":

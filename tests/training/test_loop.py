@@ -249,7 +249,7 @@ def test_adapted_weights_name_all_they_have_learned_from(patches, tmp_path):
 def test_dropout_is_the_recipes_also_where_weights_start(patches, tmp_path):
     first = train(config(patches, network={"dropout": 0.4}), tmp_path / "first")
     second = train(config(patches, network={"dropout": 0.2, "start": first}), tmp_path / "second")
-    assert [doap.load(path).metadata["arguments"]["dropout"] for path in (first, second)] == [0.4, 0.2]
+    assert [doap.load(path).spec.arguments["dropout"] for path in (first, second)] == [0.4, 0.2]
 
 
 def test_what_adapting_loses_elsewhere_is_told_and_warned_of(patches, tmp_path):

@@ -39,7 +39,7 @@ class Fake:
 
     def __init__(self, function, kind="real", patch_size=SIDE):
         self.function, self.kind, self.patch_size = function, kind, patch_size
-        self.dim = 64
+        self.dim, self.extent = 64, 1.0
 
     def describe(self, patches):
         groups = (patches[:, 0, 0, 0] * 255).round().long()

@@ -1,25 +1,16 @@
-"""Other descriptors with the face of a `Descriptor`, so that anything can be compared with anything."""
+"""Baselines: other descriptors with the interface `Describer`."""
 
 from collections.abc import Callable
 from functools import partial
 
 from doap.baselines.binary import akaze, beblid, boostdesc, latch, orb, teblid
-from doap.baselines.describer import (
-    Describer,
-    DetectsKeypoints,
-    FunctionDescriber,
-    ImageDescriber,
-    extent_of,
-    fingerprint,
-    from_function,
-)
 from doap.baselines.dsp_sift import ColmapBaseline, colmap_rootsift, dsp_sift
 from doap.baselines.onnx import OnnxDescriber
 from doap.baselines.opencv import OpenCVBaseline
 from doap.baselines.real import daisy, rootsift, sift, vgg
 from doap.baselines.tfeat import tfeat
+from doap.describer import Describer
 
-# All that need no file.
 BASELINES: dict[str, Callable[[], Describer]] = {
     "sift": sift,
     "rootsift": rootsift,
@@ -36,14 +27,11 @@ BASELINES: dict[str, Callable[[], Describer]] = {
     "colmap-sift": colmap_rootsift,
     "dsp-sift": dsp_sift,
 }
+"""Baselines that need no file, by name; `BASELINES[name]()` creates one."""
 
 __all__ = [
     "BASELINES",
     "ColmapBaseline",
-    "Describer",
-    "DetectsKeypoints",
-    "FunctionDescriber",
-    "ImageDescriber",
     "OnnxDescriber",
     "OpenCVBaseline",
     "akaze",
@@ -52,9 +40,6 @@ __all__ = [
     "colmap_rootsift",
     "daisy",
     "dsp_sift",
-    "extent_of",
-    "fingerprint",
-    "from_function",
     "latch",
     "orb",
     "rootsift",

@@ -31,6 +31,7 @@ class ColmapBaseline:
 
     dim = 128
     kind: Kind = "real"
+    extent = 1.0
     # Nothing is cut out; it is the size for those who cut patches for all.
     patch_size = 32
 

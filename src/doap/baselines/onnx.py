@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doap.baselines.describer import FunctionDescriber
+from doap.describer import FunctionDescriber
 from doap.errors import ArgumentError, DataError, import_extra
+from doap.files import sha256
 
 PREFIX = "doap."
 """What the names of doap's own metadata in an ONNX file begin with."""
@@ -33,13 +34,16 @@ class OnnxDescriber(FunctionDescriber):
         self.path = Path(path).absolute()
         self._session = _open(self.path)
         self._input, size = _input_of(self._session, self.path)
-        told = self._session.get_modelmeta().custom_metadata_map
-        self.metadata = {key.removeprefix(PREFIX): told[key] for key in sorted(told) if key.startswith(PREFIX)}
-        self.extent = float(self.metadata.get("extent", 1.0))
-        super().__init__(self._run, size, self.path.stem)
+        stored = self._session.get_modelmeta().custom_metadata_map
+        self.metadata = {key.removeprefix(PREFIX): stored[key] for key in sorted(stored) if key.startswith(PREFIX)}
+        super().__init__(self._run, size, self.path.stem, float(self.metadata.get("extent", 1.0)))
 
     def __reduce__(self) -> tuple[type[OnnxDescriber], tuple[Path]]:
         return OnnxDescriber, (self.path,)
+
+    def fingerprint(self) -> str:
+        """Return the checksum of the file."""
+        return sha256(self.path)
 
     def _run(self, patches: Tensor) -> Tensor:
         if not patches.is_floating_point():

@@ -47,6 +47,8 @@ class OpenCVBaseline:
         finish: what becomes of the numbers of the engine, (N, D) → (N, D).
     """
 
+    extent = 1.0
+
     def __init__(
         self,
         name: str,

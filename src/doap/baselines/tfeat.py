@@ -8,20 +8,22 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from doap.baselines.describer import FunctionDescriber, from_function
+from doap.describer import FunctionDescriber, from_function
+from doap.device import resolve_device
 from doap.errors import DataError
 
 
-def tfeat(path: str | Path) -> FunctionDescriber:
+def tfeat(path: str | Path, device: str | torch.device = "cpu") -> FunctionDescriber:
     """TFeat, 128 numbers of a patch of 32×32 pixels, compared as they are: rows have any length.
 
     The network standardises each patch first, so brightness and contrast are free; 0…1 as we have it is near enough to
     what it was learned with for its guard against flat patches to mean the same.
 
     Args:
-        path: a state of the network, `tfeat-liberty.params` as its authors ship it. No code in it is run.
+        path: Weights, for example `tfeat-liberty.params` as published by the authors. No code in the file is run.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
-    path = Path(path)
+    path, target = Path(path), resolve_device(device)
     features = nn.Sequential(
         nn.InstanceNorm2d(1), nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
     )
@@ -34,9 +36,11 @@ def tfeat(path: str | Path) -> FunctionDescriber:
         first_line = str(error).partition("\n")[0]
         raise DataError(f"{path}: expected TFeat's weights, got another file ({first_line})") from error
 
+    network.to(target).eval()
+
     @torch.no_grad()
     def describe(patches: Tensor) -> Tensor:
-        described: Tensor = network["descr"](network["features"](patches).flatten(1))
+        described: Tensor = network["descr"](network["features"](patches.to(target)).flatten(1))
         return described
 
     return from_function(describe, 32, "tfeat")

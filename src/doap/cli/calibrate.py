@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+import doap
+from doap.cli.names import DESCRIPTOR_HELP, open_detector
 from doap.cli.progress import progress_bar
 
 
@@ -40,7 +41,7 @@ def calibrate(
         task = bar.add_task("photos", total=len(chosen))
         calibration = run(
             chosen,
-            open_descriptor(descriptor),
+            doap.load(descriptor),
             finder,
             magnification,
             views=Views(number=views, roll=roll),

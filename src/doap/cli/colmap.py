@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+import doap
+from doap.cli.names import DESCRIPTOR_HELP, open_detector
 from doap.cli.progress import reported
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def colmap(
         written = write_database(
             images,
             out,
-            open_descriptor(descriptor),
+            doap.load(descriptor),
             detector=open_detector(detector),
             max_keypoints=max_keypoints,
             pairs=_pairing(pairs, overlap) if matches else None,

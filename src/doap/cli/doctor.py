@@ -170,7 +170,8 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _peers() -> dict[str, str]:
-    from doap.baselines import BASELINES, fingerprint
+    from doap.baselines import BASELINES
+    from doap.describer import fingerprint
 
     def use(name: str) -> str:
         fingerprint(BASELINES[name]())

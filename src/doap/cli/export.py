@@ -29,11 +29,11 @@ def export(
 ) -> None:
     """Write a descriptor for other runtimes, as one file, if they make the same of patches as doap does."""
     from doap.data.store import open_set
-    from doap.descriptor import load_weights
+    from doap.descriptor import Descriptor
     from doap.export.onnx import write_onnx
 
     calibration = open_set(int8) if int8 else None
-    written = write_onnx(load_weights(descriptor), out, calibration=calibration)
+    written = write_onnx(Descriptor.load(descriptor), out, calibration=calibration)
     if as_json:
         typer.echo(json.dumps({**dataclasses.asdict(written), "path": str(out), "format": to.value}))
         return

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+import doap
+from doap.cli.names import DESCRIPTOR_HELP, open_detector
 from doap.cli.progress import reported
 
 
@@ -79,7 +80,7 @@ def extract(
         done = extract_folder(
             images,
             out,
-            open_descriptor(name),
+            doap.load(name),
             descriptor_name=name,
             detector=open_detector(detector) if detector else None,
             max_keypoints=max_keypoints,
@@ -87,7 +88,7 @@ def extract(
             engine=engine.value,
             workers=workers,
             address=address,
-            reopen=partial(open_descriptor, name),
+            reopen=partial(doap.load, name),
             progress=report,
         )
     for reason in done.failed.values():
@@ -121,7 +122,7 @@ def _extract_to_hloc(
 
     names = [path.relative_to(images).as_posix() for path in list_images(images)]
     wanted = listed(pairs)(names) if pairs else []
-    describer, finder = open_descriptor(descriptor), open_detector(detector)
+    describer, finder = doap.load(descriptor), open_detector(detector)
     with reported("images", quiet=as_json) as report:
         done = hloc.extract_features(
             images,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.names import open_descriptor, open_detector
+import doap
+from doap.cli.names import open_detector
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import reported
 
@@ -204,7 +205,7 @@ def _extract(query: Path, index: Index, descriptor: str | None) -> Features:
 
     made = index.meta["extractor"]
     name = descriptor or made["descriptor"]
-    describer, finder = open_descriptor(name), open_detector(made["detector"])
+    describer, finder = doap.load(name), open_detector(made["detector"])
     now = extractor_of(
         describer, descriptor_name=name, detector=finder, max_keypoints=made["max_keypoints"], stored=made["stored"]
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import doap
-from doap.cli.names import DESCRIPTOR_HELP, open_descriptor, open_detector
+from doap.cli.names import DESCRIPTOR_HELP, open_detector
 from doap.cli.picture import check_writable, write_picture
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
@@ -46,7 +46,7 @@ def match(
 
     if out is not None:
         check_writable(out)
-    describer, finder = open_descriptor(descriptor), open_detector(detector)
+    describer, finder = doap.load(descriptor), open_detector(detector)
     path0, path1 = SAMPLES if sample else given
     photos = read_grey(path0), read_grey(path1)
     features0, features1 = (

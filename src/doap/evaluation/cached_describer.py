@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.baselines import Describer, ImageDescriber, fingerprint
 from doap.checks import check_shape
+from doap.describer import Describer, ImageDescriber, fingerprint
 from doap.files import atomic_write
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, describe_patches

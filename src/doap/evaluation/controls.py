@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.baselines import Describer, FunctionDescriber, from_function, rootsift
+from doap.baselines import rootsift
+from doap.describer import Describer, FunctionDescriber, from_function
 from doap.random_streams import stream
 
 DIM = 128

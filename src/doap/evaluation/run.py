@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import doap
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.errors import DoapError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.result import Benchmark, DescriptorInfo, Result, write_result

@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.baselines import Describer
 from doap.checks import check_choice, check_shape
+from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.feature_files import FeatureFiles

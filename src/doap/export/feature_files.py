@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DataError
 from doap.files import atomic_write

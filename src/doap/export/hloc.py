@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap import __version__
-from doap.baselines import Describer
 from doap.checks import check_shape
+from doap.describer import Describer
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.images import list_images, read_grey

@@ -271,7 +271,7 @@ def _metadata(descriptor: Descriptor) -> dict[str, str]:
         "dim": descriptor.dim,
         "patch_size": descriptor.patch_size,
         "extent": descriptor.extent,
-        "network": descriptor.metadata.get("network", type(descriptor.network).__name__),
+        "network": descriptor.spec.network or type(descriptor.network).__name__,
         "numbers": "float32",
         "version": __version__,
         # Of the photographs it learned from.

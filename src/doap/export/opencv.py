@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.baselines import Describer
 from doap.checks import check_shape
+from doap.describer import Describer
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError
 from doap.images import angles, centres, frames_from_keypoints, scales

@@ -1,4 +1,4 @@
-"""The last step of a network: what its activations become."""
+"""Output layers: how the activations of a network become a descriptor."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from doap.types import Kind
 
 
 class UnitLength(nn.Module):
-    """Real-valued descriptors: (B, D) → unit rows."""
+    """Output of real-valued descriptors: scale the rows of (B, D) to unit length."""
 
     def forward(self, activations: Tensor) -> Tensor:
-        # In float32 even under autocast: eight bits of a bfloat16 would be all that is left of a descriptor.
+        # Computed in float32 even under autocast, because bfloat16 would leave 8 bits of precision.
         rows = activations.float()
-        # As torch's `normalize`, which first makes as many columns of the lengths: OpenCV 4 reads no ONNX file of that.
+        # Not torch's `normalize`: it expands the lengths to D columns, and OpenCV 4 cannot read that from ONNX.
         unit: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
         return unit
 
 
 class Activations(nn.Module):
-    """Binary descriptors: activations as they are. Their signs are the bits; the loss relaxes signs by tanh."""
+    """Output of binary descriptors: the activations (B, D). Their signs are the bits; the loss relaxes them by tanh."""
 
     def forward(self, activations: Tensor) -> Tensor:
         return activations.float()

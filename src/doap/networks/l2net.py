@@ -1,32 +1,49 @@
-"""L2Net, the network of the paper (§5): seven convolutions, (B, 1, 32, 32) → (B, dim)."""
+"""L2Net, the network of the paper (§5): seven convolutions, (B, 1, 32, 32) → (B, D)."""
 
 from __future__ import annotations
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from doap.networks.heads import HEADS
+from doap.networks.network import NetworkSettings, PatchNetwork
 from doap.types import Kind
 
 
-class L2Net(nn.Module):
-    """Six 3×3 convolutions that halve the patch twice, and one of 8×8 that sees all that is left.
+class L2NetSettings(NetworkSettings):
+    """Settings of `L2Net` and `L2NetST`."""
 
-    As in HardNet's version of it, convolutions have no bias and batch normalisation learns no scale: each is followed
-    by one that would undo it.
+    dim: int = Field(128, ge=8, description="D, the number of dimensions or bits.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout rate before the last convolution.")
+    inner: int | None = Field(
+        None,
+        ge=8,
+        description="Output channels of the last convolution if a linear layer maps them to D. With inner=128, a "
+        "256-bit network is little larger than a 128-dimensional one and can be initialised from its weights.",
+    )
+
+
+class L2Net(PatchNetwork):
+    """Six 3×3 convolutions that halve the resolution twice, and an 8×8 convolution over the remaining map.
+
+    As in HardNet's version, convolutions have no bias and batch normalisation has no learned scale, because the next
+    normalisation would cancel both.
+
+    >>> L2Net(kind="binary", dim=256).patch_size
+    32
 
     Args:
-        dim: D, dimensions or bits.
         kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
-        dropout: before the last convolution; 0.1 in the paper, 0.5 for RomePatches.
-        inner: dimensions that the last convolution gives, if a linear layer makes D of them. Without one, 256 bits take
-            three quarters of all weights for that convolution; and with one, a network of `inner` real values can be
-            what training starts from.
+        settings: Fields of `L2NetSettings`.
     """
 
     patch_size = 32
+    Settings = L2NetSettings
 
-    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1, inner: int | None = None) -> None:
+    def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
+        chosen = L2NetSettings.model_validate(settings)
+        width = chosen.inner or chosen.dim
         self.features = nn.Sequential(
             *_convolution(1, 32),
             *_convolution(32, 32),
@@ -34,21 +51,22 @@ class L2Net(nn.Module):
             *_convolution(64, 64),
             *_convolution(64, 128, stride=2),
             *_convolution(128, 128),
-            nn.Dropout(dropout),
-            nn.Conv2d(128, inner or dim, kernel_size=8, bias=False),
-            nn.BatchNorm2d(inner or dim, affine=False),
+            nn.Dropout(chosen.dropout),
+            nn.Conv2d(128, width, kernel_size=8, bias=False),
+            nn.BatchNorm2d(width, affine=False),
             nn.Flatten(),
         )
         self.widen = nn.Sequential()
-        if inner is not None:
-            self.widen = nn.Sequential(nn.Linear(inner, dim, bias=False), nn.BatchNorm1d(dim, affine=False))
+        if chosen.inner is not None:
+            linear = nn.Linear(chosen.inner, chosen.dim, bias=False)
+            self.widen = nn.Sequential(linear, nn.BatchNorm1d(chosen.dim, affine=False))
         self.head = HEADS[kind]()
         for module in self.features.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(B, 1, 32, 32) standardised patches → (B, dim)."""
+        """Map standardised patches (B, 1, 32, 32) to (B, D)."""
         described: Tensor = self.head(self.widen(self.features(patches)))
         return described
 

@@ -1,4 +1,4 @@
-"""A spatial transformer in front of L2Net (paper §4.1 and appendix B): align the patch, then describe it."""
+"""A spatial transformer before L2Net (paper §4.1 and appendix B): align the patch, then describe it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample
 
-from doap.networks.l2net import L2Net
+from doap.networks.l2net import L2Net, L2NetSettings
+from doap.networks.network import PatchNetwork
 from doap.types import Kind
 
 
 class SpatialTransformer(nn.Module):
-    """Predict an affine transformation of a 42×42 patch with three convolutions, and sample 32×32 by it.
+    """Predict an affine transformation of a 42×42 patch with three convolutions, and resample the patch to 32×32.
 
-    It starts as the identity: the whole patch, shrunk. What the transformation asks for beyond the patch repeats its
-    border; zeros there would draw edges that are not in the image.
+    The initial transformation is the identity, which shrinks the whole patch. Samples outside the patch repeat its
+    border; zeros would add edges that are not in the image.
     """
 
     size = 42
@@ -42,30 +43,33 @@ class SpatialTransformer(nn.Module):
             self.affine.bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(B, 1, 42, 42) → (B, 1, 32, 32)."""
+        """Align patches (B, 1, 42, 42); returns (B, 1, 32, 32)."""
         transform = self.affine(self.features(patches)).float().unflatten(1, (2, 3)).flatten(2)
         grid = affine_grid(transform, [patches.shape[0], 1, self.out, self.out], align_corners=False)
         return grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
 
 
-class L2NetST(nn.Module):
-    """`SpatialTransformer` and `L2Net`, one after the other; arguments as for `L2Net`."""
+class L2NetST(PatchNetwork):
+    """`SpatialTransformer` followed by `L2Net`; the arguments are those of `L2Net`."""
 
     patch_size = SpatialTransformer.size
+    Settings = L2NetSettings
 
-    def __init__(self, dim: int = 128, kind: Kind = "real", dropout: float = 0.1, inner: int | None = None) -> None:
+    def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
         self.align = SpatialTransformer()
-        self.describe = L2Net(dim, kind, dropout, inner)
+        self.describe = L2Net(kind, **settings)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(B, 1, 42, 42) standardised patches → (B, dim)."""
+        """Map standardised patches (B, 1, 42, 42) to (B, D)."""
         described: Tensor = self.describe(self.align(patches))
         return described
 
 
 def parameter_groups(network: nn.Module, learning_rate: float, affine_scale: float = 0.01) -> list[dict[str, Any]]:
-    """Groups for an optimiser: the layer that predicts the transformation learns `affine_scale` as fast (appendix B).
+    """Return optimiser parameter groups in which the layer that predicts the transformation learns more slowly.
+
+    Its learning rate is `affine_scale` times that of the other layers (appendix B).
 
     >>> [len(group["params"]) for group in parameter_groups(L2NetST(), 0.1)]
     [9, 2]

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from doap.baselines import Describer, DetectsKeypoints
 from doap.checks import check_choice
+from doap.describer import Describer, DetectsKeypoints
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError
 from doap.files import sha256

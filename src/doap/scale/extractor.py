@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.baselines import Describer
 from doap.checks import check_choice
+from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError
 from doap.pipeline import extract_sample

@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.baselines import BASELINES, Describer, ImageDescriber, extent_of, fingerprint
+from doap.baselines import BASELINES
+from doap.describer import Describer, ImageDescriber, fingerprint
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
 from doap.files import sha256
@@ -48,7 +49,7 @@ class Patches:
     kind: Kind = "binary"
 
     def __init__(self, descriptor: Describer) -> None:
-        self.patch_size, self.extent = descriptor.patch_size, extent_of(descriptor)
+        self.patch_size, self.extent = descriptor.patch_size, descriptor.extent
         self.dim = 8 * self.patch_size**2
 
     def describe(self, patches: Tensor) -> Tensor:

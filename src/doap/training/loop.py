@@ -33,7 +33,8 @@ from doap.data.batches import Batches
 from doap.data.mining import mine
 from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, join_ledgers, open_set
-from doap.descriptor import Descriptor, load_weights
+from doap.descriptor import Descriptor
+from doap.device import resolve_precision
 from doap.errors import DataError
 from doap.losses import HardestTriplet, ListwiseAP
 from doap.networks import parameter_groups
@@ -44,7 +45,7 @@ from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
 from doap.training.page import write_page
 from doap.training.schedule import StepSchedule
-from doap.training.step import choose_precision, full_step, micro_batch_step, seed_step
+from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.validation.retrieval import hardest, retrieve
 from doap.validation.sample import PatchSample
 from doap.validation.scores import validate
@@ -101,7 +102,7 @@ class _Run:
         self.network = ranks.share(self.descriptor)
         if config.run.compile:
             self.network = torch.compile(self.network)  # type: ignore[assignment]
-        self.precision = choose_precision(config.run.precision, ranks.device)
+        self.precision = resolve_precision(config.run.precision, ranks.device, "bfloat16")
         self.loss = _loss(config, ranks)
 
         # Optimiser: the layer that predicts the spatial transformation learns a hundredth as fast.
@@ -236,7 +237,7 @@ class _Run:
         if self.log is None:
             return
         self._save(self._result(), "last.safetensors")
-        best = load_weights(self.out / "best.safetensors")
+        best = Descriptor.load(self.out / "best.safetensors")
         if self.progress.best_step == 0:
             self._tell(
                 "warning",
@@ -264,7 +265,8 @@ class _Run:
         """What adapting has cost on the general set, if there is one."""
         if self.general is None or self.config.network.start is None:
             return
-        before, after = (validate(one, self.general).map for one in (load_weights(self.config.network.start), best))
+        start = Descriptor.load(self.config.network.start, precision="float32")
+        before, after = (validate(one, self.general).map for one in (start, best))
         self._tell("general", before=before, after=after)
         if before - after > MAY_LOSE:
             self._tell(
@@ -345,20 +347,21 @@ def _descriptor(config: Config) -> Descriptor:
         if recipe.kept:
             raise DataError(f"network.kept: expected weights to start from beside it, got {recipe.kept} and none")
         return fresh
-    start = load_weights(recipe.start)
-    if (start.metadata["network"], start.kind, start.dim) == (recipe.name, "real", recipe.inner):
+    start = Descriptor.load(recipe.start)
+    assert start.spec.network is not None
+    if (start.spec.network, start.kind, start.dim) == (recipe.name, "real", recipe.inner):
         # What the new last layer looks at is what this descriptor was; the layer itself starts anew.
         fresh.network.load_state_dict({**fresh.network.state_dict(), **start.network.state_dict()})
     elif (start.kind, start.dim) == (recipe.kind, recipe.dim):
-        built = {**start.metadata["arguments"], "dropout": recipe.dropout}
-        fresh = Descriptor.build(start.metadata["network"], start.kind, **built)
+        fresh = Descriptor.build(start.spec.network, start.kind, **{**start.spec.arguments, "dropout": recipe.dropout})
         fresh.network.load_state_dict(start.network.state_dict())
     else:
         raise DataError(
             f"{recipe.start}: expected {recipe.dim} dimensions, {recipe.kind}, as the recipe says, "
             f"got {start.dim}, {start.kind}; change network.dim and network.kind"
         )
-    fresh.metadata |= {"extent": start.extent, "ledger": start.metadata.get("ledger", [])}
+    fresh.spec = fresh.spec.model_copy(update={"extent": start.extent})
+    fresh.metadata["ledger"] = start.metadata.get("ledger", [])
     if "recipe" in start.metadata:
         fresh.metadata["earlier_recipes"] = [*start.metadata.get("earlier_recipes", []), start.metadata["recipe"]]
     return fresh

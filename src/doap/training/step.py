@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from doap.descriptor import PRECISIONS
 from doap.random_streams import stream
 from doap.types import Relation
 
@@ -97,13 +96,3 @@ def _still_statistics(network: nn.Module) -> Iterator[None]:
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-
-
-def choose_precision(precision: str, device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it, float32 elsewhere, unless the recipe decides."""
-    if precision != "auto":
-        return PRECISIONS[precision]
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    # Without these instructions a CPU emulates bfloat16, slower than float32.
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32

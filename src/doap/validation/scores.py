@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.functional import fpr_at_recall, pair_distances
 from doap.pipeline import describe_patches
 from doap.validation.retrieval import retrieve

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DoapError
 from doap.evaluation.compare.shots import Shot

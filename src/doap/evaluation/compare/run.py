@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from doap.baselines import Describer
+from doap.describer import Describer
 from doap.detectors import Detector, sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber

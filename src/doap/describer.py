@@ -1,0 +1,157 @@
+"""The interface that every descriptor and baseline shares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from doap.checks import check_shape
+from doap.detectors import Detector
+from doap.images import Pyramid
+from doap.types import Kind
+
+PatchFunction = Callable[[Tensor], Tensor | NDArray[np.generic]]
+"""A function of patches: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for packed bits."""
+
+_BATCH = 512
+
+
+@runtime_checkable
+class Describer(Protocol):
+    """Anything that describes patches: a `Descriptor`, a baseline, or an object of your own.
+
+    >>> from doap.baselines import rootsift
+    >>> isinstance(rootsift(), Describer)
+    True
+    """
+
+    @property
+    def patch_size(self) -> int:
+        """S, the side of a patch in pixels."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions (`real`) or bits (`binary`)."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """`real` for floats, `binary` for packed bits."""
+        ...
+
+    @property
+    def extent(self) -> float:
+        """Side of the patch, divided by the side of the detector's frame; 1.0 for every baseline."""
+        ...
+
+    def describe(self, patches: Tensor) -> Tensor:
+        """Describe patches (N, 1, S, S), floats in 0…1, as (N, D) float32 or (N, D/8) uint8; N may be 0."""
+        ...
+
+
+@runtime_checkable
+class ImageDescriber(Describer, Protocol):
+    """A describer that reads the image itself, where it has one, and therefore more than the patch."""
+
+    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Describe frames (N, 2, 3) of a grey image (height, width) as (N, D) float32 or (N, D/8) uint8."""
+        ...
+
+
+@runtime_checkable
+class DetectsKeypoints(ImageDescriber, Protocol):
+    """A describer that only describes the keypoints of its own detector; its `describe` raises `ArgumentError`."""
+
+    @property
+    def detector(self) -> Detector:
+        """Detector whose frames can be described."""
+        ...
+
+
+@runtime_checkable
+class Identified(Describer, Protocol):
+    """A describer that computes its own fingerprint, for example from its weights."""
+
+    def fingerprint(self) -> str:
+        """Return a checksum that is independent of device and precision."""
+        ...
+
+
+def fingerprint(describer: Describer) -> str:
+    """Return a checksum that identifies a describer with its weights and settings, on any device.
+
+    A `Descriptor` hashes its spec and weights, an ONNX describer its file. For any other describer, the checksum covers
+    the descriptors of fixed patches, or of the keypoints of a fixed image if it needs one.
+    """
+    if isinstance(describer, Identified):
+        return describer.fingerprint()
+    if isinstance(describer, DetectsKeypoints):
+        random = np.random.Generator(np.random.PCG64(0))
+        image = random.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+        described = describer.describe_frames(image, describer.detector.detect(image, 16)[0])
+    else:
+        described = describer.describe(fixed_patches(describer.patch_size))
+    extent = f"{describer.extent} " if describer.extent != 1 else ""
+    digest = hashlib.sha256(f"{describer.kind} {describer.dim} {describer.patch_size} {extent}".encode())
+    digest.update(described.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def fixed_patches(size: int) -> Tensor:
+    """Return the patches (17, 1, S, S) of fingerprints: fine noise, coarse noise and a flat patch."""
+    random = np.random.Generator(np.random.PCG64(0))
+    fine = random.random((8, size, size), np.float32)
+    cells = random.random((8, 4, 4), np.float32)
+    coarse = cells.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
+    flat = np.full((1, size, size), 0.5, np.float32)
+    return torch.from_numpy(np.concatenate([fine, coarse, flat])).unsqueeze(1)
+
+
+class FunctionDescriber:
+    """A function of patches as a `Describer`; see `from_function`. D and kind follow from its output for one patch."""
+
+    def __init__(self, function: PatchFunction, patch_size: int, name: str, extent: float = 1.0) -> None:
+        self._function, self.patch_size, self.name, self.extent = function, patch_size, name, extent
+        one = torch.as_tensor(function(torch.zeros(1, 1, patch_size, patch_size)))
+        width = check_shape(one, "1 D", name="function of one patch")["D"]
+        self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
+        self.dim = 8 * width if self.kind == "binary" else width
+
+    def describe(self, patches: Tensor) -> Tensor:
+        """Describe patches (N, 1, S, S) with the function; returns (N, D) float32 or (N, D/8) uint8 on the CPU."""
+        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
+        binary = self.kind == "binary"
+        width, dtype = (self.dim // 8, torch.uint8) if binary else (self.dim, torch.float32)
+        described = torch.zeros(count, width, dtype=dtype)
+        for rows, batch in zip(described.split(_BATCH), patches.split(_BATCH), strict=True):
+            if len(batch):
+                returned = torch.as_tensor(self._function(batch))
+                check_shape(returned, f"{len(batch)} {width}", name="function of the patches")
+                rows[:] = returned
+        return described
+
+
+def from_function(
+    function: PatchFunction, patch_size: int = 32, name: str = "function", extent: float = 1.0
+) -> FunctionDescriber:
+    """Return a `Describer` that calls your own function of patches.
+
+    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
+    >>> means.dim, means.kind, means.describe(torch.ones(2, 1, 32, 32)).tolist()
+    (1, 'real', [[1.0], [1.0]])
+
+    Args:
+        function: Maps (N, 1, S, S) floats in 0…1 to (N, D) floats, or to (N, D/8) uint8 for bits, as a tensor or an
+            array. N is between 1 and 512, and the descriptor of a patch must not depend on the rest of the batch.
+        patch_size: S.
+        name: Name in tables.
+        extent: Side of the patch, divided by the side of the detector's frame.
+    """
+    return FunctionDescriber(function, patch_size, name, extent)
