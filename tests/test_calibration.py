@@ -13,12 +13,12 @@ from doap.detectors import DETECTORS, sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
 from doap.images.correspondence import partners
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.pipeline import describe_frames
 from doap.random_streams import stream
 from oracles.photos import write_photo
 
-ONE_VIEW = Views(number=1)
+ONE_VIEW = SyntheticViews(count=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def small(images, magnifications=None, **options):
 def slow_score(photo, magnification, max_keypoints):
     """One pair of images, match by match and rank by rank."""
     random = stream(0, "calibration views", 0)
-    homography = viewpoint(photo.shape, ONE_VIEW, random)
-    view = light(warp(photo, homography), random)
+    homography = random_homography(photo.shape, ONE_VIEW, random)
+    view = change_appearance(warp(photo, homography), random)
     frames0, frames1 = (sift(magnification=magnification).detect(image, max_keypoints)[0] for image in (photo, view))
     there = transform_frames(frames0, homography)
     back = transform_frames(frames1, np.linalg.inv(homography))
@@ -107,7 +107,7 @@ def test_pixels_do_as_well_as_a_file(photo):
 
 def test_photo_without_keypoints_is_skipped_and_counted(photo):
     flat = np.full((200, 200), 90, np.uint8)
-    found = small([flat, photo], [6.0], views=Views(number=2))
+    found = small([flat, photo], [6.0], views=SyntheticViews(count=2))
     assert (found.pairs, found.skipped) == (2, 2)
     with pytest.raises(DataError, match=r"expected keypoints of sift that are found again.*got none in 1 images"):
         small([flat])
@@ -159,7 +159,7 @@ def test_preset_scores_nine_tenths_of_the_best_around_it(data_folder, name):
         files = [row["file"] for row in csv.DictReader(ledger) if row["split"] == "train"]
     photos = [cv2.resize(read_grey(data_folder / "photos" / file), (400, 300)) for file in (files[150], files[600])]
     # Without an orientation nothing matches in a turned view, whatever the size of its patches.
-    views = Views(number=2, roll=10 if name in ("fast", "harris-laplace") else 45)
+    views = SyntheticViews(count=2, max_roll=10 if name in ("fast", "harris-laplace") else 45)
     detector = DETECTORS[name]()
     tried = [detector.magnification * step for step in (0.5, 0.7, 1, 1.4, 2)]
     found = calibrate(photos, rootsift(), detector, tried, views=views, max_keypoints=300)

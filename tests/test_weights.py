@@ -14,7 +14,7 @@ import doap
 from doap.baselines import rootsift, teblid
 from doap.descriptor import SHIPPED
 from doap.images import centres, read_grey
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 
 EACH = pytest.mark.parametrize("name", SHIPPED)
 # Grants that let anybody train on a photo and pass the weights on.
@@ -88,8 +88,8 @@ def test_more_right_matches_than_its_peer_on_photos_it_never_saw(name, peer, dat
     random = np.random.default_rng(0)
     for photo in photos:
         image = read_grey(photo)
-        homography = viewpoint(image.shape, Views(), random)
-        other = light(warp(image, homography), random)
+        homography = random_homography(image.shape, SyntheticViews(), random)
+        other = change_appearance(warp(image, homography), random)
         for who, descriptor in (("ours", doap.load(name)), ("peer", peer())):
             seen, again = (doap.extract(one, descriptor, max_keypoints=1000) for one in (image, other))
             matches = doap.match(seen, again)

@@ -20,7 +20,7 @@ from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
 from doap.images import Pyramid, check_grey, read_grey, resize_frames, shrink
 from doap.images.correspondence import partners, within
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
 from doap.pipeline import describe_frames
 from doap.random_streams import stream
@@ -70,7 +70,7 @@ def calibrate(
     detector: Detector,
     magnifications: Sequence[float] | None = None,
     *,
-    views: Views | None = None,
+    views: SyntheticViews | None = None,
     max_keypoints: int = 1000,
     longest_side: int = 3200,
     seed: int = 0,
@@ -80,7 +80,7 @@ def calibrate(
 
     Views of each photo are made up with known homographies, and keypoints are found anew in them. Those of both images
     are matched (mutual nearest neighbours) and the matches ranked by distance. A match is correct if the homography
-    carries one centre to the other, within `views.near` pixels of the coarser image. The score of a pair of images is
+    carries one centre to the other, within `views.max_distance` pixels of the coarser image. The score of a pair of images is
 
         AP = Σ over correct matches of (correct matches up to its rank) / rank, over the keypoints that have a partner
 
@@ -101,7 +101,7 @@ def calibrate(
         seed: of the views.
         progress: told how many of how many images are done.
     """
-    views = views or Views(number=2)
+    views = views or SyntheticViews(count=2)
     tried = sorted(magnifications or (detector.magnification * step for step in _AROUND))
     if tried[0] <= 0 or not np.isfinite(tried).all():
         raise ArgumentError(f"magnifications: expected finite numbers above 0, got {tried}")
@@ -112,10 +112,10 @@ def calibrate(
         photo, _ = shrink(grey, longest_side)
         random = stream(seed, "calibration views", number)
         seen = _Seen(photo, descriptor, detector, tried, max_keypoints)
-        for _ in range(views.number):
-            homography = viewpoint(photo.shape, views, random)
-            view = _Seen(light(warp(photo, homography), random), descriptor, detector, tried, max_keypoints)
-            scores.append(_scores(seen, view, homography, views.near))
+        for _ in range(views.count):
+            homography = random_homography(photo.shape, views, random)
+            view = _Seen(change_appearance(warp(photo, homography), random), descriptor, detector, tried, max_keypoints)
+            scores.append(_scores(seen, view, homography, views.max_distance))
         if progress:
             progress(number + 1, len(images))
     judged = [pair for pair in scores if pair]

@@ -81,7 +81,7 @@ def test_model_becomes_a_set(tmp_path):
     assert "patches in 20 groups" in ran.stdout
     (images / "1.png").unlink()
     ran = doap("data", "from-colmap", sparse, images, "--out", tmp_path / "other")
-    assert_one_line(ran, "expected the model's 4 images, got no 1.png")
+    assert_one_line(ran, "missing 1 of the model's 4 images, such as 1.png")
 
 
 def test_empty_folder_is_one_line(tmp_path):

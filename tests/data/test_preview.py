@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.data.preview import contact_sheet, overview
+from doap.data.preview import contact_sheet, draw_preview
 from doap.data.store import PatchSet, open_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError
@@ -22,7 +22,7 @@ def patch_set(tmp_path_factory: pytest.TempPathFactory) -> PatchSet:
     count = rng.integers(1, 12, 60)
     patches = rng.integers(0, 256, (int(count.sum()), SIDE, SIDE), dtype=np.uint8)
     writer = SetWriter(tmp_path_factory.mktemp("preview") / "set", SIDE, {}, [])
-    name = "a place with an unusually long name, très long"
+    name = "a scene with an unusually long name, très long"
     groups = UnitGroups(count, name, np.zeros((60, 3), np.float32), "tracks", np.zeros((0, 2), np.int64))
     writer.add("all", patches, groups)
     return open_set(writer.finish())
@@ -63,15 +63,17 @@ def test_columns_can_be_chosen(patch_set: PatchSet, tmp_path: Path) -> None:
     assert three.shape[1] == 3 * one.shape[1] - 2
 
 
-def test_an_overview_depends_on_its_seed_alone(patch_set: PatchSet, tmp_path: Path) -> None:
-    first, again, other = (overview(patch_set, tmp_path / f"{i}.png", seed, 6) for i, seed in enumerate([0, 0, 1]))
+def test_a_preview_depends_only_on_its_seed(patch_set: PatchSet, tmp_path: Path) -> None:
+    first, again, other = (
+        draw_preview(patch_set, tmp_path / f"{i}.png", groups=6, seed=seed) for i, seed in enumerate([0, 0, 1])
+    )
     assert first.read_bytes() == again.read_bytes()
     assert first.read_bytes() != other.read_bytes()
 
 
-def test_an_overview_of_a_small_set_shows_all_of_it(patch_set: PatchSet, tmp_path: Path) -> None:
+def test_a_preview_of_a_small_set_shows_all_groups(patch_set: PatchSet, tmp_path: Path) -> None:
     whole = contact_sheet(patch_set, range(60), tmp_path / "whole.png")
-    assert overview(patch_set, tmp_path / "overview.png", number=1000).read_bytes() == whole.read_bytes()
+    assert draw_preview(patch_set.path, tmp_path / "preview.png", groups=1000).read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize("groups", [[], [60], [-1]])

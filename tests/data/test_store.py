@@ -1,4 +1,4 @@
-"""The store: reading, each fault told in one line, splitting and merging."""
+"""Patch sets on disk: reading, faults reported in one line, splitting and merging."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SIDE = 4
 
 
 def write(out: Path, units: list[tuple[str, str, list[int], list[tuple[int, int]]]], first: int = 0) -> Path:
-    """A set of units (sequence, source, sizes, ignored pairs); each patch holds its own number, from `first` on."""
-    places = dict.fromkeys(sequence for sequence, *_ in units)
-    ledger: list[dict[str, Any]] = [{"place": place, "licence": "CC0"} for place in places]
+    """A set of units (scene, source, sizes, ignored pairs); each patch holds its own number, from `first` on."""
+    scenes = dict.fromkeys(scene for scene, *_ in units)
+    ledger: list[dict[str, Any]] = [{"scene": scene, "licence": "CC0"} for scene in scenes]
     writer = SetWriter(out, SIDE, {"first": first}, [*ledger, {"tool": "doap"}])
-    for index, (sequence, source, sizes, ignore) in enumerate(units):
+    for index, (scene, source, sizes, ignore) in enumerate(units):
         numbers = np.arange(first, first + sum(sizes), dtype=np.uint8)
         patches = np.broadcast_to(numbers[:, None, None], (len(numbers), SIDE, SIDE))
         position = np.full((len(sizes), 3), index, dtype=np.float32)
         pairs = np.array(ignore, dtype=np.int64).reshape(-1, 2)
-        writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), sequence, position, source, pairs))
+        writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), scene, position, source, pairs))
         first += sum(sizes)
     return writer.finish()
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def contents(patch_set: PatchSet) -> list[tuple[str, str, list[int], float]]:
-    """Each group as its sequence, its source, the numbers of its patches and its position."""
+    """Each group as its scene, its source, the numbers of its patches and its position."""
     return [
         (
             patch_set.scene_names[patch_set.scene_ids[group]],
@@ -128,7 +128,7 @@ def test_ignored_pairs_are_those_that_loops_find(data: st.DataObject, tmp_path_f
     assert sorted(found.tolist()) == expected
 
 
-def test_the_check_tells_what_is_in_a_set(path: Path) -> None:
+def test_the_check_returns_a_summary_of_the_set(path: Path) -> None:
     summary = check_set(path)
     assert (summary.patches, summary.groups) == (17, 8)
     assert summary.groups_per_scene == {"square": 5, "bridge": 3}
@@ -159,46 +159,49 @@ def lengthen_patches(path: Path) -> None:
 
 
 def drop_keys(path: Path) -> None:
-    (path / "meta.json").write_text('{"format": 1, "groups": 8}')
+    (path / "meta.json").write_text('{"format": 2, "groups": 8}')
 
 
 SEEN_AT_ONCE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no meta": (lambda path: (path / "meta.json").unlink(), r"set: expected a set of patches, got no meta.json"),
+    "no meta": (lambda path: (path / "meta.json").unlink(), r"set: not a patch set \(no meta.json\)"),
     "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
     "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
-    "missing keys": (drop_keys, r"got no builder, ledger, patch_size, patches, sha256"),
-    "another format": (lambda path: edit_meta(path, format=2), r"expected format 1, got 2"),
-    "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: .* got nothing there"),
-    "truncated patches": (cut("patches.npy"), r"patches.npy: .* got a truncated or damaged one"),
-    "more patches": (lengthen_patches, r"patches.npy: .* got 4 bytes more"),
-    "no npy": (lambda path: (path / "patches.npy").write_bytes(b"x" * 400), r"patches.npy: .* damaged one"),
+    "missing keys": (drop_keys, r"missing keys builder, ledger, patch_size, patches, sha256"),
+    "another format": (lambda path: edit_meta(path, format=1), r"expected format 2, got 1"),
+    "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: the file is missing"),
+    "truncated patches": (cut("patches.npy"), r"patches.npy: the file is truncated or damaged"),
+    "more patches": (lengthen_patches, r"patches.npy: 4 bytes after the last patch"),
+    "no npy": (
+        lambda path: (path / "patches.npy").write_bytes(b"x" * 400),
+        r"patches.npy: the file is truncated or damaged",
+    ),
     "wrong dtype": (
         lambda path: np.save(path / "patches.npy", np.zeros((17, SIDE, SIDE), np.int8)),
-        r"expected uint8 \(17, 4, 4\), as meta.json says, got int8 \(17, 4, 4\)",
+        r"expected uint8 \(17, 4, 4\) according to meta.json, got int8 \(17, 4, 4\)",
     ),
     "wrong shape": (
         lambda path: edit_meta(path, patch_size=8),
-        r"expected uint8 \(17, 8, 8\), .* got uint8 \(17, 4, 4\)",
+        r"expected uint8 \(17, 8, 8\) .* got uint8 \(17, 4, 4\)",
     ),
-    "no groups": (lambda path: (path / "groups.parquet").unlink(), r"groups.parquet: .* got nothing there"),
-    "truncated groups": (cut("groups.parquet"), r"groups.parquet: expected a Parquet file, got a damaged one"),
-    "garbled groups": (garble_groups, r"groups.parquet: expected a Parquet file, got a damaged"),
+    "no groups": (lambda path: (path / "groups.parquet").unlink(), r"groups.parquet: no such file"),
+    "truncated groups": (cut("groups.parquet"), r"groups.parquet: not a readable Parquet file"),
+    "garbled groups": (garble_groups, r"groups.parquet: not a readable Parquet file"),
     "wrong column": (
         lambda path: edit_groups(path, "count", pa.array([1] * 8, pa.int64())),
-        r"groups.parquet: expected the columns of format 1, got start int64, count int64",
+        r"groups.parquet: expected the columns of format 2, got start int64, count int64",
     ),
     "empty values": (
         lambda path: edit_groups(path, "count", pa.array([None] + [2] * 7, pa.int32())),
-        r"got empty ones in count",
+        r"empty values in column count",
     ),
     "wrong number of groups": (lambda path: edit_meta(path, groups=9), r"expected 9 groups, got 8"),
     "wrong counts": (
         lambda path: edit_groups(path, "count", pa.array([3] * 8, pa.int32())),
-        r"expected 17 patches in groups, none empty, got 24 and 0 empty",
+        r"expected groups of 17 patches in total and no empty group, got 24 patches and 0 empty groups",
     ),
     "empty group": (
         lambda path: edit_groups(path, "count", pa.array([3, 0, 3, 4, 2, 2, 1, 2], pa.int32())),
-        r"got 17 and 1 empty",
+        r"got 17 patches and 1 empty groups",
     ),
 }
 
@@ -214,20 +217,23 @@ def edit_ignore(path: Path, *lists: list[int]) -> None:
 
 
 SEEN_IN_FULL: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "wrong checksum": (change_a_pixel, r"patches.npy: expected sha256 \w{64}, got \w{64}; copy"),
-    "no checksum": (lambda path: edit_meta(path, sha256={}), r"patches.npy: expected sha256 None"),
+    "wrong checksum": (change_a_pixel, r"patches.npy: expected SHA-256 \w{64}, got \w{64}. Copy"),
+    "no checksum": (lambda path: edit_meta(path, sha256={}), r"patches.npy: expected SHA-256 None"),
     "wrong start": (
         lambda path: edit_groups(path, "start", pa.array([0, 3, 4, 6, 10, 12, 14, 15], pa.int64())),
-        r"expected each group to start where the one before ends",
+        r"a group does not start where the previous one ends",
     ),
-    "ignored beyond": (lambda path: edit_ignore(path, [8]), r"expected ignored groups from 0 to 7"),
-    "ignores itself": (lambda path: edit_ignore(path, [0]), r"expected no group to ignore itself"),
-    "ignored one way": (lambda path: edit_ignore(path, [1], [0, 2]), r"expected groups to ignore each other, got some"),
+    "ignored beyond": (lambda path: edit_ignore(path, [8]), r"expected ignored groups from 0 to 7, got 8 to 8"),
+    "ignores itself": (lambda path: edit_ignore(path, [0]), r"a group ignores itself"),
+    "ignored one way": (
+        lambda path: edit_ignore(path, [1], [0, 2]),
+        r"a group ignores another one that does not ignore it",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SEEN_AT_ONCE)
-def test_a_fault_that_opening_sees_is_told_in_one_line(name: str, path: Path) -> None:
+def test_a_fault_that_opening_sees_is_reported_in_one_line(name: str, path: Path) -> None:
     fault, message = SEEN_AT_ONCE[name]
     fault(path)
     with pytest.raises(DataError, match=message) as caught:
@@ -236,7 +242,7 @@ def test_a_fault_that_opening_sees_is_told_in_one_line(name: str, path: Path) ->
 
 
 @pytest.mark.parametrize("name", SEEN_IN_FULL)
-def test_a_fault_that_the_check_sees_is_told_in_one_line(name: str, path: Path) -> None:
+def test_a_fault_that_the_check_sees_is_reported_in_one_line(name: str, path: Path) -> None:
     fault, message = SEEN_IN_FULL[name]
     fault(path)
     open_set(path)
@@ -246,14 +252,14 @@ def test_a_fault_that_the_check_sees_is_told_in_one_line(name: str, path: Path) 
 
 
 @pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
-def test_a_split_holds_the_groups_of_its_places(
+def test_a_split_contains_the_groups_of_its_scenes(
     groups_at_once: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "GROUPS_AT_ONCE", groups_at_once)
     whole, part = open_set(path), open_set(split_set(path, tmp_path / "part", ["square"]))
     assert contents(part) == [group for group in contents(whole) if group[0] == "square"]
     assert ignored_numbers(part) == {frozenset(pair) for pair in [(0, 2), (0, 3), (14, 15)]}
-    assert part.meta["ledger"] == [{"place": "square", "licence": "CC0"}, {"tool": "doap"}]
+    assert part.meta["ledger"] == [{"scene": "square", "licence": "CC0"}, {"tool": "doap"}]
     assert check_set(tmp_path / "part").groups_per_scene == {"square": 5}
 
 
@@ -273,7 +279,7 @@ def test_a_merge_holds_the_groups_of_all(
     merged = open_set(merge_sets([path, other], tmp_path / "merged"))
     assert contents(merged) == contents(open_set(path)) + contents(open_set(other))
     assert ignored_numbers(merged) == ignored_numbers(open_set(path)) | ignored_numbers(open_set(other))
-    assert [row.get("place") for row in merged.meta["ledger"]] == ["square", "bridge", None, "tower"]
+    assert [row.get("scene") for row in merged.meta["ledger"]] == ["square", "bridge", None, "tower"]
     assert check_set(tmp_path / "merged").groups_per_scene == {"square": 5, "bridge": 6, "tower": 2}
 
 
@@ -284,7 +290,7 @@ def test_split_parts_merge_into_the_whole(path: Path, tmp_path: Path) -> None:
     assert ignored_numbers(merged) == ignored_numbers(open_set(path))
 
 
-def test_a_split_needs_places_that_exist(path: Path, tmp_path: Path) -> None:
+def test_a_split_needs_scenes_that_exist(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"expected some of \['square', 'bridge'\], got \['towr'\]"):
         split_set(path, tmp_path / "part", ["square", "towr"])
     with pytest.raises(ArgumentError, match=r"got none"):
@@ -295,7 +301,7 @@ def test_a_merge_needs_patches_of_one_size(path: Path, tmp_path: Path) -> None:
     writer = SetWriter(tmp_path / "large", 8, {}, [])
     groups = UnitGroups(np.array([1]), "a", np.zeros((1, 3), np.float32), "b", np.zeros((0, 2), np.int64))
     writer.add("a", np.zeros((1, 8, 8), np.uint8), groups)
-    with pytest.raises(DataError, match=r"expected patches of one size, got \[4, 8\]"):
+    with pytest.raises(DataError, match=r"expected sets of one patch size, got \[4, 8\]"):
         merge_sets([path, writer.finish()], tmp_path / "merged")
     with pytest.raises(ArgumentError, match=r"expected at least one set"):
         merge_sets([], tmp_path / "merged")

@@ -21,7 +21,7 @@ from doap.errors import ArgumentError, DataError, ShapeError
 
 SIDE = 4
 BUILDER = {"kind": "test", "octaves": [1, 2]}
-LEDGER = [{"place": "square", "licence": "CC0"}]
+LEDGER = [{"scene": "square", "licence": "CC0"}]
 
 
 class Killed(BaseException):
@@ -33,7 +33,7 @@ def unit(seed: int, sizes: list[int], ignore: list[tuple[int, int]] | None = Non
     patches = rng.integers(0, 256, (sum(sizes), SIDE, SIDE), dtype=np.uint8)
     position = rng.random((len(sizes), 3), dtype=np.float32)
     pairs = np.array(ignore or [], dtype=np.int64).reshape(-1, 2)
-    return patches, UnitGroups(np.array(sizes, dtype=np.int64), f"place {seed % 2}", position, f"{seed}.jpg", pairs)
+    return patches, UnitGroups(np.array(sizes, dtype=np.int64), f"scene {seed % 2}", position, f"{seed}.jpg", pairs)
 
 
 UNITS = {
@@ -83,7 +83,7 @@ def test_groups_read_are_the_groups_written(sizes: list[list[int]], tmp_path_fac
             own = patches[end[index] - size : end[index]]
             np.testing.assert_array_equal(patch_set.gather(patch_set.members(np.array([group]))), own)
             np.testing.assert_array_equal(patch_set.position[group], groups.position[index])
-            assert patch_set.scene_names[patch_set.scene_ids[group]] == groups.sequence
+            assert patch_set.scene_names[patch_set.scene_ids[group]] == groups.scene
             assert patch_set.source_names[patch_set.source_ids[group]] == groups.source
             group += 1
     assert group == len(patch_set)
@@ -223,9 +223,11 @@ def test_an_add_that_failed_can_be_repeated(
 
 def test_another_builder_does_not_resume(tmp_path: Path) -> None:
     begin(tmp_path / "set", 1)
-    with pytest.raises(DataError, match=r"builder.kind was 'test', now is 'other'; remove .* choose another --out$"):
+    with pytest.raises(
+        DataError, match=r"builder.kind was 'test' and is now 'other'\. Remove .* choose another --out\.$"
+    ):
         SetWriter(tmp_path / "set", SIDE, {**BUILDER, "kind": "other"}, LEDGER)
-    with pytest.raises(DataError, match=r"patch_size was 4, now is 8"):
+    with pytest.raises(DataError, match=r"patch_size was 4 and is now 8"):
         SetWriter(tmp_path / "set", 8, BUILDER, LEDGER)
 
 
@@ -235,7 +237,7 @@ def test_a_builder_with_tuples_and_in_another_order_resumes(tmp_path: Path, undi
     assert fingerprints(writer.finish()) == undisturbed
 
 
-def test_a_damaged_plan_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_plan_is_reported_in_one_line(tmp_path: Path) -> None:
     (begin(tmp_path / "set", 1) / "plan.json").write_text("{")
     with pytest.raises(DataError, match=r"plan.json: expected a JSON object") as caught:
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
@@ -245,13 +247,13 @@ def test_a_damaged_plan_is_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [["a", "x", "c"], ["b", "a"], ["a"]])
 def test_other_units_than_those_committed_do_not_resume(names: list[str], tmp_path: Path) -> None:
     begin(tmp_path / "set", 2)
-    with pytest.raises(DataError, match=r"unit \d was .*, now is .*; remove"):
+    with pytest.raises(DataError, match=r"unit \d was .* and is now .*\. Remove"):
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).remaining(names)
 
 
 def test_a_unit_cannot_come_twice(tmp_path: Path) -> None:
     begin(tmp_path / "set", 2)
-    with pytest.raises(ArgumentError, match=r"got 'a' again; skip the first 2 units"):
+    with pytest.raises(ArgumentError, match=r"unit 'a' is already committed\. Skip the first 2 units"):
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).add("a", *UNITS["a"])
 
 
@@ -260,14 +262,14 @@ def test_a_finished_set_is_never_overwritten(tmp_path: Path) -> None:
     build(tmp_path / "set")
     assert finished(tmp_path / "set")
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
-    with pytest.raises(DataError, match=r"set: exists; remove it or choose another --out$"):
+    with pytest.raises(DataError, match=r"set: already exists\. Remove it or choose another --out\.$"):
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
 
 
 def test_a_set_without_groups_is_refused(tmp_path: Path) -> None:
     writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
     writer.add("b", *UNITS["b"])
-    with pytest.raises(DataError, match=r"expected at least 1 group, got none in 1 units"):
+    with pytest.raises(DataError, match=r"expected at least one group, got none in 1 units"):
         writer.finish()
 
 
@@ -276,15 +278,19 @@ def test_patches_must_fit_the_groups(tmp_path: Path) -> None:
     patches, groups = UNITS["a"]
     with pytest.raises(ShapeError, match=r"patches: expected \(N, 4, 4\), got \(6, 4, 3\)"):
         writer.add("a", patches[:, :, 1:], groups)
-    with pytest.raises(ArgumentError, match=r"expected 6 uint8, the sum of counts, got 5 uint8"):
+    with pytest.raises(ArgumentError, match=r"expected 6 \(the sum of counts\) of uint8, got 5 of uint8"):
         writer.add("a", patches[1:], groups)
-    with pytest.raises(ArgumentError, match=r"got 6 float32"):
+    with pytest.raises(ArgumentError, match=r"got 6 of float32"):
         writer.add("a", patches.astype(np.float32), groups)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("count", "ignore", "message"),
-    [([2, 0], [], "at least 1 patch"), ([2, 2], [(0, 2)], "0 to 1"), ([2, 2], [(1, 1)], "a group with itself")],
+    [
+        ([2, 0], [], "at least 1 patch"),
+        ([2, 2], [(0, 2)], "expected groups 0 to 1 of the unit, got 0 to 2"),
+        ([2, 2], [(1, 1)], "a group with itself"),
+    ],
 )
 def test_groups_are_checked(count: list[int], ignore: list[tuple[int, int]], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):

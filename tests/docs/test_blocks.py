@@ -24,7 +24,7 @@ from doap.data.builders import build_from_images
 from doap.descriptor import SHIPPED
 from doap.export.colmap import write_database
 from doap.images import read_grey
-from doap.images.synthetic_views import Views
+from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render
 
@@ -87,7 +87,7 @@ def world(tmp_path_factory):
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     for place in range(4):
         write_photo(folder / "places" / f"place{place}" / "1.png", place)
-    build_from_images(folder / "places", folder / "my.patches", views=Views(number=4, points=60))
+    build_from_images(folder / "places", folder / "my.patches", views=SyntheticViews(count=4, keypoints=60))
     (folder / "pairs.txt").write_text("1.png 2.png\n1.png 3.png\n", encoding="utf-8")
     reconstruct(folder)
     return folder

@@ -13,7 +13,7 @@ from doap.errors import ArgumentError, DataError
 from doap.evaluation import controls
 from doap.evaluation.compare import compare_photos
 from doap.images import read_grey
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from oracles.photos import write_photo
 
 
@@ -24,8 +24,10 @@ def photos(tmp_path_factory):
     plane = read_grey(write_photo(folder / "plane" / "plane.png", seed=0))
     random = np.random.default_rng(0)
     for number in range(7):
-        view = warp(plane, viewpoint(plane.shape, Views(tilt=30.0, roll=30.0, zoom=0.3), random))
-        cv2.imwrite(str(folder / f"{number}.png"), light(view, random))
+        view = warp(
+            plane, random_homography(plane.shape, SyntheticViews(max_tilt=30.0, max_roll=30.0, max_zoom=0.3), random)
+        )
+        cv2.imwrite(str(folder / f"{number}.png"), change_appearance(view, random))
     return sorted(folder.glob("*.png"))
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import doap
 from doap.data.builders import build_from_images
 from doap.errors import DataError
-from doap.images.synthetic_views import Views
+from doap.images.synthetic_views import SyntheticViews
 from doap.losses import ListwiseAP
 from doap.training.config import Config
 from doap.training.distributed import joined
@@ -53,7 +53,7 @@ def patches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     for seed in range(6):
         write_photo(folder / f"place{seed}" / "1.png", seed)
-    return build_from_images(folder, folder / "set.patches", views=Views(number=4, points=60))
+    return build_from_images(folder, folder / "set.patches", views=SyntheticViews(count=4, keypoints=60))
 
 
 def config(patches, **sections):

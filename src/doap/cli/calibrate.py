@@ -32,7 +32,7 @@ def calibrate(
     """Find how large patches should be: the side of a patch over the size of a keypoint."""
     from doap.calibration import calibrate as run
     from doap.images import list_images
-    from doap.images.synthetic_views import Views
+    from doap.images.synthetic_views import SyntheticViews
 
     finder = open_detector(detector)
     given = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
@@ -44,7 +44,7 @@ def calibrate(
             doap.load(descriptor),
             finder,
             magnification,
-            views=Views(number=views, roll=roll),
+            views=SyntheticViews(count=views, max_roll=roll),
             seed=seed,
             progress=lambda done, _: bar.update(task, completed=done),
         )

@@ -38,11 +38,11 @@ def from_colmap(
     as_json: AsJson = False,
 ) -> None:
     """Turn the tracks of a COLMAP model into groups of patches. Killed? The same command resumes."""
-    from doap.data.builders import build_from_colmap
+    from doap.data import build_from_colmap
 
     with reported("points", quiet=as_json) as report:
         build_from_colmap(
-            model, images, out, database=database, size=size, extent=extent, sequence=sequence, progress=report
+            model, images, out, database=database, patch_size=size, extent=extent, scene=sequence, progress=report
         )
     _show(out, as_json)
 
@@ -73,8 +73,7 @@ def from_images(
 
     Killed? The same command resumes.
     """
-    from doap.data.builders import build_from_images
-    from doap.images.synthetic_views import Views
+    from doap.data import SyntheticViews, build_from_images
 
     with reported("units", quiet=as_json) as report:
         build_from_images(
@@ -82,10 +81,10 @@ def from_images(
             out,
             ledger=ledger,
             split=split,
-            size=size,
+            patch_size=size,
             extent=extent,
             tracks=tracks,
-            views=Views(number=views, points=points),
+            views=SyntheticViews(count=views, keypoints=points),
             without_tracks=without_tracks or (),
             workers=workers,
             seed=seed,
@@ -102,10 +101,10 @@ def from_public(
     as_json: AsJson = False,
 ) -> None:
     """Store a published set as groups of patches. Killed? The same command resumes."""
-    from doap.data.builders import build_from_public
+    from doap.data import build_from_public
 
     with reported("units", quiet=as_json) as report:
-        build_from_public(root, out, size=size, progress=report)
+        build_from_public(root, out, patch_size=size, progress=report)
     _show(out, as_json)
 
 
@@ -115,9 +114,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say what a folder is and what is wrong with it. Exits with 1 if anything is."""
-    from doap.data.readers import identify
+    from doap.data import check_folder
 
-    found = identify(path)
+    found = check_folder(path)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(found)))
     else:
@@ -136,10 +135,9 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Draw groups at random, one to a row: each row should show one point of the world."""
-    from doap.data.preview import overview
-    from doap.data.store import open_set
+    from doap.data import draw_preview
 
-    drawn = overview(open_set(path), out, seed=seed, number=groups)
+    drawn = draw_preview(path, out, groups=groups, seed=seed)
     typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"look at {drawn}")
 
 
@@ -151,7 +149,7 @@ def split(
     as_json: AsJson = False,
 ) -> None:
     """Take some places of a set."""
-    from doap.data.store import split_set
+    from doap.data import split_set
 
     split_set(path, out, sequences)
     _show(out, as_json, picture=False)
@@ -164,7 +162,7 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Put several sets into one."""
-    from doap.data.store import merge_sets
+    from doap.data import merge_sets
 
     merge_sets(paths, out)
     _show(out, as_json, picture=False)
@@ -172,11 +170,10 @@ def merge(
 
 def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
     """What a finished set holds, and a picture of it beside its files."""
-    from doap.data.preview import overview
-    from doap.data.store import check_set, open_set
+    from doap.data import check_set, draw_preview
 
     summary = check_set(out)
-    drawn = overview(open_set(out), out / "preview.png") if picture else None
+    drawn = draw_preview(out, out / "preview.png") if picture else None
     if as_json:
         typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
         return

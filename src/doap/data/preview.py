@@ -1,4 +1,4 @@
-"""Pictures of a set, to look at before training: each row is a group, and its patches should show one point."""
+"""Draw groups of a patch set for inspection before training: the patches of a row should show the same point."""
 
 from __future__ import annotations
 
@@ -11,36 +11,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.store import PatchSet
+from doap.data.store import PatchSet, open_set
 from doap.errors import ArgumentError
 
 BACKGROUND, LINE, TEXT, FAINT = 250, 205, 25, 120
 LABEL, GAP, SCALE = 132, 4, 2
 
 
-def overview(patch_set: PatchSet, out: str | Path, seed: int = 0, number: int = 48) -> Path:
-    """A contact sheet of groups drawn at random, all different, in the order of the set."""
-    number = min(number, len(patch_set))
-    drawn = np.random.default_rng(seed).choice(len(patch_set), number, replace=False)
-    return contact_sheet(patch_set, sorted(drawn.tolist()), out)
+def draw_preview(patch_set: str | Path | PatchSet, out: str | Path, *, groups: int = 48, seed: int = 0) -> Path:
+    """Draw random groups of a set as a PNG, one per row.
+
+        draw_preview("my.patches", "preview.png")
+
+    Args:
+        patch_set: A set, or its folder.
+        out: PNG file to write.
+        groups: Number of groups to draw.
+        seed: Random seed.
+
+    Returns:
+        `out`.
+    """
+    opened = patch_set if isinstance(patch_set, PatchSet) else open_set(patch_set)
+    drawn = np.random.default_rng(seed).choice(len(opened), min(groups, len(opened)), replace=False)
+    return contact_sheet(opened, sorted(drawn.tolist()), out)
 
 
 def contact_sheet(
     patch_set: PatchSet, groups: Sequence[int], out: str | Path, columns: int | None = None, patches: int = 8
 ) -> Path:
-    """Draw groups, one to a row, with their number and the place they are from.
+    """Draw some groups, one per row, labelled with their index, scene and number of patches.
 
     Args:
-        patch_set: an open set.
-        groups: which ones, in the order of the picture: down the first column, then down the next.
-        out: the PNG to write.
-        columns: blocks of rows side by side; as many as make the picture about square if None.
-        patches: most of a group that are drawn; the label tells how many it has.
+        patch_set: An open set.
+        groups: Indices of the groups, drawn from top to bottom and then from left to right.
+        out: PNG file to write.
+        columns: Number of columns of groups; None makes the picture approximately square.
+        patches: Maximum number of patches drawn per group.
     """
     import cv2
 
     if not groups or min(groups) < 0 or max(groups) >= len(patch_set):
-        raise ArgumentError(f"groups: expected some from 0 to {len(patch_set) - 1}, got {list(groups)[:5]}")
+        raise ArgumentError(f"groups: expected some from 0 to {len(patch_set) - 1}, got {list(groups)[:5]}.")
     side = SCALE * patch_set.patch_size
     shown = [min(patches, int(patch_set.count[group])) for group in groups]
     height, width = side + 2 * GAP + 1, LABEL + max(shown) * (side + GAP) + 3 * GAP
@@ -48,8 +60,8 @@ def contact_sheet(
         columns = max(1, round(math.sqrt(len(groups) * height / width)))
     rows = math.ceil(len(groups) / columns)
     sheet = np.full((rows * height + 1, columns * width + 1), BACKGROUND, np.uint8)
-    for place, (group, number) in enumerate(zip(groups, shown, strict=True)):
-        column, row = divmod(place, rows)
+    for position, (group, number) in enumerate(zip(groups, shown, strict=True)):
+        column, row = divmod(position, rows)
         left, top = column * width, row * height
         cell = sheet[top : top + height + 1, left : left + width + 1]
         cell[[0, -1]], cell[:, [0, -1]] = LINE, LINE
@@ -57,20 +69,20 @@ def contact_sheet(
         start = int(patch_set.start[group])
         for index, patch in enumerate(patch_set.patches[start : start + number]):
             x = LABEL + index * (side + GAP)
-            # Whole pixels, not smoothed ones: what the network gets is what is to be judged.
+            # Without interpolation, to show the pixels that the network gets.
             enlarged = cv2.resize(np.asarray(patch), (side, side), interpolation=cv2.INTER_NEAREST)
-            # A frame, or a bright patch melts into the paper.
+            # A border separates bright patches from the background.
             cell[GAP : GAP + side + 2, x - 1 : x + side + 1] = LINE
             cell[GAP + 1 : GAP + side + 1, x : x + side] = enlarged
     done, png = cv2.imencode(".png", sheet)
-    assert done, "a uint8 picture can be encoded"
+    assert done, "encoding a uint8 image cannot fail"
     out = Path(out)
     out.write_bytes(png.tobytes())
     return out
 
 
 def _write_label(cell: NDArray[np.uint8], patch_set: PatchSet, group: int, shown: int) -> None:
-    """The group's number; under it its place and its size, where there is room for them."""
+    """Write the index of the group, its scene and its number of patches."""
     count = int(patch_set.count[group])
     _write(cell, str(group), 16, 0.45, TEXT)
     _write(cell, patch_set.scene_names[patch_set.scene_ids[group]], 34, 0.4, FAINT)
@@ -81,7 +93,7 @@ def _write(cell: NDArray[np.uint8], text: str, baseline: int, size: float, grey:
     import cv2
 
     font: dict[str, Any] = {"fontFace": cv2.FONT_HERSHEY_SIMPLEX, "fontScale": size, "thickness": 1}
-    # OpenCV's fonts know ASCII alone; the accents go, the letters under them stay.
+    # OpenCV's fonts contain ASCII only: drop accents and keep their letters.
     text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     while len(text) > 1 and cv2.getTextSize(text, **font)[0][0] > LABEL - 10:
         text = text.rstrip(".")[:-1] + ".."

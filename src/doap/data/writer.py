@@ -1,14 +1,14 @@
-"""Write a set of patch groups: unit by unit, whole or not at all, and resumed where it was killed.
+"""Write a patch set unit by unit, atomically and resumably.
 
     NAME.unfinished/
-    ├── plan.json            what is being built: patch size and builder
-    ├── units/000123.arrow   one for each committed unit: its groups; these files are the journal
-    └── set/                 becomes NAME by one rename, at the end
-        └── patches.npy      grows at its end; its header is room kept free until the number of patches is known
+    ├── plan.json            patch size and builder
+    ├── units/000123.arrow   journal: the groups of each committed unit
+    └── set/                 renamed to NAME at the end
+        └── patches.npy      grows with every unit; its header is written last, when the number of patches is known
 
-A unit's patches are on the disk before its journal file gets its name. So whatever happens, the journal tells how much
-of `patches.npy` counts, and what lies beyond is cut off. Nothing depends on time or on where a run stopped: a build
-that was killed and resumed has the same bytes as one that was not.
+The patches of a unit are synced to disk before its journal file gets its name. The journal therefore always determines
+the valid part of `patches.npy`, and the rest is truncated. Nothing depends on time or on where a run stopped: a resumed
+build has the same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
 from doap.files import atomic_write, read_json, sha256
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = pa.schema(
     {
         "start": pa.int64(),
         "count": pa.int32(),
-        "sequence": pa.dictionary(pa.int32(), pa.string()),
+        "scene": pa.dictionary(pa.int32(), pa.string()),
         "position": pa.list_(pa.float32(), 3),
         "source": pa.dictionary(pa.int32(), pa.string()),
         "ignore": pa.list_(pa.int64()),
@@ -51,17 +51,22 @@ HEADER = 128
 class UnitGroups:
     """The groups of one unit, in the order of its patches.
 
+    >>> nothing_ignored = np.empty((0, 2), np.int64)
+    >>> groups = UnitGroups(np.array([2, 3]), "castle", np.zeros((2, 3), np.float32), "a.jpg", nothing_ignored)
+    >>> groups.sources
+    ['a.jpg', 'a.jpg']
+
     Attributes:
-        count: (G,) patches of each group, at least 1; a group of one is a distractor to all.
-        sequence: the place they are from; splits go by it.
+        count: (G,) number of patches of each group, at least 1. A group of one is a distractor to all others.
+        scene: Name of the scene, by which sets are split.
         position: (G, 3) float32, a point of a model, or (x, y, 0) in a photo.
-        source: what made them: `tracks` (more of them: `tracks 2`, …) for a model, or the photo's name; one for all, or
-            one for each.
+        source: Origin of the groups, one for all or one for each: `tracks`, `tracks 2`, … for a model, or the name of a
+            photo.
         ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each pair once.
     """
 
     count: NDArray[np.integer[Any]]
-    sequence: str
+    scene: str
     position: NDArray[np.float32]
     source: str | Sequence[str]
     ignore: NDArray[np.integer[Any]]
@@ -72,38 +77,44 @@ class UnitGroups:
         check_shape(self.ignore, "P 2", name="ignore")
         if len(self.sources) != groups:
             raise ArgumentError(
-                f"source: expected one for all or one for each of {groups} groups, got {len(self.sources)}"
+                f"source: expected one name for all or one for each of {groups} groups, got {len(self.sources)}."
             )
         if groups and self.count.min() < 1:
-            raise ArgumentError(f"count: expected at least 1 patch in a group, got {self.count.min()}")
+            raise ArgumentError(f"count: expected at least 1 patch in a group, got {self.count.min()}.")
         if self.ignore.size and (self.ignore.min() < 0 or self.ignore.max() >= groups):
-            raise ArgumentError(f"ignore: expected groups of the unit, 0 to {groups - 1}, got others")
+            found = f"{self.ignore.min()} to {self.ignore.max()}"
+            raise ArgumentError(f"ignore: expected groups 0 to {groups - 1} of the unit, got {found}.")
         if (self.ignore[:, 0] == self.ignore[:, 1]).any():
-            raise ArgumentError("ignore: expected pairs of different groups, got a group with itself")
+            raise ArgumentError("ignore: expected pairs of different groups, got a group with itself.")
 
     def rows(self) -> pa.Table:
-        """The groups as `unit_rows`."""
-        size, both = len(self.count), np.unique(np.concatenate([self.ignore, self.ignore[:, ::-1]]), axis=0)
-        return unit_rows(self.count, [self.sequence] * size, self.position, self.sources, both)
+        """Return the groups as a table of `unit_rows`."""
+        both_directions = np.unique(np.concatenate([self.ignore, self.ignore[:, ::-1]]), axis=0)
+        return unit_rows(self.count, [self.scene] * len(self.count), self.position, self.sources, both_directions)
 
     @property
     def sources(self) -> list[str]:
-        """What made each group."""
+        """Origin of each group."""
         return [self.source] * len(self.count) if isinstance(self.source, str) else list(self.source)
 
 
 def unit_rows(
-    count: NDArray[Any], sequence: Sequence[str], position: NDArray[Any], source: Sequence[str], ignore: NDArray[Any]
+    count: NDArray[Any], scene: Sequence[str], position: NDArray[Any], source: Sequence[str], ignore: NDArray[Any]
 ) -> pa.Table:
-    """Rows of a journal file: the columns of the set but `start`, which is not known before all units are.
+    """Return the rows of a journal file: the columns of a set except `start`, which depends on the previous units.
 
-    Count is (G,), position (G, 3), and of the names there are G each. Ignore is (P, 2), in both directions and in
-    order: a group, and the one that it ignores, both counted from the unit's first. The latter may lie in another unit.
+    Args:
+        count: (G,) number of patches of each group.
+        scene: G names.
+        position: (G, 3).
+        source: G names.
+        ignore: (P, 2) a group and a group that it ignores, in both directions and sorted. Both are counted from the
+            first group of the unit, and the second may belong to another unit.
     """
     offsets = np.concatenate([[0], np.bincount(ignore[:, 0], minlength=len(count)).cumsum()])
     columns = {
         "count": pa.array(count, pa.int32()),
-        "sequence": pa.array(sequence, pa.string()).dictionary_encode(),
+        "scene": pa.array(scene, pa.string()).dictionary_encode(),
         "position": pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(position), pa.float32()), 3),
         "source": pa.array(source, pa.string()).dictionary_encode(),
         "ignore": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ignore[:, 1], pa.int64())),
@@ -112,60 +123,62 @@ def unit_rows(
 
 
 class SetWriter:
-    """Build the set `out` from units that come in a fixed order, such as photos or places.
+    """Write a patch set from units in a fixed order, such as photos or scenes.
 
         writer = SetWriter(out, 32, builder, ledger)
         for name in writer.remaining(names):
             writer.add(name, *patches_and_groups(name))
         writer.finish()
 
-    One writer to a set at a time; a second one on the same `out` is not noticed.
+    Only one writer may write a set at a time; this is not checked.
 
     Args:
-        out: the folder to make; it must not exist. `<out>.unfinished` beside it is resumed if it is there.
-        patch_size: S.
-        builder: all that decides what is built, as JSON can hold it; another one does not resume the work of this one.
-        ledger: the licence ledger, a dict for each piece of the material.
+        out: Folder of the new set. It must not exist. `<out>.unfinished` is resumed if it exists.
+        patch_size: Side S of the patches in pixels.
+        builder: All settings that determine the set, as JSON. A build with other settings cannot be resumed.
+        ledger: Licence ledger, one dictionary per photo or other source.
     """
 
     def __init__(self, out: str | Path, patch_size: int, builder: dict[str, Any], ledger: list[dict[str, Any]]) -> None:
         self.out, self.patch_size, self.builder, self.ledger = Path(out), patch_size, builder, ledger
         if self.out.exists():
-            raise DataError(f"{self.out}: exists; remove it or choose another --out")
+            raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
         self.folder = self.out.with_name(self.out.name + ".unfinished")
-        self._way_out = f"remove {self.folder} or choose another --out"
+        self._way_out = f"Remove {self.folder} or choose another --out."
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
         for folder in (self._units, self._set):
             folder.mkdir(parents=True, exist_ok=True)
         self._keep_plan()
-        self._names: dict[str, None] = {}  # its keys: kept in order and found at once
+        self._names: dict[str, None] = {}  # used as an ordered set
         self._count = 0
         self._resume()
 
     @property
     def done(self) -> int:
-        """Units committed so far, by this run and those before it."""
+        """Number of units committed by this run and earlier ones."""
         return len(self._names)
 
     def remaining(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of the whole list of units that are still to be added; the ones before must be those committed."""
+        """Return the units of the complete list `names` that are not committed yet; the committed ones come first."""
         for index, (old, new) in enumerate(zip_longest(self._names, names[: self.done])):
             if old != new:
-                raise DataError(f"{self.folder}: unit {index} was {old!r}, now is {new!r}; {self._way_out}")
+                raise DataError(f"{self.folder}: unit {index} was {old!r} and is now {new!r}. {self._way_out}")
         return names[self.done :]
 
     def add(self, name: str, patches: NDArray[np.uint8], groups: UnitGroups) -> None:
-        """Commit the next unit, (N, S, S) patches group after group; N may be 0. once this returns, they stay."""
+        """Commit the next unit: patches (N, S, S), ordered by group. N may be 0."""
         self.add_rows(name, patches, groups.rows())
 
     def add_rows(self, name: str, patches: NDArray[np.uint8], rows: pa.Table) -> None:
-        """Commit the next unit from rows that `unit_rows` made: for groups of several places or sources."""
+        """Commit the next unit from a table of `unit_rows`, for groups of several scenes or sources."""
         count = check_shape(patches, f"N {self.patch_size} {self.patch_size}", name="patches")["N"]
         if (grouped := rows["count"].to_numpy().sum()) != count or patches.dtype != np.uint8:
-            raise ArgumentError(f"patches: expected {grouped} uint8, the sum of counts, got {count} {patches.dtype}")
+            raise ArgumentError(
+                f"patches: expected {grouped} (the sum of counts) of uint8, got {count} of {patches.dtype}."
+            )
         if name in self._names:
-            raise ArgumentError(f"name: expected a new unit, got {name!r} again; skip the first {self.done} units")
+            raise ArgumentError(f"name: unit {name!r} is already committed. Skip the first {self.done} units.")
         pixels = np.ascontiguousarray(patches).reshape(-1)
         with self._patches.open("r+b") as file:
             file.seek(self._end)
@@ -181,10 +194,10 @@ class SetWriter:
         self._count += count
 
     def finish(self) -> Path:
-        """Put the set together and give it its name. Killed in here, it begins here again."""
+        """Complete the set and rename it to `out`. An interrupted call can be repeated."""
         groups = self._groups()
         if not len(groups):
-            raise DataError(f"{self.folder}: expected at least 1 group, got none in {self.done} units")
+            raise DataError(f"{self.folder}: expected at least one group, got none in {self.done} units.")
         pq.write_table(groups, self._set / "groups.parquet", compression="zstd")
         with self._patches.open("r+b") as file:
             file.write(npy_header(self._count, self.patch_size))
@@ -216,17 +229,17 @@ class SetWriter:
         path = self.folder / "plan.json"
         plan = {"format": FORMAT, "patch_size": self.patch_size}
         plan |= {f"builder.{key}": value for key, value in self.builder.items()}
-        # Through JSON and back, as the old one went: it turns tuples into lists.
+        # Through JSON and back like the stored plan, which turns tuples into lists.
         plan = json.loads(_json(plan))
         if not path.exists():
             _publish(path, _json(plan).encode())
         old = read_json(path)
         if differ := [key for key in sorted(old.keys() | plan.keys()) if old.get(key) != plan.get(key)]:
-            changes = ", ".join(f"{key} was {old.get(key)!r}, now is {plan.get(key)!r}" for key in differ)
-            raise DataError(f"{self.folder}: begun otherwise: {changes}; {self._way_out}")
+            changes = ", ".join(f"{key} was {old.get(key)!r} and is now {plan.get(key)!r}" for key in differ)
+            raise DataError(f"{self.folder}: begun with other settings: {changes}. {self._way_out}")
 
     def _resume(self) -> None:
-        """Take the units up to the first that is missing or damaged; cut off all the rest."""
+        """Accept the units up to the first missing or damaged one and remove the rest."""
         with self._patches.open("a+b") as file:
             file.truncate(max(file.tell(), HEADER))
             while (notes := _read_notes(self._unit(self.done))) is not None:
@@ -241,25 +254,26 @@ class SetWriter:
             path.unlink()
 
     def _groups(self) -> pa.Table:
-        """(G,) rows of the whole set; what a unit counts from its first patch and group is counted from the set's."""
+        """Return the rows (G,) of the whole set. Indices within units become indices within the set."""
         units = [pa.ipc.open_file(self._unit(index).read_bytes()).read_all() for index in range(self.done)]
         sizes = np.array([len(unit) for unit in units], dtype=np.int64)
         rows = pa.concat_tables([UNIT_SCHEMA.empty_table(), *units]).replace_schema_metadata()
         count = rows["count"].to_numpy().astype(np.int64)
         ignore = rows["ignore"].combine_chunks()
         first_of_unit = np.repeat(sizes.cumsum() - sizes, sizes)
-        others = ignore.flatten().to_numpy() + np.repeat(first_of_unit, np.diff(ignore.offsets.to_numpy()))
-        rows = rows.set_column(4, SCHEMA.field("ignore"), pa.ListArray.from_arrays(ignore.offsets, pa.array(others)))
+        shift = np.repeat(first_of_unit, np.diff(ignore.offsets.to_numpy()))
+        shifted = pa.ListArray.from_arrays(ignore.offsets, pa.array(ignore.flatten().to_numpy() + shift))
+        rows = rows.set_column(4, SCHEMA.field("ignore"), shifted)
         return rows.add_column(0, SCHEMA.field("start"), pa.array(count.cumsum() - count)).combine_chunks()
 
 
 def finished(out: str | Path) -> bool:
-    """Is this set built? While it is being built it has another name."""
+    """Return whether a set is complete. An unfinished set has another name."""
     return (Path(out) / "meta.json").is_file()
 
 
 def npy_header(patches: int, side: int) -> bytes:
-    """The header of an .npy file of (patches, side, side) uint8, in 128 bytes whatever the numbers."""
+    """Return the header of an .npy file of (patches, side, side) uint8, always 128 bytes long."""
     text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({patches}, {side}, {side}), }}".encode()
     return np.lib.format.magic(1, 0) + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11) + b"\n"
 
@@ -279,7 +293,7 @@ def _publish(path: Path, content: Any) -> None:
 
 
 def _read_notes(path: Path) -> dict[str, str] | None:
-    """What a journal file says about its unit; None where there is no such file or not a whole one."""
+    """Return the metadata of a journal file, or None if it is missing or incomplete."""
     try:
         with pa.ipc.open_file(path.read_bytes()) as journal:
             journal.read_all()

@@ -1,4 +1,4 @@
-"""Synthetic views of a photo: random homographies, and random changes of light and camera."""
+"""Render synthetic views of a photo: random homographies and random changes of lighting and camera."""
 
 from __future__ import annotations
 
@@ -11,69 +11,78 @@ Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Views:
-    """How other views of a photo are made up, and when a keypoint found in one is the same as in the photo.
+class SyntheticViews:
+    """Settings of the synthetic views of a photo.
+
+    A keypoint detected in a view matches a keypoint of the photo if it is within all three limits of the projected one.
 
     Attributes:
-        number: views besides the photo itself.
-        points: keypoints of the photo that are followed.
-        tilt: greatest angle between the photo's plane and the view, in degrees.
-        roll: greatest turn of the camera, in degrees.
-        zoom: greatest change of scale, as a power of two either way.
-        near: pixels (in the view) between the found and the expected place, at most.
-        scale: their scales apart, as a power of two, at most.
-        angle: their orientations apart, in degrees, at most.
+        count: Number of views besides the photo itself.
+        keypoints: Maximum number of keypoints of the photo to match.
+        max_tilt: Largest angle between the planes of photo and view, in degrees.
+        max_roll: Largest rotation of the camera about its axis, in degrees.
+        max_zoom: Largest change of scale in octaves, in either direction.
+        max_distance: Largest distance between projected and detected keypoint, in pixels of the view.
+        max_octaves: Largest difference in scale, in octaves.
+        max_angle: Largest difference in orientation, in degrees.
     """
 
-    number: int = 7
-    points: int = 500
-    tilt: float = 50.0
-    roll: float = 45.0
-    zoom: float = 0.75
-    near: float = 3.0
-    scale: float = 0.4
-    angle: float = 20.0
+    count: int = 7
+    keypoints: int = 500
+    max_tilt: float = 50.0
+    max_roll: float = 45.0
+    max_zoom: float = 0.75
+    max_distance: float = 3.0
+    max_octaves: float = 0.4
+    max_angle: float = 20.0
 
 
-def viewpoint(shape: tuple[int, ...], views: Views, random: np.random.Generator) -> NDArray[np.float64]:
-    """A homography of the photo as a plane: turned, tilted about some axis, seen from nearer or further, shifted."""
+def random_homography(
+    shape: tuple[int, ...], views: SyntheticViews, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return a random homography (3, 3) from a photo, seen as a plane, to a view of the same size.
+
+    The camera is rolled, tilted about a random axis, zoomed and shifted.
+
+    Args:
+        shape: (height, width) of the photo.
+        views: Limits of tilt, roll and zoom.
+        random: Random generator.
+    """
     height, width = shape
-    reach = float(np.hypot(height, width))
-    roll = np.radians(random.uniform(-views.roll, views.roll))
+    distance = float(np.hypot(height, width))
+    roll = np.radians(random.uniform(-views.max_roll, views.max_roll))
     axis = random.uniform(0, np.pi)
-    # Uniform in the sine: steep views differ more from each other than flat ones.
-    tilt = np.arcsin(random.uniform(-1, 1) * np.sin(np.radians(views.tilt)))
-    zoom = 2 ** random.uniform(-views.zoom, views.zoom)
-    turn, back = _rotation(axis), _rotation(-axis)
-    # A camera at distance `reach` from the plane: depth changes by sin(tilt) along the axis across.
-    tilted = np.array([[np.cos(tilt), 0, 0], [0, 1, 0], [np.sin(tilt) / reach, 0, 1]])
-    to_centre = np.array([[1, 0, -(width - 1) / 2], [0, 1, -(height - 1) / 2], [0, 0, 1.0]])
-    aside = random.uniform(-0.1, 0.1, size=2) * reach
-    from_centre = np.array([[zoom, 0, (width - 1) / 2 + aside[0]], [0, zoom, (height - 1) / 2 + aside[1]], [0, 0, 1.0]])
-    homography = from_centre @ turn @ tilted @ back @ _rotation(roll) @ to_centre
+    # Uniform in the sine, because steep views differ more from each other than flat ones.
+    tilt = np.arcsin(random.uniform(-1, 1) * np.sin(np.radians(views.max_tilt)))
+    zoom = 2 ** random.uniform(-views.max_zoom, views.max_zoom)
+    # A camera at this distance from the plane: depth changes by sin(tilt) across the axis.
+    tilted = np.array([[np.cos(tilt), 0, 0], [0, 1, 0], [np.sin(tilt) / distance, 0, 1]])
+    centre_x, centre_y = (width - 1) / 2, (height - 1) / 2
+    to_centre = np.array([[1, 0, -centre_x], [0, 1, -centre_y], [0, 0, 1.0]])
+    shift_x, shift_y = random.uniform(-0.1, 0.1, size=2) * distance
+    from_centre = np.array([[zoom, 0, centre_x + shift_x], [0, zoom, centre_y + shift_y], [0, 0, 1.0]])
+    homography = from_centre @ _rotation(axis) @ tilted @ _rotation(-axis) @ _rotation(roll) @ to_centre
     return np.asarray(homography / homography[2, 2])
 
 
-def _rotation(angle: float) -> NDArray[np.float64]:
-    return np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
-
-
 def warp(image: Image, homography: NDArray[np.float64]) -> Image:
+    """Return an image (H, W) warped by a homography (3, 3), of the same size, with border pixels repeated."""
     import cv2
 
     height, width = image.shape
-    # Shrinking takes one pixel of several: what is finer than the new grid goes first.
-    shrink = float(np.sqrt(abs(np.linalg.det(homography[:2, :2]))))
-    if shrink < 1:
-        image = np.asarray(cv2.GaussianBlur(image, (0, 0), 0.5 * np.sqrt(1 / shrink**2 - 1) + 1e-3), np.uint8)
+    # Blur before shrinking, because each pixel of the result is interpolated between four pixels only.
+    zoom = float(np.sqrt(abs(np.linalg.det(homography[:2, :2]))))
+    if zoom < 1:
+        image = np.asarray(cv2.GaussianBlur(image, (0, 0), 0.5 * np.sqrt(1 / zoom**2 - 1) + 1e-3), np.uint8)
     warped = cv2.warpPerspective(
         image, homography, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
     )
     return np.asarray(warped, np.uint8)
 
 
-def light(image: Image, random: np.random.Generator) -> Image:
-    """Another light and another camera: gamma, contrast, blur, noise and JPEG, each only sometimes."""
+def change_appearance(image: Image, random: np.random.Generator) -> Image:
+    """Return an image (H, W) under another light and camera: gamma, contrast, blur, noise, JPEG, each at random."""
     import cv2
 
     values = image.astype(np.float32) / 255
@@ -90,3 +99,7 @@ def light(image: Image, random: np.random.Generator) -> Image:
         _, coded = cv2.imencode(".jpg", changed, [cv2.IMWRITE_JPEG_QUALITY, int(random.integers(30, 90))])
         changed = np.asarray(cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE), np.uint8)
     return changed
+
+
+def _rotation(angle: float) -> NDArray[np.float64]:
+    return np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])

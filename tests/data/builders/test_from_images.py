@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from doap.data.builders import build_from_images
-from doap.data.builders.from_images import _joined
+from doap.data.builders.from_images import _join_models
 from doap.data.store import check_set, merge_sets, open_set, split_set
 from doap.data.writer import UnitGroups
 from doap.errors import ArgumentError, DataError
-from doap.images.synthetic_views import Views
+from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
 
-VIEWS = Views(number=2, points=30)
+VIEWS = SyntheticViews(count=2, keypoints=30)
 KILLED_AFTER = """
 import os, signal, sys
 from pathlib import Path
 from doap.data.builders import build_from_images
-from doap.data.builders.from_images import _joined
-from doap.images.synthetic_views import Views
+from doap.data.builders.from_images import _join_models
+from doap.images.synthetic_views import SyntheticViews
 
 if __name__ == "__main__":
     folder, out, workers, last = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -36,7 +36,7 @@ if __name__ == "__main__":
         if len(start) >= last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    views = Views(number=2, points=30)
+    views = SyntheticViews(count=2, keypoints=30)
     build_from_images(folder, out, views=views, without_tracks=["a", "b"], workers=workers, progress=report)
 """
 
@@ -59,7 +59,7 @@ def undisturbed(photos, tmp_path_factory):
     return build_from_images(photos, out, views=VIEWS, without_tracks=["a", "b"])
 
 
-def test_photos_are_sources_and_those_that_do_not_overlap_are_places(photos, undisturbed):
+def test_photos_are_sources_and_those_that_do_not_overlap_are_scenes(photos, undisturbed):
     patch_set = open_set(undisturbed)
     assert sorted(patch_set.scene_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
     assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
@@ -82,7 +82,7 @@ def test_wider_patches_show_the_same_spots_with_more_around(photos, tmp_path):
 
 def test_a_part_of_a_set_and_a_merged_one_know_how_wide_its_patches_are(photos, tmp_path):
     wide = build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=1.5)
-    parts = [split_set(wide, tmp_path / place, [place]) for place in ("a", "b")]
+    parts = [split_set(wide, tmp_path / scene, [scene]) for scene in ("a", "b")]
     assert open_set(merge_sets(parts, tmp_path / "merged")).extent == 1.5
 
 
@@ -120,40 +120,42 @@ def test_another_seed_does_not_resume_the_work_of_this_one(photos, tmp_path):
         build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], seed=1)
 
 
-def test_ledger_chooses_photos_and_goes_into_the_set(photos, tmp_path):
+@pytest.mark.parametrize("column", ["scene", "place"])
+def test_ledger_selects_photos_and_is_stored_in_the_set(photos, tmp_path, column):
     rows = [
         ("a/1.png", "hill", "train", "CC0"),
         ("b/1.png", "lake", "val", "CC-BY-4.0"),
         ("b/2.png", "lake", "val", "CC0"),
     ]
     with (tmp_path / "ledger.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("file", "place", "split", "licence"), *rows])
+        csv.writer(file).writerows([("file", column, "split", "licence"), *rows])
     ledger = {"ledger": tmp_path / "ledger.csv", "views": VIEWS}
     out = build_from_images(photos, tmp_path / "val", split="val", without_tracks=["lake"], **ledger)
     patch_set = open_set(out)
-    # Photos that do not overlap are places of their own.
+    # Photos that do not overlap are scenes of their own.
     assert patch_set.scene_names == ["b/1.png", "b/2.png"]
     assert [row["licence"] for row in patch_set.meta["ledger"]] == ["CC-BY-4.0", "CC0"]
-    with pytest.raises(DataError, match="expected photos of split 'test', got none"):
+    assert [row["scene"] for row in patch_set.meta["ledger"]] == ["lake", "lake"]
+    with pytest.raises(DataError, match="no photos of split 'test'"):
         build_from_images(photos, tmp_path / "test", split="test", **ledger)
-    with pytest.raises(ArgumentError, match=r"without_tracks: expected places of .*, got sea"):
+    with pytest.raises(ArgumentError, match=r"without_tracks: expected scenes of .*, got sea"):
         build_from_images(photos, tmp_path / "train", split="train", without_tracks=["sea"], **ledger)
-    (tmp_path / "ledger.csv").write_text("file,place\n")
-    with pytest.raises(DataError, match="expected the columns file, place and split, got no split"):
+    (tmp_path / "ledger.csv").write_text(f"file,{column}\n")
+    with pytest.raises(DataError, match="expected the columns file, scene and split, but split is missing"):
         build_from_images(photos, tmp_path / "train", **ledger)
 
 
-def test_models_of_one_place_are_sources_of_their_own():
+def test_models_of_one_scene_are_sources_of_their_own():
     def model(groups, ignore):
         count = np.full(groups, 2)
         patches = np.zeros((2 * groups, 8, 8), np.uint8)
         return patches, UnitGroups(count, "hill", np.zeros((groups, 3), np.float32), "tracks", np.array(ignore))
 
-    patches, groups = _joined([model(2, [[0, 1]]), model(3, [[0, 2]])], "hill", 8)
+    patches, groups = _join_models([model(2, [[0, 1]]), model(3, [[0, 2]])], "hill", 8)
     assert len(patches) == 10
     assert groups.sources == ["tracks"] * 2 + ["tracks 2"] * 3
     assert groups.ignore.tolist() == [[0, 1], [2, 4]]
-    assert _joined([], "hill", 8)[1].sources == []
+    assert _join_models([], "hill", 8)[1].sources == []
 
 
 @pytest.mark.data
@@ -162,7 +164,7 @@ def test_overlapping_photos_give_real_tracks(data_folder, tmp_path):
     (folder / "fountain").mkdir(parents=True)
     for name in ("000.jpg", "001.jpg", "002.jpg", "003.jpg"):
         (folder / "fountain" / name).symlink_to(data_folder / "photos" / "fountain" / name)
-    out = build_from_images(folder, tmp_path / "out", views=Views(number=1, points=20))
+    out = build_from_images(folder, tmp_path / "out", views=SyntheticViews(count=1, keypoints=20))
     summary = check_set(out)
     assert summary.from_tracks > 20
     assert summary.from_photos > 0

@@ -17,7 +17,7 @@ def release(tmp_path):
 
 
 def test_groups_and_sequences_come_over_and_patches_keep_their_size_if_asked(release, tmp_path):
-    out = build_from_public(release, tmp_path / "set", size=65)
+    out = build_from_public(release, tmp_path / "set", patch_size=65)
     patch_set = open_set(out)
     assert check_set(out).groups_per_scene == {"i_dome": 3, "v_wall": 5}
     assert patch_set.count.tolist() == [16] * 8

@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from doap.data.builders.nearby import SAME_SPOT
-from doap.data.builders.synthetic import _same, synthetic_groups
+from doap.data.builders.nearby import SAME_POINT_RADIUS
+from doap.data.builders.synthetic import _matching_keypoints, synthetic_groups
 from doap.errors import DataError
 from doap.images import frames_from_arrays
-from doap.images.synthetic_views import Views
+from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
 
-VIEWS = Views(number=4, points=80)
+VIEWS = SyntheticViews(count=4, keypoints=80)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def photo(tmp_path_factory):
 
 
 def made(photo, number=0, views=VIEWS):
-    return synthetic_groups(photo, "place", "a.png", 32, seed=0, number=number, views=views)
+    return synthetic_groups(photo, "scene", "a.png", 32, seed=0, number=number, views=views)
 
 
 def correlation(one, other):
@@ -50,10 +50,10 @@ def test_groups_are_a_function_of_the_seed_and_the_photos_number(photo):
 
 
 def test_keypoints_of_one_spot_ignore_each_other(photo):
-    _, groups = made(photo, views=Views(number=4, points=400))
+    _, groups = made(photo, views=SyntheticViews(count=4, keypoints=400))
     place = groups.position[:, :2]
     apart = np.linalg.norm(place[:, None] - place, axis=2)
-    expected = np.argwhere(np.triu(apart <= SAME_SPOT, k=1))
+    expected = np.argwhere(np.triu(apart <= SAME_POINT_RADIUS, k=1))
     assert len(expected)
     assert np.array_equal(np.unique(np.sort(groups.ignore, axis=1), axis=0), expected)
 
@@ -69,7 +69,7 @@ def test_frames_are_the_same_only_if_place_scale_and_angle_all_agree():
         (([[50.0, 60.0]], [10.0], [395.0]), True),
         (([[50.0, 60.0]], [10.0], [60.0]), False),
     ):
-        assert (len(_same(frame, frames_from_arrays(*change), Views())[0]) == 1) is agrees
+        assert (len(_matching_keypoints(frame, frames_from_arrays(*change), SyntheticViews())[0]) == 1) is agrees
 
 
 def test_photo_without_keypoints_gives_no_groups(tmp_path):

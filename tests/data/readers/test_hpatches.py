@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.data.readers import hpatches, identify, read_hpatches
+from doap.data.readers import check_folder, hpatches, read_hpatches
 from doap.errors import DataError
 
 GROUPS = {"i_dome": formats.random_patches(3, 16, 65, 65), "v_wall": formats.random_patches(5, 16, 65, 65, seed=1)}
@@ -30,10 +30,10 @@ def test_groups_are_read_back(root: Path, name: str) -> None:
 
 def test_units_are_the_sequences_in_groups_of_16(root: Path) -> None:
     units = list(read_hpatches(root).units())
-    assert [unit.sequence for unit in units] == ["i_dome", "v_wall"]
+    assert [unit.scene for unit in units] == ["i_dome", "v_wall"]
     assert [unit.counts.tolist() for unit in units] == [[16] * 3, [16] * 5]
     for unit in units:
-        np.testing.assert_array_equal(unit.patches, GROUPS[unit.sequence].reshape(-1, 65, 65))
+        np.testing.assert_array_equal(unit.patches, GROUPS[unit.scene].reshape(-1, 65, 65))
         assert np.isnan(unit.position).all()
 
 
@@ -42,7 +42,7 @@ def test_units_go_on_after_those_skipped(root: Path) -> None:
 
 
 def test_whole_release_has_no_problems(root: Path) -> None:
-    found = identify(root)
+    found = check_folder(root)
     assert (found.kind, found.problems) == ("hpatches", ())
     assert found.summary == "HPatches patches: 2 sequences, 8 groups of 16"
 
@@ -82,6 +82,6 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(4 * 65, 65))
     (root / "v_wall" / "e3.png").write_bytes(b"")
     parts = ["got ref.png, t5.png missing", "got (65, 64)", "got 4 to 5", "e3.png: expected a PNG"]
-    problems = identify(root).problems
+    problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)

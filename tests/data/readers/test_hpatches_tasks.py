@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.data.readers import PatchList, identify, read_retrieval, read_splits, read_verification
+from doap.data.readers import PatchList, check_folder, read_retrieval, read_splits, read_verification
 from doap.errors import DataError
 
 
@@ -48,7 +48,7 @@ def test_verification_is_read_back(root: Path) -> None:
 
 
 def test_whole_tasks_have_no_problems(root: Path) -> None:
-    found = identify(root)
+    found = check_folder(root)
     assert (found.kind, found.problems) == ("hpatches-tasks", ())
     assert found.summary == "HPatches tasks: 2 splits, 5 lists of patches"
 
@@ -91,7 +91,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
         "test sequences of split a, got v_boat",
         "verif_pos_split-a.csv",
     ]
-    problems = identify(root).problems
+    problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)
 
@@ -117,7 +117,7 @@ def test_published_retrieval_has_10000_queries_and_20000_distractors(data_folder
 
 @pytest.mark.data
 def test_published_tasks_have_no_problems(data_folder: Path) -> None:
-    found = identify(data_folder / "hpatches_tasks")
+    found = check_folder(data_folder / "hpatches_tasks")
     assert (found.kind, found.problems) == ("hpatches-tasks", ())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.data.readers import identify, read_oxford
+from doap.data.readers import check_folder, read_oxford
 from doap.errors import DataError
 from doap.images import read_grey
 
@@ -37,7 +37,7 @@ def test_one_sequence_is_read_by_its_own_folder(root: Path) -> None:
 
 
 def test_whole_set_has_no_problems(root: Path) -> None:
-    found = identify(root)
+    found = check_folder(root)
     assert (found.kind, found.problems) == ("sequences", ())
     assert found.summary == "image sequences with homographies: boat, graf, v_wall"
 
@@ -81,7 +81,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     (root / "graf" / "H1to2p").unlink()
     (root / "v_wall" / "H_1_5").write_text("1 2\n3 4\n")
     parts = ["expected image 1", "expected a homography H1to2p", "H_1_5: expected an invertible 3×3 matrix"]
-    problems = identify(root).problems
+    problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)
 
@@ -90,7 +90,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
 def test_the_eight_oxford_sequences_are_read(data_folder: Path) -> None:
     names = [sequence.name for sequence in read_oxford(data_folder / "oxford_affine")]
     assert names == ["bark", "bikes", "boat", "graf", "leuven", "trees", "ubc", "wall"]
-    assert identify(data_folder / "oxford_affine").problems == ()
+    assert check_folder(data_folder / "oxford_affine").problems == ()
 
 
 @pytest.mark.data

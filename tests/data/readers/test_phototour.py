@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.data.readers import identify, phototour, read_phototour
+from doap.data.readers import check_folder, phototour, read_phototour
 from doap.errors import ArgumentError, DataError
 
 PATCHES = formats.random_patches(300, 64, 64)
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def problems_of(root: Path) -> tuple[str, ...]:
-    found = identify(root)
+    found = check_folder(root)
     assert found.kind == "phototour"
     return found.problems
 
@@ -89,7 +89,7 @@ def test_index_beyond_the_last_patch_is_refused_though_the_sheet_has_a_tile_ther
 
 
 def test_whole_set_has_no_problems(root: Path) -> None:
-    found = identify(root)
+    found = check_folder(root)
     assert found.problems == ()
     assert found.summary == "PhotoTour: 300 patches of 120 points, 1 lists of pairs"
 

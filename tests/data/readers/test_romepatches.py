@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from data.readers import formats
-from doap.data.readers import identify, read_romepatches
+from doap.data.readers import check_folder, read_romepatches
 from doap.errors import DataError, MissingExtra
 
 COLOUR = formats.random_patches(12, 3, 51, 51)
@@ -64,7 +64,7 @@ def test_one_half_alone_can_be_read(root: Path) -> None:
 
 
 def test_whole_release_has_no_problems(root: Path) -> None:
-    found = identify(root)
+    found = check_folder(root)
     assert (found.kind, found.problems) == ("romepatches", ())
     assert found.summary == "RomePatches: train 12 patches of 3 points, test 12 patches of 3 points"
 
@@ -103,6 +103,6 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     (root / "patch_retrieval_Rome_train.mat").write_bytes(b"no MATLAB file" * 20)
     savemat(root / "patch_retrieval_Rome_test_labels.mat", {"labels": np.ones(12)})
     parts = ["train.mat: expected a MATLAB file", "got no labels_gt"]
-    problems = identify(root).problems
+    problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)

@@ -1,4 +1,4 @@
-"""Builders of patch-group sets: from a COLMAP model, from plain photographs, and from published sets."""
+"""Builders of patch sets: from a COLMAP model, from plain photos, and from published datasets."""
 
 from doap.data.builders.from_colmap import build_from_colmap
 from doap.data.builders.from_images import build_from_images

@@ -1,4 +1,4 @@
-"""Frames in images → the patches of groups."""
+"""Cut the patches of tracks out of their images."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from doap.errors import DataError
 from doap.images import extract_patches, read_grey, resize_frames
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]
-"""Patches (N, S, S), group after group, and what is known of the groups."""
+"""Patches (N, S, S), ordered by group, and the description of the groups."""
 
 
 def cut_tracks(
-    tracks: Tracks, folder: Path, sequence: str, size: int, points: slice = slice(None), extent: float = 1.0
+    tracks: Tracks, folder: Path, scene: str, patch_size: int, points: slice = slice(None), extent: float = 1.0
 ) -> Cut:
-    """Patches (O, S, S) of some of the points and their groups; each image is read once.
+    """Return the patches (O, S, S) of some points and their groups. Each image is read once.
 
     Args:
-        tracks: from `read_tracks`.
-        folder: where the model's images are.
-        sequence: the place.
-        size: S.
-        points: which of the points; ignored pairs among them are kept.
-        extent: side of a patch over that of its frame.
+        tracks: Tracks from `read_tracks`.
+        folder: Folder of the model's images.
+        scene: Name of the scene.
+        patch_size: Side S of the patches in pixels.
+        points: Range of points to cut. Ignored pairs within the range are kept.
+        extent: Patch side relative to the side of its frame.
     """
     begin, end, _ = points.indices(len(tracks.xyz))
     first, last = np.searchsorted(tracks.point, [begin, end])
-    image, frames = tracks.image[first:last], tracks.frames[first:last]
-    patches = np.empty((last - first, size, size), np.uint8)
+    image, frames = tracks.image[first:last], resize_frames(tracks.frames[first:last], extent)
+    patches = np.empty((last - first, patch_size, patch_size), np.uint8)
     for number in np.unique(image):
-        # The model's coordinates are those of the stored pixels, whatever the camera noted about its top.
-        pixels = read_grey(folder / tracks.images[number])
-        if pixels.shape != tracks.sizes[number]:
+        path, expected = folder / tracks.images[number], tracks.sizes[number]
+        pixels = read_grey(path)
+        if pixels.shape != expected:
             raise DataError(
-                f"{folder / tracks.images[number]}: expected {tracks.sizes[number]} pixels as the model has it, got "
-                f"{pixels.shape}; give the images the model was made from"
+                f"{path}: the model expects (height, width) {expected}, got {pixels.shape}. "
+                "Use the images from which the model was reconstructed."
             )
-        patches[image == number] = extract_patches(pixels, resize_frames(frames[image == number], extent), size)
-    ignore = tracks.ignore[((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)] - begin
+        own = image == number
+        patches[own] = extract_patches(pixels, frames[own], patch_size)
+    in_range = ((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
     position = tracks.xyz[begin:end].astype(np.float32)
-    return patches, UnitGroups(count, sequence, position, "tracks", ignore)
+    return patches, UnitGroups(count, scene, position, "tracks", tracks.ignore[in_range] - begin)
 
 
 def check_images(tracks: Tracks, folder: Path) -> None:
-    """Refuse a model whose images are not there, before any work is done."""
+    """Raise an error if images of the model are missing, before any work is done."""
     missing = [name for name in tracks.images if not (folder / name).is_file()]
     if missing:
         raise DataError(
-            f"{folder}: expected the model's {len(tracks.images)} images, got no {missing[0]} "
-            f"and {len(missing) - 1} others; check the IMAGES folder"
+            f"{folder}: missing {len(missing)} of the model's {len(tracks.images)} images, such as {missing[0]}. "
+            "Check the IMAGES folder."
         )

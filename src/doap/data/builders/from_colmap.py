@@ -1,4 +1,4 @@
-"""A COLMAP model and its images → a patch-group set."""
+"""Build a patch set from a COLMAP model and its images."""
 
 from __future__ import annotations
 
@@ -9,63 +9,80 @@ from typing import Any
 import numpy as np
 
 from doap.data.builders.cut import check_images, cut_tracks
-from doap.data.builders.tracks import read_tracks
+from doap.data.builders.tracks import Tracks, read_tracks
 from doap.data.writer import SetWriter
 from doap.errors import DataError
 from doap.files import sha256
 from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000
-"""Patches of one unit: what a killed build does again, and what it holds in memory. Points that may be one spot are
-kept as such within a unit."""
+"""Patches per unit: the memory of a build, and the work repeated after an interruption. Pairs of points to ignore are
+stored only within a unit."""
 
 
 def build_from_colmap(
-    model: Path,
-    images: Path,
-    out: Path,
+    model: str | Path,
+    images: str | Path,
+    out: str | Path,
     *,
-    database: Path | None = None,
-    size: int = 32,
+    database: str | Path | None = None,
+    patch_size: int = 32,
     extent: float = 1.0,
-    sequence: str | None = None,
+    scene: str | None = None,
     ledger: list[dict[str, Any]] | None = None,
     progress: Progress = no_progress,
 ) -> Path:
-    """Turn tracks into groups of patches; the same call resumes a killed build.
+    """Build a patch set from the tracks of a COLMAP model.
+
+    Resumable: call it again to continue an interrupted build.
+
+        build_from_colmap("sparse/0", "images", "my.patches", database="database.db")
 
     Args:
-        model: folder with cameras, images and points3D (.bin or .txt).
-        images: the folder the model's image names start from.
-        out: the set to make.
-        database: COLMAP's database, for the keypoints' own scale and orientation.
-        size: S, side of the patches in pixels.
-        extent: side of a patch over that of its frame, as for `build_from_images`.
-        sequence: name of the place; the name of the images' folder if not given.
-        ledger: what is known of the images' licences.
-        progress: called with units done, units in all, and the one at hand.
+        model: Folder with cameras, images and points3D (.bin or .txt).
+        images: Folder that the model's image names are relative to.
+        out: Folder of the new set. It must not exist.
+        database: COLMAP database of the model. Its keypoints provide scale and orientation.
+        patch_size: Side S of the patches in pixels.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ.
+        scene: Name of the scene; None uses the name of the image folder.
+        ledger: Licence ledger of the images, one dictionary each.
+        progress: Called before each unit (a range of points).
+
+    Returns:
+        `out`.
     """
-    tracks = read_tracks(model, database)
+    model, images = Path(model), Path(images)
+    tracks = read_tracks(model, None if database is None else Path(database))
     check_images(tracks, images)
     if not len(tracks.xyz):
-        raise DataError(f"{model}: expected tracks of two consistent views or more, got none ({tracks.dropped})")
+        raise DataError(
+            f"{model}: expected tracks with at least two consistent views, got none. "
+            f"Dropped observations: {tracks.dropped}."
+        )
     builder = {
         "command": "from-colmap",
         "points3D": {path.name: sha256(path) for path in sorted(model.glob("points3D.*"))},
         "scale and orientation": "keypoints" if database else "cameras",
-        "size": size,
+        "patch_size": patch_size,
         "extent": extent,
         "dropped": tracks.dropped,
     }
-    writer = SetWriter(out, size, builder, ledger or [])
-    last = np.flatnonzero(np.diff(tracks.point, append=-1)) + 1
-    cuts = [0]
-    while cuts[-1] < len(last):
-        begin = last[cuts[-1] - 1] if cuts[-1] else 0
-        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(last, begin + OBSERVATIONS_AT_ONCE, side="right"))))
-    names = [f"points {begin} to {end}" for begin, end in pairwise(cuts)]
-    for name in writer.remaining(names):
-        progress(writer.done, len(names), name)
-        part = slice(cuts[writer.done], cuts[writer.done + 1])
-        writer.add(name, *cut_tracks(tracks, images, sequence or images.resolve().name, size, part, extent))
+    writer = SetWriter(out, patch_size, builder, ledger or [])
+    units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
+    for name in writer.remaining(list(units)):
+        progress(writer.done, len(units), name)
+        writer.add(name, *cut_tracks(tracks, images, scene or images.resolve().name, patch_size, units[name], extent))
     return writer.finish()
+
+
+def _unit_borders(tracks: Tracks) -> list[int]:
+    """Return the points at which units begin, and the end of the last unit."""
+    # Observations are sorted by point: `end[p]` is the number of observations up to and including point p.
+    end = np.flatnonzero(np.diff(tracks.point, append=-1)) + 1
+    borders = [0]
+    while borders[-1] < len(end):
+        done = end[borders[-1] - 1] if borders[-1] else 0
+        fits = int(np.searchsorted(end, done + OBSERVATIONS_AT_ONCE, side="right"))
+        borders.append(max(borders[-1] + 1, fits))
+    return borders

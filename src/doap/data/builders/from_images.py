@@ -1,4 +1,4 @@
-"""Plain photographs → a patch-group set: real tracks where photos of a place overlap, made-up views of each photo."""
+"""Build a patch set from plain photos: tracks where photos overlap, and synthetic views of each photo."""
 
 from __future__ import annotations
 
@@ -16,133 +16,132 @@ from typing import Any
 import numpy as np
 
 from doap.data.builders.cut import Cut, cut_tracks
-from doap.data.builders.structure import reconstruct
+from doap.data.builders.structure import reconstruct_scene
 from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
-from doap.images.synthetic_views import Views
+from doap.images.synthetic_views import SyntheticViews
 from doap.processes import follow_parent
 from doap.types import Progress, no_progress
 
+# Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2 MB.
+_TASKS_AHEAD = 64
+
 
 def build_from_images(
-    folder: Path,
-    out: Path,
+    folder: str | Path,
+    out: str | Path,
     *,
-    ledger: Path | None = None,
+    ledger: str | Path | None = None,
     split: str | None = None,
-    size: int = 32,
+    patch_size: int = 32,
     extent: float = 1.0,
-    views: Views | None = None,
+    views: SyntheticViews | None = None,
     tracks: bool = True,
     without_tracks: Sequence[str] = (),
     workers: int = 1,
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Path:
-    """Make a set of a folder of photos; the same call resumes a killed build and gives the same bytes.
+    """Build a patch set from a folder of photos.
 
-    A folder inside `folder` is a place; photos that lie in `folder` itself are a place of its name. A ledger says
-    instead which photos there are, their places and their split.
+    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after it. A ledger may list
+    photos, scenes and splits instead. Resumable: call it again to continue an interrupted build. The result has the
+    same bytes as an uninterrupted build.
+
+        build_from_images("photos", "my.patches", views=SyntheticViews(count=7), workers=4)
 
     Args:
-        folder: the photos.
-        out: the set to make.
-        ledger: a CSV with the columns file, place, split and whatever else is known; its rows go into the set.
-        split: which of the ledger's splits to take; all if not given.
-        size: S, side of the patches in pixels.
-        extent: side of a patch over the twelve σ of a keypoint that SIFT looks at. A descriptor that is trained on the
-            set looks at as much when it is used.
-        views: what to make up of each photo.
-        tracks: whether to reconstruct the places; that takes most of the time.
-        without_tracks: places whose photos are known not to overlap: each of them is a place of its own.
-        workers: processes; the result does not depend on it.
-        seed: the one seed of the set.
-        progress: called with units done, units in all, and the one at hand.
+        folder: Folder of the photos.
+        out: Folder of the new set. It must not exist.
+        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored in the set. The
+            scene column may be called `place`.
+        split: Split of the ledger to use; None uses all rows.
+        patch_size: Side S of the patches in pixels.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A descriptor trained on
+            the set uses the same extent.
+        views: Synthetic views to render of each photo.
+        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
+        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
+        workers: Number of processes. The result does not depend on it.
+        seed: Random seed of the set.
+        progress: Called after each unit (the tracks of a scene, or a photo).
+
+    Returns:
+        `out`.
     """
-    views = views or Views()
-    rows = _read_ledger(ledger, split) if ledger else _walk(folder)
-    if missing := [row["file"] for row in rows if not (folder / row["file"]).is_file()]:
-        raise DataError(f"{folder}: expected {len(rows)} photos, got no {missing[0]} ({len(missing)} missing)")
-    places: dict[str, list[str]] = {}
-    for row in rows:
-        places.setdefault(row["place"], []).append(row["file"])
-    if unknown := set(without_tracks) - set(places):
-        raise ArgumentError(f"without_tracks: expected places of {folder}, got {', '.join(sorted(unknown))}")
-    photos = [(place, name) for place, names in places.items() for name in names]
+    folder, views = Path(folder), views or SyntheticViews()
+    rows = _read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
+    scenes = _group_by_scene(rows, folder, without_tracks)
     builder = {
         "command": "from-images",
-        "photos": [name for _, name in photos],
+        "photos": [name for names in scenes.values() for name in names],
         "split": split,
         "without_tracks": sorted(without_tracks),
         "views": asdict(views),
         "seed": seed,
-        "size": size,
+        "patch_size": patch_size,
         "extent": extent,
         "tracks": tracks,
     }
-    writer = SetWriter(out, size, builder, rows if ledger else [])
-    # Here, so that what a killed worker leaves behind goes with the unfinished set.
+    writer = SetWriter(out, patch_size, builder, rows if ledger else [])
+    # Inside the unfinished set, so that files left by a killed worker are removed with it.
     work = writer.folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    tasks: list[_Place | _Photo] = [
-        _Place(folder, place, tuple(names), size, extent, work)
-        for place, names in places.items()
-        if tracks and len(names) > 1 and place not in without_tracks
-    ]
-    for number, (place, name) in enumerate(photos):
-        sequence = name if place in without_tracks else place
-        tasks.append(_Photo(folder, sequence, name, size, extent, seed, number, views))
-    by_name = {task.unit: task for task in tasks}
-    left = [by_name[name] for name in writer.remaining(list(by_name))]
-    for task, (patches, groups) in zip(left, _in_order(left, workers), strict=True):
-        writer.add(task.unit, patches, groups)
-        progress(writer.done, len(tasks), task.unit)
+    tasks: list[_Tracks | _Photo] = []
+    if tracks:
+        overlapping = [scene for scene, names in scenes.items() if len(names) > 1 and scene not in without_tracks]
+        tasks += [_Tracks(folder, scene, tuple(scenes[scene]), patch_size, extent, work) for scene in overlapping]
+    photos = [(scene, name) for scene, names in scenes.items() for name in names]
+    for number, (scene, name) in enumerate(photos):
+        own_scene = name if scene in without_tracks else scene
+        tasks.append(_Photo(folder, own_scene, name, patch_size, extent, seed, number, views))
+    _run(tasks, writer, workers, progress)
     return writer.finish()
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Real tracks of one place, from all models that its photos give."""
+class _Tracks:
+    """The tracks of one scene, from all COLMAP models of its photos."""
 
     folder: Path
-    place: str
+    scene: str
     names: tuple[str, ...]
-    size: int
+    patch_size: int
     extent: float
     work: Path
 
     @property
     def unit(self) -> str:
-        return f"tracks of {self.place}"
+        return f"tracks of {self.scene}"
 
     def __call__(self) -> Cut:
         with tempfile.TemporaryDirectory(dir=self.work) as work:
-            database, models = reconstruct(self.folder, self.names, Path(work))
-            parts, seen = [], set[tuple[str, int]]()
+            database, models = reconstruct_scene(self.folder, self.names, Path(work))
+            parts, used = [], set[tuple[str, int]]()
             for model in models:
-                # A smaller model may be a second copy of a part of a larger one, point by point.
-                tracks = read_tracks(model, database).without(seen)
-                seen.update(tracks.observations())
-                parts.append(cut_tracks(tracks, self.folder, self.place, self.size, extent=self.extent))
-        return _joined(parts, self.place, self.size)
+                # A smaller model may repeat part of a larger one, point by point.
+                tracks = read_tracks(model, database).without(used)
+                used.update(tracks.observations())
+                parts.append(cut_tracks(tracks, self.folder, self.scene, self.patch_size, extent=self.extent))
+        return _join_models(parts, self.scene, self.patch_size)
 
 
 @dataclass(frozen=True)
 class _Photo:
-    """Made-up views of one photo."""
+    """Synthetic views of one photo."""
 
     folder: Path
-    sequence: str
+    scene: str
     name: str
-    size: int
+    patch_size: int
     extent: float
     seed: int
     number: int
-    views: Views
+    views: SyntheticViews
 
     @property
     def unit(self) -> str:
@@ -151,35 +150,39 @@ class _Photo:
     def __call__(self) -> Cut:
         photo = self.folder / self.name
         return synthetic_groups(
-            photo, self.sequence, self.name, self.size, self.seed, self.number, self.views, self.extent
+            photo, self.scene, self.name, self.patch_size, self.seed, self.number, self.views, self.extent
         )
 
 
-def _joined(parts: list[Cut], place: str, size: int) -> Cut:
-    """The models of one place as one unit.
+def _run(tasks: Sequence[_Tracks | _Photo], writer: SetWriter, workers: int, progress: Progress) -> None:
+    """Run the tasks that are not yet in the set and add their results in order."""
+    by_unit = {task.unit: task for task in tasks}
+    remaining = [by_unit[unit] for unit in writer.remaining(list(by_unit))]
+    for task, (patches, groups) in zip(remaining, _results_in_order(remaining, workers), strict=True):
+        writer.add(task.unit, patches, groups)
+        progress(writer.done, len(tasks), task.unit)
 
-    Models may share photos, and so see one spot twice by different keypoints: each is a source of its own, and
-    sources of one place ignore each other.
+
+def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
+    """Concatenate the models of one scene into one unit.
+
+    Models may share photos and show the same point through different keypoints. Each model is therefore a source of its
+    own, because sources of one scene ignore each other.
     """
-    none = (
-        np.empty((0, size, size), np.uint8),
-        UnitGroups(np.empty(0, np.int64), place, np.empty((0, 3), np.float32), "tracks", np.empty((0, 2), np.int64)),
-    )
-    every = [none, *parts]
-    before = np.cumsum([0, *(len(groups.count) for _, groups in every)])
-    names = ["tracks", *("tracks" if model == 1 else f"tracks {model}" for model in range(1, len(parts) + 1))]
-    groups = UnitGroups(
-        np.concatenate([one.count for _, one in every]),
-        place,
-        np.concatenate([one.position for _, one in every]),
-        [name for (_, one), name in zip(every, names, strict=True) for _ in one.count],
-        np.concatenate([one.ignore + first for (_, one), first in zip(every, before[:-1], strict=True)]),
-    )
-    return np.concatenate([patches for patches, _ in every]), groups
+    no_patches = np.empty((0, patch_size, patch_size), np.uint8)
+    counts, positions, ignored = [np.empty(0, np.int64)], [np.empty((0, 3), np.float32)], [np.empty((0, 2), np.int64)]
+    sources: list[str] = []
+    for model, (_, groups) in enumerate(parts, start=1):
+        ignored.append(groups.ignore + len(sources))
+        counts.append(groups.count)
+        positions.append(groups.position)
+        sources += ["tracks" if model == 1 else f"tracks {model}"] * len(groups.count)
+    joined = UnitGroups(np.concatenate(counts), scene, np.concatenate(positions), sources, np.concatenate(ignored))
+    return np.concatenate([no_patches, *(patches for patches, _ in parts)]), joined
 
 
-def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]:
-    """Results of the tasks in their order, worked on by several processes that run ahead by a bounded number."""
+def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]:
+    """Yield the results of the tasks in order; worker processes run ahead by a bounded number of tasks."""
     if workers == 1:
         yield from (task() for task in tasks)
         return
@@ -189,8 +192,8 @@ def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]
         try:
             for task in tasks:
                 ahead.append(pool.submit(task))
-                # A photo weighs a megabyte or two; a place that takes minutes must not keep the others waiting.
-                if len(ahead) >= 64 * workers:
+                # Not fewer: a scene takes minutes, and the other workers need something to do meanwhile.
+                if len(ahead) >= _TASKS_AHEAD * workers:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
@@ -199,27 +202,48 @@ def _in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]
 
 
 def _begin_worker() -> None:
-    """One thread each, and no life after the parent's: a killed build must not leave workers behind."""
+    """Use one thread per worker, and end the worker with its parent so that a killed build leaves no processes."""
     import cv2
 
     cv2.setNumThreads(1)
     follow_parent()
 
 
-def _walk(folder: Path) -> list[dict[str, Any]]:
+def _group_by_scene(rows: list[dict[str, Any]], folder: Path, without_tracks: Sequence[str]) -> dict[str, list[str]]:
+    """Map each scene to its files after checking that the files exist."""
+    if missing := [row["file"] for row in rows if not (folder / row["file"]).is_file()]:
+        raise DataError(f"{folder}: expected {len(rows)} photos, but {len(missing)} are missing, such as {missing[0]}.")
+    scenes: dict[str, list[str]] = {}
+    for row in rows:
+        scenes.setdefault(row["scene"], []).append(row["file"])
+    if unknown := set(without_tracks) - set(scenes):
+        raise ArgumentError(f"without_tracks: expected scenes of {folder}, got {', '.join(sorted(unknown))}.")
+    return scenes
+
+
+def _list_photos(folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each photo of a folder without a ledger."""
     names = [path.relative_to(folder) for path in list_images(folder)]
     own = folder.resolve().name
-    return [{"file": name.as_posix(), "place": name.parts[0] if len(name.parts) > 1 else own} for name in names]
+    return [{"file": name.as_posix(), "scene": name.parts[0] if len(name.parts) > 1 else own} for name in names]
 
 
 def _read_ledger(path: Path, split: str | None) -> list[dict[str, Any]]:
+    """Return the rows of a split, sorted by scene and file."""
     if not path.is_file():
-        raise DataError(f"{path}: expected a ledger, got nothing there; check --ledger")
+        raise DataError(f"{path}: no such ledger. Check --ledger.")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if missing := {"file", "place", "split"} - set(reader.fieldnames or []):
-            raise DataError(f"{path}: expected the columns file, place and split, got no {', '.join(sorted(missing))}")
+        # Published ledgers call the scene column `place`.
+        columns = list(reader.fieldnames or [])
+        if "scene" not in columns:
+            columns = ["scene" if name == "place" else name for name in columns]
+        if missing := {"file", "scene", "split"} - set(columns):
+            raise DataError(
+                f"{path}: expected the columns file, scene and split, but {', '.join(sorted(missing))} is missing."
+            )
+        reader.fieldnames = columns
         rows = [row for row in reader if split is None or row["split"] == split]
     if not rows:
-        raise DataError(f"{path}: expected photos of split {split!r}, got none")
-    return sorted(rows, key=lambda row: (row["place"], row["file"]))
+        raise DataError(f"{path}: no photos of split {split!r}. Check --split.")
+    return sorted(rows, key=lambda row: (row["scene"], row["file"]))

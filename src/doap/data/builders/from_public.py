@@ -1,4 +1,4 @@
-"""A published set in its original form → a patch-group set."""
+"""Build a patch set from a published dataset in its original format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from doap.data.readers import (
     HPatches,
     PhotoTour,
     RomePatches,
-    identify,
+    check_folder,
     read_hpatches,
     read_phototour,
     read_romepatches,
@@ -28,27 +28,37 @@ READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
 }
 
 
-def build_from_public(root: Path, out: Path, *, size: int = 32, progress: Progress = no_progress) -> Path:
-    """Store PhotoTour, HPatches or RomePatches as groups; the same call resumes a killed build.
+def build_from_public(
+    root: str | Path, out: str | Path, *, patch_size: int = 32, progress: Progress = no_progress
+) -> Path:
+    """Convert PhotoTour, HPatches or RomePatches to a patch set.
 
-    Patches are shrunk to `size` by averaging areas, as the paper resizes them to the network's input (§5).
+    Patches are resized by area averaging, as in the paper (§5). Resumable: call it again to continue an interrupted
+    build.
+
+        build_from_public("liberty", "liberty.patches")
 
     Args:
-        root: a folder of the release; `doap data check` says which it is.
-        out: the set to make.
-        size: S, side of the patches in pixels; 32, or 42 for a network with a spatial transformer.
-        progress: called with units done, units in all (unknown: 0), and the one at hand.
+        root: Folder of the dataset as published. `check_folder` recognises it.
+        out: Folder of the new set. It must not exist.
+        patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial transformer.
+        progress: Called after each unit; the total is unknown and reported as 0.
+
+    Returns:
+        `out`.
     """
-    found = identify(root)
+    root = Path(root)
+    found = check_folder(root)
     if found.kind not in READERS:
-        raise DataError(f"{root}: expected one of {', '.join(READERS)}, got {found.kind} ({found.summary})")
+        raise DataError(f"{root}: expected one of {', '.join(READERS)}, got {found.kind} ({found.summary}).")
     if found.problems:
-        raise DataError(f"{found.problems[0]} ({len(found.problems)} problems; see `doap data check {root}`)")
+        raise DataError(f"{found.problems[0]} ({len(found.problems)} problems; run `doap data check {root}`)")
     reader = READERS[found.kind](root)
-    writer = SetWriter(out, size, {"command": "from-public", "kind": found.kind, "size": size}, [])
+    builder = {"command": "from-public", "kind": found.kind, "patch_size": patch_size}
+    writer = SetWriter(out, patch_size, builder, [])
+    nothing_ignored = np.empty((0, 2), np.int64)
     for unit in reader.units(skip=writer.done):
-        none = np.empty((0, 2), np.int64)
-        groups = UnitGroups(unit.counts, unit.sequence, unit.position, found.kind, none)
-        writer.add(unit.name, resize_patches(unit.patches, size), groups)
+        groups = UnitGroups(unit.counts, unit.scene, unit.position, found.kind, nothing_ignored)
+        writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
         progress(writer.done, 0, unit.name)
     return writer.finish()

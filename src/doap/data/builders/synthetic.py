@@ -1,7 +1,8 @@
-"""One photo → groups: other views of it are made up, and keypoints are found in them anew.
+"""Build groups from synthetic views of one photo.
 
-The patches of a group are cut where the detector fires in each view, not where the known homography says it should, so
-its errors of place, scale and orientation are in the data as they will be in use.
+Keypoints are detected again in every view, and patches are cut where the detector fires, not at the positions that the
+known homography predicts. The groups therefore contain the detector's errors of position, scale and orientation, as
+they occur when images are matched.
 """
 
 from __future__ import annotations
@@ -26,76 +27,89 @@ from doap.images import (
     scales,
     transform_frames,
 )
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.random_streams import stream
 
+Frames = NDArray[np.float32]
 Image = NDArray[np.uint8]
 
 
 def synthetic_groups(
-    photo: Path, sequence: str, source: str, size: int, seed: int, number: int, views: Views, extent: float = 1.0
+    photo: Path,
+    scene: str,
+    source: str,
+    patch_size: int,
+    seed: int,
+    number: int,
+    views: SyntheticViews,
+    extent: float = 1.0,
 ) -> Cut:
-    """Patches (N, S, S) and groups of one photo; those found in one view only are left out.
+    """Return the patches (N, S, S) and groups of one photo. Keypoints found in one view only are left out.
 
     Args:
-        photo: its file.
-        sequence: the place it shows.
-        source: its name in the set.
-        size: S.
-        seed: the seed of the set.
-        number: which photo of the set it is: its own random stream.
-        views: what to make up.
-        extent: side of a patch over that of its keypoint's frame.
+        photo: Image file.
+        scene: Name of the scene.
+        source: Name of the photo in the set.
+        patch_size: Side S of the patches in pixels.
+        seed: Random seed of the set.
+        number: Index of the photo in the set, which selects its random stream.
+        views: Settings of the views.
+        extent: Patch side relative to the side of the keypoint's frame.
     """
     image = read_grey(photo)
     random = stream(seed, "synthetic views", number)
-    frames = _chosen(image, views.points, random)
-    patches, members = [extract_patches(image, resize_frames(frames, extent), size)], [np.arange(len(frames))]
-    for _ in range(views.number):
-        homography = viewpoint(image.shape, views, random)
-        view = light(warp(image, homography), random)
-        expected = transform_frames(frames, homography)
-        # The corners must come from inside the photo too: beyond its border the view is made of repeated pixels.
-        found, _ = sift(contrast=0.04, precise=False).detect(view)
-        found = found[inside(found, *view.shape)]
-        found = found[inside(transform_frames(found, np.linalg.inv(homography)), *image.shape)]
-        point, keypoint = _same(expected, found, views)
-        patches.append(extract_patches(Pyramid(view), resize_frames(found[keypoint], extent), size))
-        members.append(point)
-    member = np.concatenate(members)
-    count = np.bincount(member, minlength=len(frames))
-    keep = count > 1
-    order = member.argsort(kind="stable")
-    order = order[keep[member[order]]]
-    place = np.cumsum(keep) - 1
+    frames = _random_keypoints(image, views.keypoints, random)
+    patches = [extract_patches(image, resize_frames(frames, extent), patch_size)]
+    groups_of_patches = [np.arange(len(frames))]
+    for _ in range(views.count):
+        homography = random_homography(image.shape, views, random)
+        view = change_appearance(warp(image, homography), random)
+        found = _detect(view, homography, image.shape)
+        group, keypoint = _matching_keypoints(transform_frames(frames, homography), found, views)
+        patches.append(extract_patches(Pyramid(view), resize_frames(found[keypoint], extent), patch_size))
+        groups_of_patches.append(group)
+    group_of_patch = np.concatenate(groups_of_patches)
+    count = np.bincount(group_of_patch, minlength=len(frames))
+    has_match = count > 1
+    by_group = group_of_patch.argsort(kind="stable")
+    by_group = by_group[has_match[group_of_patch[by_group]]]
     near = near_pairs(centres(frames))
-    ignore = place[near[keep[near].all(axis=1)]].reshape(-1, 2)
-    position = np.pad(centres(frames)[keep], ((0, 0), (0, 1)))
-    return np.concatenate(patches)[order], UnitGroups(count[keep], sequence, position, source, ignore)
+    new_index = np.cumsum(has_match) - 1
+    ignore = new_index[near[has_match[near].all(axis=1)]].reshape(-1, 2)
+    position = np.pad(centres(frames)[has_match], ((0, 0), (0, 1)))
+    return np.concatenate(patches)[by_group], UnitGroups(count[has_match], scene, position, source, ignore)
 
 
-def _chosen(image: Image, points: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """Frames (N, 2, 3) of keypoints whose patch lies in the photo, drawn at random among the stronger half."""
-    # A quarter of a pixel off, as the sets in use were built: what counts is that they are all built alike.
+def _random_keypoints(image: Image, count: int, random: np.random.Generator) -> Frames:
+    """Return frames (N, 2, 3) inside the photo, drawn from the stronger half of its keypoints."""
+    # Imprecise upscaling moves keypoints by a quarter of a pixel. All sets were built like this and stay comparable.
     frames, _ = sift(contrast=0.02, precise=False).detect(image)
     frames = frames[inside(frames, *image.shape)]
-    strong = frames[: max(2 * points, len(frames) // 2)]
-    return strong[np.sort(random.permutation(len(strong))[:points])]
+    strong = frames[: max(2 * count, len(frames) // 2)]
+    return strong[np.sort(random.permutation(len(strong))[:count])]
 
 
-def _same(
-    expected: NDArray[np.float32], found: NDArray[np.float32], views: Views
+def _detect(view: Image, homography: NDArray[np.float64], size: tuple[int, ...]) -> Frames:
+    """Return the frames (N, 2, 3) of a view whose patches show the photo, not the repeated pixels at its border."""
+    found, _ = sift(contrast=0.04, precise=False).detect(view)
+    found = found[inside(found, *view.shape)]
+    return found[inside(transform_frames(found, np.linalg.inv(homography)), *size)]
+
+
+def _matching_keypoints(
+    expected: Frames, found: Frames, views: SyntheticViews
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (P,), (P,) of expected and found frames that are each other's nearest, and near enough in all respects."""
+    """Return indices (P,) and (P,) of mutually nearest frames that are within the limits of `views`."""
     if not len(expected) or not len(found):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    place = np.linalg.norm(centres(expected)[:, None] - centres(found), axis=2) / views.near
-    scale = np.abs(np.log2(scales(expected)[:, None] / scales(found))) / views.scale
-    angle = np.abs((angles(expected)[:, None] - angles(found) + 180) % 360 - 180) / views.angle
-    off = np.maximum(np.maximum(place, scale), angle)
-    # A frame sent to infinity is near nothing.
-    off = np.where(np.isfinite(off), off, np.inf)
-    nearest = off.argmin(axis=1)
-    mutual = off.argmin(axis=0)[nearest] == np.arange(len(expected))
-    point = np.flatnonzero(mutual & (off[np.arange(len(expected)), nearest] <= 1))
-    return point, nearest[point]
+    distance = np.linalg.norm(centres(expected)[:, None] - centres(found), axis=2)
+    octaves = np.abs(np.log2(scales(expected)[:, None] / scales(found)))
+    angle = np.abs((angles(expected)[:, None] - angles(found) + 180) % 360 - 180)
+    # The largest error relative to its limit. A frame at infinity matches nothing.
+    error = np.maximum(np.maximum(distance / views.max_distance, octaves / views.max_octaves), angle / views.max_angle)
+    error = np.where(np.isfinite(error), error, np.inf)
+    rows = np.arange(len(expected))
+    nearest = error.argmin(axis=1)
+    mutual = error.argmin(axis=0)[nearest] == rows
+    matched = np.flatnonzero(mutual & (error[rows, nearest] <= 1))
+    return matched, nearest[matched]

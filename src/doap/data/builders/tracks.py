@@ -1,4 +1,4 @@
-"""Tracks of a COLMAP model → groups of frames: where each point of the world is seen, how large and which way up."""
+"""Read the tracks of a COLMAP model as groups of frames: position, size and orientation of each point in its images."""
 
 from __future__ import annotations
 
@@ -15,110 +15,77 @@ from doap.images import frames_from_arrays, inside, scales
 from doap.images.frames import SIFT_EXTENT
 
 Floats = NDArray[np.float64]
-PLAIN_EXTENT = 16.0
-"""Half the side in pixels, in the middle one of a track's views, where no keypoint tells its size."""
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+DEFAULT_HALF_SIDE = 16.0
+"""Half the side of a frame in pixels, in the view of median scale of a track, where no keypoint defines the size."""
+MAX_SCALE_ERROR = 0.5
+"""Largest difference in octaves between the scale of an observation and the median of its track."""
+MAX_ANGLE_ERROR = 20.0
+"""Largest difference in degrees between the orientation of an observation and the mean of its track."""
 
 
 @dataclass(frozen=True)
 class Tracks:
-    """Observations that agree with each other, sorted by point.
+    """Consistent observations of a model, sorted by point.
 
     Attributes:
-        images: names of the model's images, as COLMAP stores them.
-        sizes: (height, width) of each, as the model has it.
-        xyz: (T, 3) the points that kept two observations or more.
+        images: Names of the model's images, as stored by COLMAP.
+        sizes: (height, width) of each image according to the model.
+        xyz: (T, 3) points with at least two consistent observations.
         point: (O,) index into `xyz`, increasing.
-        image: (O,) index into `images`; a point is seen once in an image.
-        keypoint: (O,) which keypoint of the image.
-        frames: (O, 2, 3), pixel centres at integers.
-        ignore: (P, 2) points that may be one physical spot; each pair once.
-        dropped: how many observations each filter took.
+        image: (O,) index into `images`. A point has at most one observation in an image.
+        keypoint: (O,) index of the keypoint in the image.
+        frames: (O, 2, 3) with pixel centres at integers.
+        ignore: (P, 2) points that may be the same physical point; each pair once.
+        dropped: Number of observations removed by each filter.
     """
 
     images: list[str]
     sizes: list[tuple[int, int]]
     xyz: Floats
-    point: NDArray[np.int64]
-    image: NDArray[np.int64]
-    keypoint: NDArray[np.int64]
+    point: Integers
+    image: Integers
+    keypoint: Integers
     frames: NDArray[np.float32]
-    ignore: NDArray[np.int64]
+    ignore: Integers
     dropped: dict[str, int]
 
     def observations(self) -> list[tuple[str, int]]:
-        """(O,) image and keypoint: what models of the same photos may share."""
+        """Return image name and keypoint of each observation (O,), which models of the same photos may share."""
         return [(self.images[image], int(keypoint)) for image, keypoint in zip(self.image, self.keypoint, strict=True)]
 
-    def without(self, seen: set[tuple[str, int]]) -> Tracks:
-        """Those points none of whose observations is among the seen ones."""
-        again = np.fromiter((one in seen for one in self.observations()), np.bool_, len(self.point))
-        keep = np.bincount(self.point, again, len(self.xyz)) == 0
-        place = np.cumsum(keep) - 1
+    def without(self, used: set[tuple[str, int]]) -> Tracks:
+        """Return the points that have no observation in `used`."""
+        is_used = np.fromiter((one in used for one in self.observations()), np.bool_, len(self.point))
+        keep = np.bincount(self.point, is_used, len(self.xyz)) == 0
+        new_index = np.cumsum(keep) - 1
         own = keep[self.point]
+        both_kept = keep[self.ignore].all(axis=1)
         return replace(
             self,
             xyz=self.xyz[keep],
-            point=place[self.point[own]],
+            point=new_index[self.point[own]],
             image=self.image[own],
             keypoint=self.keypoint[own],
             frames=self.frames[own],
-            ignore=place[self.ignore[keep[self.ignore].all(axis=1)]],
+            ignore=new_index[self.ignore[both_kept]],
         )
 
 
-def read_tracks(model: Path, database: Path | None = None, *, most: int = 16) -> Tracks:
-    """Read a model's tracks and keep what is consistent.
+@dataclass(frozen=True)
+class _Observations:
+    """All observations of a model, sorted by point and image: (O,) indices, and the points `xyz` (T, 3)."""
 
-    With a database, scale and orientation are those of its keypoints, so a detector's noise is in the groups; they are
-    held against the cameras: an observation whose size in the world is off its track's median by more than half an
-    octave, or whose orientation is off the track's mean by more than 20°, is a wrong match or a wrong frame. Without
-    one, both come from the cameras: a square facing the first view, projected into the others.
-
-    Args:
-        model: folder with cameras, images and points3D (.bin or .txt).
-        database: the one the model was made from, or None.
-        most: observations kept of one track; a longer one is thinned evenly.
-    """
-    reconstruction = _open_model(model)
-    images = [reconstruction.images[key] for key in sorted(reconstruction.images)]
-    point, image, keypoint, xyz = _observations(reconstruction, {one.image_id: i for i, one in enumerate(images)})
-    views = [_View(one, reconstruction.cameras[one.camera_id]) for one in images]
-    seen, zoom, turn = _geometry(views, point, image, keypoint, xyz)
-    keep = np.isfinite(zoom) & _first_in_image(point, image)
-    dropped = {"seen twice in an image": int((~keep).sum())}
-    if database is None:
-        middle = _middle_of_tracks(np.log2(zoom, where=keep, out=np.zeros_like(zoom)), point, keep)
-        half, angle = PLAIN_EXTENT * zoom / 2**middle, turn
-    else:
-        half, angle = _keypoint_frames(database, images, image, keypoint)
-        world = np.log2(half / zoom, where=keep, out=np.zeros_like(zoom))
-        agrees = np.abs(world - _middle_of_tracks(world, point, keep)) <= 0.5
-        dropped["scale off its track"] = int((keep & ~agrees).sum())
-        keep &= agrees
-        agrees = _off_mean(angle - turn, point, keep) <= 20
-        dropped["orientation off its track"] = int((keep & ~agrees).sum())
-        keep &= agrees
-    frames = frames_from_arrays(seen, half, angle)
-    whole = np.zeros_like(keep)
-    for number, view in enumerate(views):
-        own = image == number
-        whole[own] = inside(frames[own], view.height, view.width)
-    dropped["patch leaves the image"] = int((keep & ~whole).sum())
-    keep &= whole & (scales(frames) > 0)
-    keep &= _thin(point, keep, most) & (np.bincount(point[keep], minlength=len(xyz))[point] > 1)
-    kept, renumbered = np.unique(point[keep], return_inverse=True)
-    place = np.full(len(xyz), -1)
-    place[kept] = np.arange(len(kept))
-    near = [near_pairs(seen[image == number]) for number in range(len(views))]
-    spots = [place[point[image == number][pairs]] for number, pairs in enumerate(near)]
-    ignore = np.unique(np.sort(np.concatenate([np.empty((0, 2), np.int64), *spots]), axis=1), axis=0)
-    ignore = ignore[(ignore[:, 0] >= 0) & (ignore[:, 0] != ignore[:, 1])]
-    names, sizes = [one.name for one in images], [(view.height, view.width) for view in views]
-    return Tracks(names, sizes, xyz[kept], renumbered, image[keep], keypoint[keep], frames[keep], ignore, dropped)
+    point: Integers
+    image: Integers
+    keypoint: Integers
+    xyz: Floats
 
 
 class _View:
-    """One image of a model: where it looks, and its linearised projection."""
+    """One image of a model: its pose, focal length, size and keypoints."""
 
     def __init__(self, image: Any, camera: Any) -> None:
         self.world_to_camera = np.asarray(image.cam_from_world().matrix())
@@ -127,88 +94,149 @@ class _View:
         self.keypoints: Floats = np.array([point.xy for point in image.points2D], np.float64).reshape(-1, 2)
 
 
+def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 16) -> Tracks:
+    """Read the tracks of a model and keep their consistent observations.
+
+    With a database, scale and orientation are those of its keypoints, so that the groups contain the errors of the
+    detector. Observations that contradict the cameras are wrong matches or wrong frames and are dropped: a size in the
+    world more than half an octave from the median of the track, or an orientation more than 20° from its mean. Without
+    a database, scale and orientation follow from the cameras: a square that faces the first view is projected into the
+    other views.
+
+    Args:
+        model: Folder with cameras, images and points3D (.bin or .txt).
+        database: Database from which the model was reconstructed, or None.
+        max_views: Maximum number of observations per track. Longer tracks are thinned evenly.
+    """
+    reconstruction = _open_model(model)
+    images = [reconstruction.images[key] for key in sorted(reconstruction.images)]
+    views = [_View(one, reconstruction.cameras[one.camera_id]) for one in images]
+    observed = _read_observations(reconstruction, {one.image_id: index for index, one in enumerate(images)})
+    point, image = observed.point, observed.image
+    xy, zoom, turn = _project(views, observed)
+    keep = np.isfinite(zoom) & _first_in_image(point, image)
+    dropped = {"duplicate in image": int((~keep).sum())}
+    if database is None:
+        log_zoom = np.log2(zoom, where=keep, out=np.zeros_like(zoom))
+        half, angle = DEFAULT_HALF_SIDE * zoom / 2 ** _track_median(log_zoom, point, keep), turn
+    else:
+        half, angle = _keypoint_frames(database, images, observed)
+        log_size = np.log2(half / zoom, where=keep, out=np.zeros_like(zoom))
+        scale_agrees = np.abs(log_size - _track_median(log_size, point, keep)) <= MAX_SCALE_ERROR
+        dropped["inconsistent scale"] = int((keep & ~scale_agrees).sum())
+        keep &= scale_agrees
+        angle_agrees = _angle_to_mean(angle - turn, point, keep) <= MAX_ANGLE_ERROR
+        dropped["inconsistent orientation"] = int((keep & ~angle_agrees).sum())
+        keep &= angle_agrees
+    frames = frames_from_arrays(xy, half, angle)
+    is_inside = np.zeros_like(keep)
+    for number, view in enumerate(views):
+        own = image == number
+        is_inside[own] = inside(frames[own], view.height, view.width)
+    dropped["patch outside image"] = int((keep & ~is_inside).sum())
+    keep &= is_inside & (scales(frames) > 0)
+    has_match = np.bincount(point[keep], minlength=len(observed.xyz))[point] > 1
+    keep &= has_match & _thin(point, keep, max_views)
+    kept, renumbered = np.unique(point[keep], return_inverse=True)
+    return Tracks(
+        images=[one.name for one in images],
+        sizes=[(view.height, view.width) for view in views],
+        xyz=observed.xyz[kept],
+        point=renumbered,
+        image=image[keep],
+        keypoint=observed.keypoint[keep],
+        frames=frames[keep],
+        ignore=_near_points(xy, observed, kept, len(views)),
+        dropped=dropped,
+    )
+
+
 def _open_model(model: Path) -> Any:
     pycolmap = import_extra("pycolmap", "colmap")
     found = {path.stem for path in model.glob("*.bin")} | {path.stem for path in model.glob("*.txt")}
     if missing := {"cameras", "images", "points3D"} - found:
-        raise DataError(f"{model}: expected a COLMAP model, got no {', '.join(sorted(missing))} (.bin or .txt) in it")
+        raise DataError(f"{model}: not a COLMAP model. Missing files (.bin or .txt): {', '.join(sorted(missing))}.")
     try:
         return pycolmap.Reconstruction(str(model))
     except (ValueError, RuntimeError, IndexError) as error:
-        raise DataError(f"{model}: expected a COLMAP model, got one that cannot be read ({error})") from error
+        raise DataError(f"{model}: the COLMAP model cannot be read ({error}).") from error
 
 
-def _observations(
-    reconstruction: Any, place: dict[int, int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Point, image and keypoint of each observation (O,), by point and image, and the points (T, 3)."""
+def _read_observations(reconstruction: Any, index_of_image: dict[int, int]) -> _Observations:
     ids = sorted(reconstruction.points3D)
     rows = [
-        (number, place[element.image_id], element.point2D_idx)
+        (number, index_of_image[element.image_id], element.point2D_idx)
         for number, key in enumerate(ids)
         for element in reconstruction.points3D[key].track.elements
     ]
-    table = np.array(sorted(rows), np.int64).reshape(-1, 3)
+    point, image, keypoint = np.array(sorted(rows), np.int64).reshape(-1, 3).T
     xyz = np.array([reconstruction.points3D[key].xyz for key in ids], np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2], xyz
+    return _Observations(point, image, keypoint, xyz)
 
 
-def _geometry(
-    views: list[_View], point: NDArray[np.int64], image: NDArray[np.int64], keypoint: NDArray[np.int64], xyz: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """What the cameras say of each observation: (O, 2) its place, (O,) pixels per unit of the world, (O,) turn.
+def _project(views: list[_View], observed: _Observations) -> tuple[Floats, Floats, Floats]:
+    """Return what the cameras predict for each observation.
 
-    The turn, in degrees, is the rotation nearest to how a square that faces the first view lies in this one: of both
-    its sides, since one alone may point at the camera. A point behind a camera has NaN pixels.
+    Returns:
+        (O, 2) position of its keypoint; (O,) pixels per unit of the world, NaN behind the camera; (O,) angle in degrees
+        of the rotation nearest to the projection of a square that faces the first view of the track. Both sides of the
+        square are used, because one side may point at the camera.
     """
-    seen, zoom, turn = np.empty((len(point), 2)), np.empty(len(point)), np.empty(len(point))
+    point, image = observed.point, observed.image
+    xy, zoom, turn = np.empty((len(point), 2)), np.empty(len(point)), np.empty(len(point))
     first_view = image[np.searchsorted(point, point)]
     sides = np.stack([view.world_to_camera[:2, :3] for view in views]) if views else np.empty((0, 2, 3))
     for number, view in enumerate(views):
         own = image == number
-        # COLMAP's first pixel centre is (0.5, 0.5), ours is (0, 0).
-        seen[own] = view.keypoints[keypoint[own]] - 0.5
+        # COLMAP puts the centre of the first pixel at (0.5, 0.5).
+        xy[own] = view.keypoints[observed.keypoint[own]] - 0.5
         rotation, translation = view.world_to_camera[:, :3], view.world_to_camera[:, 3]
-        x, y, z = (xyz[point[own]] @ rotation.T + translation).T
+        in_camera = observed.xyz[point[own]] @ rotation.T + translation
         right, down = (sides[first_view[own]] @ rotation.T).swapaxes(0, 1)
-        # The projection's slopes at the point, times z²: only their ratio counts.
-        (right_x, right_y), (down_x, down_y) = (
-            (side[:, 0] * z - x * side[:, 2], side[:, 1] * z - y * side[:, 2]) for side in (right, down)
-        )
+        right_x, right_y = _projected_direction(right, in_camera)
+        down_x, down_y = _projected_direction(down, in_camera)
         turn[own] = np.degrees(np.arctan2(right_y - down_x, right_x + down_y))
+        z = in_camera[:, 2]
         zoom[own] = np.where(z > 0, view.focal / np.where(z > 0, z, 1), np.nan)
-    return seen, zoom, turn
+    return xy, zoom, turn
 
 
-def _keypoint_frames(
-    database: Path, images: list[Any], image: NDArray[np.int64], keypoint: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """(O,) half sides in pixels and (O,) angles in degrees of the keypoints observed."""
+def _projected_direction(direction: Floats, position: Floats) -> tuple[Floats, Floats]:
+    """Return the image direction of a 3-D direction at a position, both (O, 3) in the camera, up to a factor of z²."""
+    x, y, z = position.T
+    return direction[:, 0] * z - x * direction[:, 2], direction[:, 1] * z - y * direction[:, 2]
+
+
+def _keypoint_frames(database: Path, images: list[Any], observed: _Observations) -> tuple[Floats, Floats]:
+    """Return half sides in pixels (O,) and angles in degrees (O,) of the observed keypoints."""
     import pycolmap
 
     if not database.is_file():
-        raise DataError(
-            f"{database}: expected COLMAP's database, got nothing there; leave --database out to do without"
-        )
-    half, angle = np.empty(len(image)), np.empty(len(image))
+        raise DataError(f"{database}: no such COLMAP database. Omit --database to use the cameras only.")
+    half, angle = np.empty(len(observed.image)), np.empty(len(observed.image))
     opened = pycolmap.Database.open(database)
     for number, one in enumerate(images):
-        own = image == number
+        own = observed.image == number
         if not opened.exists_keypoints(one.image_id):
-            raise DataError(f"{database}: expected keypoints of {one.name}, got none; is it the model's own database?")
+            raise DataError(f"{database}: no keypoints of {one.name}. Use the database of this model.")
         rows = np.asarray(opened.read_keypoints(one.image_id), np.float64)
-        if own.any() and (rows.shape[1] < 4 or keypoint[own].max() >= len(rows)):
+        keypoint = observed.keypoint[own]
+        if own.any() and (rows.shape[1] < 4 or keypoint.max() >= len(rows)):
             raise DataError(
-                f"{database}: expected {keypoint[own].max() + 1} keypoints with scale and orientation for {one.name}, "
-                f"got {rows.shape}; leave --database out to do without"
+                f"{database}: expected at least {keypoint.max() + 1} keypoints with scale and orientation for "
+                f"{one.name}, got an array {rows.shape}. Omit --database to use the cameras only."
             )
-        half[own], angle[own] = _size_and_angle(rows[keypoint[own], 2:])
+        half[own], angle[own] = _size_and_angle(rows[keypoint, 2:])
     opened.close()
     return half, angle
 
 
 def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
-    """COLMAP keeps σ and radians (K, 2), or σ times an affine shape (K, 4): half sides in pixels, degrees."""
+    """Return half sides in pixels and angles in degrees of COLMAP keypoints.
+
+    Args:
+        columns: (K, 2) with σ and orientation in radians, or (K, 4) with σ times an affine shape.
+    """
     if columns.shape[1] == 2:
         return SIFT_EXTENT * columns[:, 0], np.degrees(columns[:, 1])
     shape = columns.reshape(-1, 2, 2)
@@ -216,33 +244,54 @@ def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
     return half, np.degrees(np.arctan2(shape[:, 1, 0], shape[:, 0, 0]))
 
 
-def _first_in_image(point: NDArray[np.int64], image: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Observations are sorted by point and image: the first of each such pair."""
-    again = (np.diff(point, prepend=-1) == 0) & (np.diff(image, prepend=-1) == 0)
-    return np.asarray(~again)
+def _near_points(xy: Floats, observed: _Observations, kept: Integers, views: int) -> Integers:
+    """Return pairs (P, 2) of kept points that are close to each other in some image, as indices into `kept`."""
+    new_index = np.full(len(observed.xyz), -1)
+    new_index[kept] = np.arange(len(kept))
+    pairs = [np.empty((0, 2), np.int64)]
+    for number in range(views):
+        own = observed.image == number
+        pairs.append(new_index[observed.point[own][near_pairs(xy[own])]])
+    unique = np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
+    both_kept = unique[:, 0] >= 0
+    return np.asarray(unique[both_kept & (unique[:, 0] != unique[:, 1])])
 
 
-def _middle_of_tracks(values: Floats, point: NDArray[np.int64], keep: NDArray[np.bool_]) -> Floats:
-    """(O,) the (lower) median of the kept values of each observation's track."""
-    number = np.bincount(point[keep], minlength=int(point.max(initial=-1)) + 1)
-    order = np.lexsort([values[keep], point[keep]])
-    middle = values[keep][order][np.minimum(number.cumsum() - number + (number - 1) // 2, keep.sum() - 1).clip(0)]
-    return np.asarray(middle[point])
+def _first_in_image(point: Integers, image: Integers) -> Mask:
+    """Return which observations (O,) are the first of their point in their image."""
+    repeated = (np.diff(point, prepend=-1) == 0) & (np.diff(image, prepend=-1) == 0)
+    return np.asarray(~repeated)
 
 
-def _off_mean(angle: Floats, point: NDArray[np.int64], keep: NDArray[np.bool_]) -> Floats:
-    """(O,) degrees between each angle and the circular mean of its track's kept ones."""
+def _track_median(values: Floats, point: Integers, keep: Mask) -> Floats:
+    """Return the lower median (O,) of the kept values of each observation's track."""
+    count = _track_lengths(point, keep)
+    first = count.cumsum() - count
+    by_track = values[keep][np.lexsort([values[keep], point[keep]])]
+    # A track without kept values has no median; its index only has to be valid.
+    middle = np.minimum(first + (count - 1) // 2, len(by_track) - 1).clip(0)
+    return np.asarray(by_track[middle][point])
+
+
+def _angle_to_mean(angle: Floats, point: Integers, keep: Mask) -> Floats:
+    """Return degrees (O,) between each angle and the circular mean of the kept angles of its track."""
     unit = np.exp(1j * np.radians(angle))
-    size = int(point.max(initial=-1)) + 1
-    mean = np.bincount(point, unit.real * keep, size) + 1j * np.bincount(point, unit.imag * keep, size)
+    tracks = int(point.max(initial=-1)) + 1
+    mean = np.bincount(point, unit.real * keep, tracks) + 1j * np.bincount(point, unit.imag * keep, tracks)
     return np.asarray(np.abs(np.degrees(np.angle(unit * mean[point].conj()))))
 
 
-def _thin(point: NDArray[np.int64], keep: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
-    """Of each track at most `most` of the kept observations, evenly spaced."""
-    number = np.bincount(point[keep], minlength=int(point.max(initial=-1)) + 1)
-    running = keep.cumsum() - 1
-    rank = running - (number.cumsum() - number)[point]
-    total = np.maximum(number[point], 1)
-    chosen = np.floor((rank + 1) * most / total) > np.floor(rank * most / total)
-    return np.asarray(keep & (chosen | (total <= most)))
+def _thin(point: Integers, keep: Mask, max_views: int) -> Mask:
+    """Return at most `max_views` of the kept observations of each track, evenly spaced."""
+    count = _track_lengths(point, keep)
+    first = count.cumsum() - count
+    rank = keep.cumsum() - 1 - first[point]
+    length = np.maximum(count[point], 1)
+    # Rank r is chosen where r·max_views / length passes an integer.
+    chosen = np.floor((rank + 1) * max_views / length) > np.floor(rank * max_views / length)
+    return np.asarray(keep & (chosen | (length <= max_views)))
+
+
+def _track_lengths(point: Integers, keep: Mask) -> Integers:
+    """Return the number of kept observations (T,) of each track."""
+    return np.bincount(point[keep], minlength=int(point.max(initial=-1)) + 1)

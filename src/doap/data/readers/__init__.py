@@ -1,5 +1,6 @@
 """Readers of published sets: path in, light objects out; pixels are read when they are asked for."""
 
+from doap.data.readers.check_folder import FolderCheck, check_folder
 from doap.data.readers.hpatches import HPatches, read_hpatches
 from doap.data.readers.hpatches_tasks import (
     PatchList,
@@ -10,7 +11,6 @@ from doap.data.readers.hpatches_tasks import (
     read_splits,
     read_verification,
 )
-from doap.data.readers.identify import FolderCheck, identify
 from doap.data.readers.oxford import ImageSequence, read_oxford
 from doap.data.readers.phototour import PhotoTour, read_phototour
 from doap.data.readers.romepatches import RomePatches, RomeSplit, read_romepatches
@@ -28,7 +28,7 @@ __all__ = [
     "Split",
     "Unit",
     "VerificationTask",
-    "identify",
+    "check_folder",
     "read_hpatches",
     "read_oxford",
     "read_phototour",

@@ -17,14 +17,14 @@ class Unit:
 
     Attributes:
         name: of this unit, unique in its set.
-        sequence: which scene it shows; units of one sequence may look alike.
+        scene: which scene it shows; units of one scene may look alike.
         patches: (N, S, S) uint8, group after group.
         counts: (G,) patches in each group; they sum to N.
         position: (G, 3) float32, where the group is; NaN where the release does not say.
     """
 
     name: str
-    sequence: str
+    scene: str
     patches: NDArray[np.uint8]
     counts: NDArray[np.int64]
     position: NDArray[np.float32]

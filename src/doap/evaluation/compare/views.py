@@ -14,7 +14,7 @@ from doap.evaluation.compare.stage import Stage, contest
 from doap.evaluation.homography import matching_accuracy, reprojection_errors
 from doap.evaluation.image_pair import INLIER, ImagePair, find, look_at, make_pair
 from doap.images import centres
-from doap.images.synthetic_views import Views, light, viewpoint, warp
+from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
 from doap.random_streams import stream
 from doap.types import Progress
@@ -44,8 +44,8 @@ def evaluate_views(
         random = stream(seed, "compared views", number)
         pairs = []
         for view in range(VIEWS):
-            homography = viewpoint(shot.photo.image.shape, Views(), random)
-            pixels = light(warp(shot.photo.image, homography), random)
+            homography = random_homography(shot.photo.image.shape, SyntheticViews(), random)
+            pixels = change_appearance(warp(shot.photo.image, homography), random)
             seen = look_at(pixels, detector, max_keypoints, (1 + VIEWS) * number + 1 + view)
             pairs.append(make_pair(shot.name, shot.photo, seen, homography, OVERLAP_ERROR))
         pairs = [pair for pair in pairs if len(pair.positives)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.data.readers import Unit, identify
+from doap.data.readers import Unit, check_folder
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import DataError, ShapeError
 
@@ -21,28 +21,28 @@ def write_set(out: Path) -> Path:
 
 
 def test_patch_groups_are_known_and_summed_up(tmp_path: Path) -> None:
-    found = identify(write_set(tmp_path / "set"))
+    found = check_folder(write_set(tmp_path / "set"))
     assert (found.kind, found.problems) == ("patch-groups", ())
-    assert found.summary == "doap patch groups: 5 patches in 2 groups of 1 places"
+    assert found.summary == "doap patch groups: 5 patches in 2 groups of 1 scenes"
 
 
 def test_damaged_patch_groups_are_a_problem(tmp_path: Path) -> None:
     path = write_set(tmp_path / "set") / "patches.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
-    (problem,) = identify(tmp_path / "set").problems
-    assert "sha256" in problem
+    (problem,) = check_folder(tmp_path / "set").problems
+    assert "SHA-256" in problem
 
 
 def test_patch_groups_that_are_not_whole_are_a_problem(tmp_path: Path) -> None:
     (write_set(tmp_path / "set") / "groups.parquet").unlink()
-    found = identify(tmp_path / "set")
+    found = check_folder(tmp_path / "set")
     assert found.kind == "patch-groups"
     assert found.problems == (f"{tmp_path}/set/groups.parquet: expected a file, got nothing there",)
 
 
 def test_unfinished_set_says_how_to_go_on(tmp_path: Path) -> None:
     SetWriter(tmp_path / "set", 8, {"test": True}, [])
-    found = identify(tmp_path / "set.unfinished")
+    found = check_folder(tmp_path / "set.unfinished")
     assert found.kind == "unfinished"
     assert "run the command that builds it again" in found.problems[0]
 
@@ -54,28 +54,28 @@ def test_colmap_model_is_known_wherever_colmap_puts_it(tmp_path: Path, where: st
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("cameras", "images", "points3D"):
         (folder / f"{name}.{ending}").touch()
-    found = identify(tmp_path)
+    found = check_folder(tmp_path)
     assert (found.kind, found.problems) == ("colmap", ())
 
 
 def test_colmap_model_without_points_is_a_problem(tmp_path: Path) -> None:
     for name in ("cameras.bin", "images.bin"):
         (tmp_path / name).touch()
-    (problem,) = identify(tmp_path).problems
+    (problem,) = check_folder(tmp_path).problems
     assert "points3D.bin: expected a file" in problem
 
 
 def test_folder_of_images_is_known_and_empty_files_told(tmp_path: Path) -> None:
     formats.write_image(tmp_path / "a" / "one.jpg", formats.random_patches(8, 8))
     (tmp_path / "two.png").touch()
-    found = identify(tmp_path)
+    found = check_folder(tmp_path)
     assert (found.kind, found.summary) == ("images", "folder of 2 images")
     assert found.problems == (f"{tmp_path}/two.png: expected an image, got an empty file",)
 
 
 def test_anything_else_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "letter.doc").touch()
-    found = identify(tmp_path)
+    found = check_folder(tmp_path)
     assert found.kind == "unknown"
     assert len(found.problems) == 1
 
@@ -83,9 +83,9 @@ def test_anything_else_is_unknown(tmp_path: Path) -> None:
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="expected a folder, got a file"):
-        identify(tmp_path / "file")
+        check_folder(tmp_path / "file")
     with pytest.raises(DataError, match="expected a folder, got nothing there"):
-        identify(tmp_path / "nowhere")
+        check_folder(tmp_path / "nowhere")
 
 
 def test_unit_whose_counts_do_not_sum_up_is_refused() -> None:
@@ -96,4 +96,4 @@ def test_unit_whose_counts_do_not_sum_up_is_refused() -> None:
 @pytest.mark.data
 def test_real_folders_are_known(data_folder: Path) -> None:
     kinds = {"oxford_affine": "sequences", "hpatches_sequences": "sequences", "photos": "images", "strecha": "images"}
-    assert {name: identify(data_folder / name).kind for name in kinds} == kinds
+    assert {name: check_folder(data_folder / name).kind for name in kinds} == kinds

@@ -30,7 +30,7 @@ class FolderCheck:
     problems: tuple[str, ...]
 
 
-def identify(path: str | Path) -> FolderCheck:
+def check_folder(path: str | Path) -> FolderCheck:
     """Say what a folder is and list all that is wrong with it.
 
     Kinds are tried in the order of `KINDS`, the most particular first: a PhotoTour set is a folder of images too.
@@ -70,8 +70,8 @@ def _examine_store(root: Path) -> tuple[str, list[str]]:
     found = attempt(problems, check_set, root)
     if found is None:
         return "doap patch groups, damaged", problems
-    places = len(found.groups_per_scene)
-    return f"doap patch groups: {found.patches:,} patches in {found.groups:,} groups of {places:,} places", problems
+    scenes = len(found.groups_per_scene)
+    return f"doap patch groups: {found.patches:,} patches in {found.groups:,} groups of {scenes:,} scenes", problems
 
 
 def _colmap_files(root: Path) -> dict[str, Path]:

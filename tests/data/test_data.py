@@ -1,0 +1,24 @@
+"""The public names of `doap.data`."""
+
+import subprocess
+import sys
+
+import pytest
+
+import doap.data
+
+
+@pytest.mark.parametrize("name", doap.data.__all__)
+def test_every_public_name_is_documented(name):
+    assert getattr(doap.data, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'identify'"):
+        _ = doap.data.identify
+
+
+def test_importing_the_package_imports_no_heavy_library():
+    program = "import sys, doap.data; print([name for name in ('cv2', 'pyarrow', 'torch') if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
