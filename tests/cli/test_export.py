@@ -54,8 +54,8 @@ def test_int8_is_calibrated_with_a_set_and_told_as_json(doap, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["sift", "--out", "a.onnx"], 1, ["sift: expected a *.safetensors file", "doap-128", "got nothing there"]),
-        (["{folder}/photo.png", "--out", "a.onnx"], 1, ["expected a safetensors file of doap"]),
+        (["sift", "--out", "a.onnx"], 1, ["sift: no such file", "Expected a *.safetensors file", "doap-128"]),
+        (["{folder}/photo.png", "--out", "a.onnx"], 1, ["not a safetensors file"]),
         (["doap-128", "--out", "a.onnx", "--int8", "{folder}"], 1, ["expected a set of patches"]),
         (["doap-128", "--out", "{folder}/photo.png/a.onnx"], 1, ["expected a folder to write to"]),
         (["doap-128", "--out", "a.onnx", "--to", "tflite"], 2, ["tflite", "onnx"]),
