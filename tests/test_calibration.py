@@ -1,4 +1,4 @@
-"""The best size of patches: the score against a slow one, its laws, and the presets of all detectors."""
+"""Calibration: the score against a slow oracle, its properties, and the presets of all detectors."""
 
 import csv
 
@@ -32,7 +32,7 @@ def small(images, magnifications=None, **options):
 
 
 def slow_score(photo, magnification, max_keypoints):
-    """One pair of images, match by match and rank by rank."""
+    """Score one image pair, match by match and rank by rank."""
     random = stream(0, "calibration views", 0)
     homography = random_homography(photo.shape, ONE_VIEW, random)
     view = change_appearance(warp(photo, homography), random)
@@ -65,7 +65,7 @@ def slow_score(photo, magnification, max_keypoints):
     return score / len({i for i, _ in right})
 
 
-def test_score_is_the_average_precision_of_matches_over_what_can_be_found(photo):
+def test_the_score_is_the_average_precision_of_matches(photo):
     tried = [2.0, 6.0]
     found = small([photo], tried)
     expected = [slow_score(read_grey(photo), magnification, 120) for magnification in tried]
@@ -73,7 +73,7 @@ def test_score_is_the_average_precision_of_matches_over_what_can_be_found(photo)
     assert 0.2 < expected[1] < 1
 
 
-def test_best_lies_between_too_small_and_too_large(photo):
+def test_the_best_magnification_is_neither_the_smallest_nor_the_largest(photo):
     found = small([photo], [60.0, 6.0, 0.5])
     assert [trial.magnification for trial in found.trials] == [0.5, 6.0, 60.0]
     assert found.best == found.trials[1]
@@ -81,44 +81,46 @@ def test_best_lies_between_too_small_and_too_large(photo):
     assert small([photo], [0.5, 6.0]).open_ended
 
 
-def test_half_octaves_around_the_detectors_own_are_tried(photo):
+def test_the_default_is_half_octaves_around_the_detectors_magnification(photo):
     tried = [trial.magnification for trial in small([photo], max_keypoints=20).trials]
     np.testing.assert_allclose(tried, 6 * 2 ** (np.arange(-3, 4) / 2))
 
 
-def test_what_the_detector_has_now_does_not_matter(photo):
+def test_scores_do_not_depend_on_the_detectors_present_magnification(photo):
     now, other = (calibrate([photo], rootsift(), sift(magnification=m), [5.0], max_keypoints=120) for m in (6.0, 1.5))
     assert now.trials[0].score == pytest.approx(other.trials[0].score, abs=1e-3)
 
 
-def test_bits_are_matched_too(photo):
+def test_binary_descriptors_can_be_calibrated(photo):
     found = calibrate([photo], BASELINES["teblid"](), sift(), [6.0], views=ONE_VIEW, max_keypoints=120)
     assert 0.1 < found.best.score < 1
 
 
-def test_views_are_a_function_of_the_seed(photo):
+def test_views_depend_on_the_seed_only(photo):
     assert small([photo], [6.0]) == small([photo], [6.0])
     assert small([photo], [6.0]) != small([photo], [6.0], seed=1)
 
 
-def test_pixels_do_as_well_as_a_file(photo):
+def test_pixels_and_a_file_give_the_same_scores(photo):
     assert small([read_grey(photo)], [6.0]) == small([photo], [6.0])
 
 
-def test_photo_without_keypoints_is_skipped_and_counted(photo):
+def test_a_photo_without_keypoints_is_skipped_and_counted(photo):
     flat = np.full((200, 200), 90, np.uint8)
     found = small([flat, photo], [6.0], views=SyntheticViews(count=2))
     assert (found.pairs, found.skipped) == (2, 2)
-    with pytest.raises(DataError, match=r"expected keypoints of sift that are found again.*got none in 1 images"):
+    with pytest.raises(
+        DataError, match=r"no keypoint of sift was detected again in a synthetic view of any of 1 images"
+    ):
         small([flat])
 
 
-def test_pixels_in_colour_are_refused():
+def test_colour_pixels_are_an_error():
     with pytest.raises(ShapeError, match=r"image: expected grey \(height, width\), got \(9, 9, 3\)"):
         small([np.zeros((9, 9, 3), np.uint8)])
 
 
-def test_damaged_photo_is_named(photo, tmp_path):
+def test_the_error_names_a_damaged_photo(photo, tmp_path):
     (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:2000])
     with pytest.raises(DataError, match=r"cut\.png"):
         small([tmp_path / "cut.png"])
@@ -130,13 +132,19 @@ def test_magnifications_must_be_above_zero(photo, wrong):
         small([photo], wrong)
 
 
-def test_done_photos_are_reported(photo):
-    told = []
-    small([photo, photo], [6.0], max_keypoints=20, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
+def test_progress_is_reported_after_each_image(photo):
+    calls = []
+    pixels = read_grey(photo)
+    small([photo, pixels], [6.0], max_keypoints=20, progress=lambda *call: calls.append(call))
+    assert calls == [(1, 2, str(photo)), (2, 2, "image 1")]
 
 
-def test_partners_are_near_in_pixels_of_the_coarser_image():
+def test_descriptor_and_detector_may_be_names(photo):
+    named = calibrate([photo], "rootsift", "sift", [6.0], views=ONE_VIEW, max_keypoints=120, device="cpu")
+    assert named == small([photo], [6.0])
+
+
+def test_partners_are_within_a_distance_in_pixels_of_the_coarser_image():
     doubled = np.diag([2.0, 2.0, 1.0])
     frames0 = frames_from_arrays([[10, 10]], [4])
     for x, same in ((20, True), (25.9, True), (26.1, False)):
@@ -145,7 +153,7 @@ def test_partners_are_near_in_pixels_of_the_coarser_image():
         assert partners(frames1, frames0, np.linalg.inv(doubled)).tolist() == [[same]]
 
 
-def test_nothing_is_the_partner_of_what_is_sent_to_infinity():
+def test_a_point_mapped_to_infinity_has_no_partner():
     horizon = np.array([[1, 0, 0], [0, 1, 0], [0.1, 0, -1]])
     frame = frames_from_arrays([[10, 5]], [3])
     assert not partners(frame, frame, horizon).any()
@@ -154,12 +162,12 @@ def test_nothing_is_the_partner_of_what_is_sent_to_infinity():
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", DETECTORS)
-def test_preset_scores_nine_tenths_of_the_best_around_it(data_folder, name):
+def test_the_preset_scores_at_least_nine_tenths_of_the_best(data_folder, name):
     with (data_folder / "photos" / "LEDGER.csv").open() as ledger:
         files = [row["file"] for row in csv.DictReader(ledger) if row["split"] == "train"]
     photos = [cv2.resize(read_grey(data_folder / "photos" / file), (400, 300)) for file in (files[150], files[600])]
-    # Without an orientation nothing matches in a turned view, whatever the size of its patches.
-    views = SyntheticViews(count=2, max_roll=10 if name in ("fast", "harris-laplace") else 45)
+    # Without an orientation, nothing matches in a rotated view at any patch size.
+    views = SyntheticViews(count=2, roll=10 if name in ("fast", "harris-laplace") else 45)
     detector = DETECTORS[name]()
     tried = [detector.magnification * step for step in (0.5, 0.7, 1, 1.4, 2)]
     found = calibrate(photos, rootsift(), detector, tried, views=views, max_keypoints=300)

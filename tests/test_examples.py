@@ -1,4 +1,4 @@
-"""The examples run as they are, by themselves, and do what they say."""
+"""The example scripts run and improve a descriptor."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.parametrize("name", ["own_loop.py", "their_loss.py"])
-def test_a_few_steps_help_with_points_that_were_never_seen(name, tmp_path):
+def test_a_few_steps_improve_the_mean_ap_of_held_out_points(name, tmp_path):
     command = [sys.executable, "-W", "error", EXAMPLES / name]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -1,11 +1,11 @@
-"""A file is whole or not there."""
+"""Atomic files: complete or absent."""
 
 import pytest
 
 from doap.files import atomic_write
 
 
-def test_a_file_appears_only_when_it_is_finished(tmp_path):
+def test_a_file_appears_only_when_it_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     with atomic_write(path) as unfinished:
         unfinished.write_text("half")
@@ -15,7 +15,7 @@ def test_a_file_appears_only_when_it_is_finished(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
+def test_an_error_leaves_the_old_file_and_no_temporary_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
 

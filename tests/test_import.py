@@ -1,4 +1,4 @@
-"""`import doap` is quiet and light, and its public names are frozen here."""
+"""`import doap` is silent and fast, and its public names are frozen."""
 
 import subprocess
 import sys
@@ -24,21 +24,23 @@ def python(code):
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_import_prints_nothing_and_brings_nothing_heavy():
+def test_importing_doap_prints_nothing_and_imports_no_heavy_library():
     ran = python(f"import sys, doap; sys.exit(','.join(set({HEAVY}) & set(sys.modules)) or 0)")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_losses_bring_torch_and_nothing_else_that_is_heavy():
+def test_losses_import_torch_and_no_other_heavy_library():
     ran = python(
         f"import sys, doap; doap.ListwiseAP(); sys.exit(','.join((set({HEAVY}) - {{'torch'}}) & set(sys.modules)) or 0)"
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_public_names_are_these():
+def test_the_public_names_are_frozen():
     assert sorted(doap.__all__) == [
+        "Describer",
         "Descriptor",
+        "DescriptorSpec",
         "DoapError",
         "Features",
         "Geometry",
@@ -46,9 +48,11 @@ def test_public_names_are_these():
         "ListwiseAP",
         "Relation",
         "__version__",
+        "calibrate",
         "extract",
         "load",
         "match",
+        "match_images",
         "verify",
     ]
     assert all(getattr(doap, name) is not None for name in doap.__all__)

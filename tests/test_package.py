@@ -1,4 +1,4 @@
-"""What is packed: one version everywhere, and the files that a user needs without a network."""
+"""The package: one version everywhere, and all files that work offline."""
 
 import re
 from pathlib import Path
@@ -12,31 +12,31 @@ PACKAGE = Path(doap.__file__).parent
 
 
 def found(pattern, name):
-    """What the first match of a pattern holds, in a file of the project."""
+    """Return the first group of the first match of a pattern in a file of the project."""
     match = re.search(pattern, (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
     assert match, f"{name}: expected {pattern}"
     return match[1]
 
 
-def test_the_newest_changes_are_those_of_this_version():
+def test_the_changelog_starts_with_this_version():
     assert found(r"^## (\S+)", "CHANGELOG.md") == doap.__version__
 
 
-def test_citation_and_package_have_one_version_and_one_licence():
+def test_citation_and_package_have_the_same_version_and_licence():
     assert found(r"^version: (\S+)$", "CITATION.cff") == doap.__version__
     assert found(r"^license: (\S+)$", "CITATION.cff") == found(r'^license = "(\S+)"$', "pyproject.toml")
-    # The package takes it from there, so that there is nothing to compare.
+    # The package reads its version from this file.
     assert found(r'^path = "(\S+)"$', "pyproject.toml") == "src/doap/__init__.py"
 
 
 @pytest.mark.parametrize("name", ["photo.jpg", "print.jpg"])
-def test_samples_are_small_and_their_rights_are_told(name):
+def test_samples_are_small_and_state_their_licence(name):
     samples = PACKAGE / "samples"
     assert (samples / name).stat().st_size < 150_000
     table = (samples / "README.md").read_text(encoding="utf-8").splitlines()
     assert any(line.startswith(f"| `{name}`") and "CC0 1.0" in line for line in table)
 
 
-def test_what_is_packed_fits_in_a_wheel():
-    """Before compression, which does little to weights and photos; 15 MB is the limit."""
+def test_the_package_is_small_enough_for_a_wheel():
+    """The limit is 15 MB before compression, which hardly shrinks weights and photos."""
     assert sum(path.stat().st_size for path in PACKAGE.rglob("*") if "__pycache__" not in path.parts) < 15e6

@@ -1,4 +1,4 @@
-"""Photos as people have them: odd, broken, tiny and huge. Each has a defined answer, from Python and from the shell."""
+"""Extraction, matching and verification, also for unusual, damaged, tiny and huge images."""
 
 import json
 import struct
@@ -39,20 +39,20 @@ def features(grey):
 
 
 def shares_features(features, others):
-    """Most keypoints are found again at the same place."""
+    """Whether most keypoints match a keypoint at the same position."""
     matches = doap.match(features, others)
     apart = np.linalg.norm(features.keypoints[matches[:, 0]] - others.keypoints[matches[:, 1]], axis=1)
     return (apart < 1).sum() > 0.8 * len(features)
 
 
-def test_a_file_and_its_pixels_give_the_same(photo, grey, features):
+def test_a_file_and_its_pixels_give_the_same_features(photo, grey, features):
     assert np.array_equal(doap.extract(photo, rootsift(), max_keypoints=100).frames, features.frames)
     assert features.image_size == grey.shape
     assert len(features) == 100
 
 
 @pytest.mark.parametrize("describer", [rootsift, teblid])
-def test_an_image_without_keypoints_has_features_of_the_right_width(describer):
+def test_an_image_without_keypoints_has_zero_features_of_the_right_width(describer):
     none = doap.extract(np.zeros((120, 160), np.uint8), describer())
     width = 128 if describer is rootsift else 32
     assert (none.frames.shape, none.descriptors.shape) == ((0, 2, 3), (0, width))
@@ -64,6 +64,55 @@ def test_an_image_without_keypoints_has_features_of_the_right_width(describer):
         assert (view.matrix, view.inliers.shape) == (None, (0,))
 
 
+def test_descriptor_and_detector_may_be_names(grey, features):
+    named = doap.extract(grey, "rootsift", detector="sift", max_keypoints=100)
+    assert np.array_equal(named.frames, features.frames)
+    assert torch.equal(named.descriptors, features.descriptors)
+    with pytest.raises(ArgumentError, match="detector: expected one of sift"):
+        doap.extract(grey, "rootsift", detector="surf")
+
+
+def test_the_default_detector_is_the_one_the_descriptor_requires(grey):
+    pytest.importorskip("pycolmap")
+    by_default, named = (doap.extract(grey, "colmap-sift", detector=detector) for detector in (None, "colmap"))
+    assert len(by_default) > 10
+    assert np.array_equal(by_default.frames, named.frames)
+
+
+def test_limits_below_1_are_an_error(grey):
+    for settings in ({"max_keypoints": 0}, {"max_image_size": 0}):
+        with pytest.raises(ArgumentError, match="max_keypoints and max_image_size: expected 1 or more"):
+            doap.extract(grey, "sift", **settings)
+
+
+def test_a_large_image_is_downscaled_and_its_frames_are_in_original_pixels(grey):
+    large = cv2.resize(grey, None, fx=4, fy=4, interpolation=cv2.INTER_CUBIC)
+    whole, small = doap.extract(grey, "rootsift"), doap.extract(large, "rootsift", max_image_size=160)
+    assert small.image_size == large.shape
+    assert abs(len(small) - len(whole)) < 0.2 * len(whole)
+    assert small.keypoints.max() > 2 * max(grey.shape)
+
+
+def test_match_images_is_extract_match_and_verify(photo, grey):
+    found = doap.match_images(photo, grey[:, 30:].copy(), "rootsift", max_keypoints=200, model="homography", ratio=0.9)
+    features0, features1 = (doap.extract(one, rootsift(), max_keypoints=200) for one in (grey, grey[:, 30:].copy()))
+    matches = doap.match(features0, features1, ratio=0.9)
+    geometry = doap.verify(features0, features1, matches, model="homography")
+    assert np.array_equal(found.image0, grey)
+    assert np.array_equal(found.features1.frames, features1.frames)
+    assert np.array_equal(found.matches, matches)
+    assert np.array_equal(found.geometry.inliers, geometry.inliers)
+    np.testing.assert_allclose(found.geometry.matrix, [[1, 0, -30], [0, 1, 0], [0, 0, 1]], atol=0.2)
+
+
+def test_matched_images_are_drawn_side_by_side(photo, grey):
+    found = doap.match_images(photo, grey[:, 30:].copy(), rootsift(), max_keypoints=50)
+    drawn = found.draw()
+    assert (drawn.ndim, drawn.shape[2], drawn.dtype) == (3, 3, np.uint8)
+    assert drawn.shape[1] > sum(image.shape[1] for image in (found.image0, found.image1))
+    assert not np.array_equal(drawn, found.draw("another title"))
+
+
 def test_one_keypoint_matches_itself(grey):
     one = doap.extract(grey, rootsift(), max_keypoints=1)
     assert len(one) == 1
@@ -71,7 +120,7 @@ def test_one_keypoint_matches_itself(grey):
     assert doap.verify(one, one, doap.match(one, one)).matrix is None
 
 
-def test_a_descriptor_with_an_extent_sees_that_much_more_of_the_image(grey):
+def test_the_extent_of_a_descriptor_enlarges_its_patches(grey):
     torch.manual_seed(0)
     plain = Descriptor.build(dim=16).eval()
     wide = Descriptor(plain.network, 32, extent=1.5).eval()
@@ -92,7 +141,7 @@ def test_an_image_of_a_few_pixels_has_no_keypoints(shape):
     assert (len(tiny), tiny.image_size) == (0, shape)
 
 
-def test_an_image_of_no_pixels_or_other_types_is_told():
+def test_an_image_of_the_wrong_size_or_type_is_an_error():
     with pytest.raises(ArgumentError, match="image: expected one pixel or more, got 0×9"):
         doap.extract(np.zeros((0, 9), np.uint8), rootsift())
     with pytest.raises(ShapeError, match=r"image: expected grey \(height, width\), got \(9, 9, 3\)"):
@@ -102,7 +151,7 @@ def test_an_image_of_no_pixels_or_other_types_is_told():
 
 
 @pytest.mark.parametrize("content", ["empty", "truncated PNG", "truncated JPEG", "text", "none"])
-def test_a_file_that_is_no_whole_image_is_told(photo, tmp_path, content):
+def test_a_damaged_or_missing_image_file_is_an_error(photo, tmp_path, content):
     path = tmp_path / "a.jpg"
     whole = photo.read_bytes()
     if content == "truncated JPEG":
@@ -117,7 +166,7 @@ def test_a_file_that_is_no_whole_image_is_told(photo, tmp_path, content):
 
 
 @pytest.mark.parametrize("kind", ["grey", "RGB", "RGBA", "palette", "16 bits", "16-bit RGB", "CMYK JPEG", "grey JPEG"])
-def test_a_photo_of_any_kind_has_the_features_of_the_grey_one(grey, features, tmp_path, kind):
+def test_an_image_of_any_colour_mode_has_the_features_of_the_grey_one(grey, features, tmp_path, kind):
     plain = Image.fromarray(grey)
     path = tmp_path / ("a.jpg" if "JPEG" in kind else "a.png")
     if kind == "16 bits":
@@ -133,7 +182,7 @@ def test_a_photo_of_any_kind_has_the_features_of_the_grey_one(grey, features, tm
     assert shares_features(features, found)
 
 
-def test_a_transparent_photo_is_seen_as_if_it_were_not(grey, features, tmp_path):
+def test_transparency_is_ignored(grey, features, tmp_path):
     alpha = np.zeros_like(grey)
     Image.fromarray(np.dstack([grey, grey, grey, alpha])).save(tmp_path / "a.png")
     assert shares_features(features, doap.extract(tmp_path / "a.png", rootsift(), max_keypoints=100))
@@ -152,7 +201,7 @@ print(json.dumps({"peak": peak, "size": features.image_size, "keypoints": featur
 
 
 def write_huge(path, corner, side):
-    """A grey PNG of black pixels but for its first corner, without ever having them all in memory."""
+    """Write a black grey-level PNG with one textured corner, without holding all pixels in memory."""
     packer = zlib.compressobj(1)
     rows = [packer.compress(b"\0" + row.tobytes() + bytes(side - len(row))) for row in corner]
     rows += [packer.compress(bytes(side + 1)) for _ in range(side - len(corner))]
@@ -165,26 +214,25 @@ def write_huge(path, corner, side):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no resource module")
-def test_an_image_of_400_megapixels_stays_within_memory(tmp_path):
+def test_an_image_of_400_megapixels_fits_in_memory(tmp_path):
     corner = read_grey(write_photo(tmp_path / "corner.png", 0, 1000, 1000))
     write_huge(tmp_path / "huge.png", corner, 20_000)
     ran = subprocess.run(
         [sys.executable, "-c", HUGE, str(tmp_path / "huge.png")], capture_output=True, text=True, timeout=180
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    # The pixels are 0.4 GB; the detector's pyramid of the 3,200 × 3,200 that are left of them is most of the rest.
-    assert told["peak"] < 4e9
-    assert told["size"] == [20_000, 20_000]
-    keypoints = np.array(told["keypoints"])
+    measured = json.loads(ran.stdout)
+    # The pixels take 0.4 GB; most of the rest is the detector's pyramid of the image downscaled to 3,200 × 3,200.
+    assert measured["peak"] < 4e9
+    assert measured["size"] == [20_000, 20_000]
+    keypoints = np.array(measured["keypoints"])
     assert len(keypoints) == 50
-    # Told in the pixels of the file, so within the textured corner.
+    # In pixels of the file, and therefore within the textured corner.
     assert keypoints.max() < 1020
     assert keypoints.max() > 500
 
 
-def test_a_sample_tells_settings_and_weights_apart():
-    """What was extracted is kept for as long as its sample is the same."""
+def test_a_sample_depends_on_settings_of_detector_and_descriptor():
     samples = [
         extract_sample(rootsift(), sift()),
         extract_sample(rootsift(), sift(contrast=0.021)),

@@ -1,4 +1,4 @@
-"""Freed memory is kept where a command asks for it, also by threads that begin later."""
+"""Tuning the allocator keeps freed memory, also for threads that start later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Forty blocks of 48 MB, 12,288 pages each, after each other. glibc asks the system for whatever is larger than 32 MB.
+# Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly from the system.
 PROGRAM = """
 import resource, sys, threading
 import torch
@@ -32,11 +32,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is set on Linux only")
 @pytest.mark.parametrize("where", ["main", "thread"])
-def test_memory_that_is_kept_is_not_fetched_again(where: str) -> None:
+def test_freed_memory_is_reused(where: str) -> None:
     assert faults(where, "tuned") < faults(where, "default") / 3
 
 
 def faults(*arguments: str) -> int:
-    """Pages that the system had to give to a process."""
+    """Return the number of minor page faults of a process."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     return int(done.stdout)

@@ -1,3 +1,5 @@
+"""Named random streams."""
+
 from __future__ import annotations
 
 import subprocess
@@ -18,23 +20,23 @@ def test_the_same_arguments_give_the_same_numbers() -> None:
     assert np.array_equal(stream(7, "epoch", 3).random(10), stream(7, "epoch", 3).random(10))
 
 
-def test_another_process_with_other_hashes_gives_the_same_numbers() -> None:
+def test_a_process_with_another_hash_seed_gives_the_same_numbers() -> None:
     program = "from doap.random_streams import stream; print(stream(7, 'epoch', 3).bit_generator.random_raw())"
     environment = {"PYTHONHASHSEED": "12345"}
     printed = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
     assert int(printed) == first(7, "epoch", 3)
 
 
-def test_numbers_stay_what_they_were_when_this_was_written() -> None:
+def test_the_numbers_do_not_change_between_versions() -> None:
     assert first(0, "epoch", 0) == 13970911414229249164
 
 
-def test_seed_name_and_each_counter_matter() -> None:
+def test_the_numbers_depend_on_seed_name_and_each_counter() -> None:
     arguments = [(0, "a"), (1, "a"), (0, "b"), (0, "a", 0), (0, "a", 1), (0, "a", 0, 0), (0, "a", 0, 1), (0, "a", 1, 0)]
     assert len({first(*one) for one in arguments}) == len(arguments)
 
 
 @pytest.mark.parametrize("arguments", [(-1, "a"), (0, "a", -1)])
-def test_negative_numbers_are_refused(arguments: tuple[int, str]) -> None:
+def test_negative_seeds_and_counters_are_an_error(arguments: tuple[int, str]) -> None:
     with pytest.raises(ArgumentError, match="0 or more"):
         stream(*arguments)

@@ -1,4 +1,4 @@
-"""An image turned by exactly 90° is the same pixels, so its descriptors must be the same too."""
+"""Descriptors of an image rotated by exactly 90°, which has the same pixels, are the same."""
 
 import cv2
 import numpy as np
@@ -13,12 +13,12 @@ from doap.images import angles, centres, inside, scales, transform_frames
 from doap.pipeline import describe_frames
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
-# Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1 these are the same from either end.
+# Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1, both directions use the same ones.
 SYMMETRIC, OTHER = PHOTO[:257, 120:377].copy(), PHOTO[:320, 100:420].copy()
 
 
-def turned(image, quarters):
-    """The image after quarter turns to the left, and the (3, 3) map to it."""
+def rotated(image, quarters):
+    """Return the image after quarter turns to the left, and the (3, 3) homography to it."""
     height, width = image.shape
     to_left = {
         1: [[0, 1, 0], [-1, 0, width - 1], [0, 0, 1]],
@@ -33,11 +33,11 @@ def describer(name):
     return rootsift() if name == "rootsift" else Descriptor.build()
 
 
-def distances_after_turn(image, quarters, name):
-    """(N,) between descriptors of the image's frames and of the same frames carried to the turned image."""
+def distances_after_rotation(image, quarters, name):
+    """Return the distances (N,) between descriptors of frames and of the same frames in the rotated image."""
     frames, _ = sift().detect(image)
     frames = frames[inside(frames, *image.shape)]
-    other, turn = turned(image, quarters)
+    other, turn = rotated(image, quarters)
     assert len(frames) > 200
     upright = describe_frames(image, frames, describer(name))
     carried = describe_frames(other, transform_frames(frames, turn), describer(name))
@@ -46,22 +46,22 @@ def distances_after_turn(image, quarters, name):
 
 @pytest.mark.parametrize("quarters", [1, 2, 3])
 @pytest.mark.parametrize("name", ["rootsift", "untrained network"])
-def test_turned_image_has_the_same_descriptors(name, quarters):
-    assert distances_after_turn(SYMMETRIC, quarters, name).max() < 0.02
+def test_a_rotated_image_has_the_same_descriptors(name, quarters):
+    assert distances_after_rotation(SYMMETRIC, quarters, name).max() < 0.02
 
 
 @pytest.mark.parametrize("name", ["rootsift", "untrained network"])
-def test_turned_image_of_any_size_has_nearly_the_same_descriptors(name):
-    """Here the coarse levels hold other pixels of the turned image, and large patches differ a little."""
-    distances = distances_after_turn(OTHER, 1, name)
+def test_a_rotated_image_of_any_size_has_nearly_the_same_descriptors(name):
+    """Here the coarse levels hold other pixels of the rotated image, and large patches differ slightly."""
+    distances = distances_after_rotation(OTHER, 1, name)
     assert (distances < 0.02).mean() > 0.95
     assert distances.max() < 0.1
 
 
 @pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_keypoints_found_anew_in_the_turned_image_are_mostly_the_same(quarters):
-    """SIFT of OpenCV is not quite the same in a turned image: keypoints lie up to half a pixel off, some are lost."""
-    other, turn = turned(OTHER, quarters)
+def test_most_keypoints_are_detected_again_in_the_rotated_image(quarters):
+    """OpenCV's SIFT is not exactly rotation invariant: keypoints move by up to half a pixel, and some are lost."""
+    other, turn = rotated(OTHER, quarters)
     expected, found = transform_frames(sift().detect(OTHER)[0], turn), sift().detect(other)[0]
     same = np.linalg.norm(centres(expected)[:, None] - centres(found), axis=2) < 1
     same &= np.abs(np.log2(scales(expected)[:, None] / scales(found))) < 0.2

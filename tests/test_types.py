@@ -1,4 +1,4 @@
-"""Relations refuse what they cannot mean."""
+"""Validation of relations."""
 
 import pytest
 import torch
@@ -25,18 +25,18 @@ GROUPS = torch.tensor([0, 0, 1])
         ({"clusters": GROUPS, "ignored_clusters": torch.eye(2)}, "ignored_clusters: expected bool"),
     ],
 )
-def test_impossible_relations_are_refused(parts, message):
+def test_an_invalid_relation_is_an_error(parts, message):
     with pytest.raises(ArgumentError, match=message):
         Relation(GROUPS, **parts)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64])
-def test_any_integers_will_do(dtype):
+def test_integers_of_any_type_are_accepted(dtype):
     relation = Relation(GROUPS.to(dtype), torch.tensor([[0, 1]], dtype=dtype))
     assert relation.groups.dtype == relation.ignored_pairs.dtype == torch.int64
 
 
-def test_wrong_shapes_are_refused():
+def test_wrong_shapes_are_an_error():
     with pytest.raises(ShapeError, match=r"ignored_pairs: expected \(P, 2\), got \(2, 3\)"):
         Relation(GROUPS, torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ShapeError, match=r"groups: expected \(M\), got \(3, 1\)"):

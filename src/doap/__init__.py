@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from doap.descriptor import Descriptor, load
+    from doap.calibration import calibrate
+    from doap.describer import Describer
+    from doap.descriptor import Descriptor, DescriptorSpec, load
     from doap.errors import DoapError
     from doap.losses import HardestTriplet, ListwiseAP
-    from doap.pipeline import extract, match, verify
+    from doap.pipeline import extract, match, match_images, verify
     from doap.types import Features, Geometry, Relation
 
 __version__ = "0.1.0"
 
-# torch takes seconds to import, and `doap --help` must not wait for it: a name brings its room in when it is used.
-_HOMES = {
+# Submodules are imported on first access: importing torch takes seconds, and `doap --help` does not need it.
+_MODULES = {
+    "Describer": "doap.describer",
     "Descriptor": "doap.descriptor",
+    "DescriptorSpec": "doap.descriptor",
     "DoapError": "doap.errors",
     "Features": "doap.types",
     "Geometry": "doap.types",
     "HardestTriplet": "doap.losses",
     "ListwiseAP": "doap.losses",
     "Relation": "doap.types",
+    "calibrate": "doap.calibration",
     "extract": "doap.pipeline",
     "load": "doap.descriptor",
     "match": "doap.pipeline",
+    "match_images": "doap.pipeline",
     "verify": "doap.pipeline",
 }
 
 __all__ = [
+    "Describer",
     "Descriptor",
+    "DescriptorSpec",
     "DoapError",
     "Features",
     "Geometry",
@@ -38,17 +46,19 @@ __all__ = [
     "ListwiseAP",
     "Relation",
     "__version__",
+    "calibrate",
     "extract",
     "load",
     "match",
+    "match_images",
     "verify",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
         raise AttributeError(f"module 'doap' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

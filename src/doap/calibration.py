@@ -1,39 +1,40 @@
-"""How large a patch should be: the best magnification of a detector for a descriptor, measured on photos.
+"""Calibrate the patch size: measure the best magnification of a detector for a descriptor on photos.
 
-Detectors mean different things by the size of a keypoint. A patch much larger than the keypoint sees more of the scene
-and leaves its surface sooner; a smaller one sees too little to be told from others.
+Detectors define the size of a keypoint differently. A patch much larger than the keypoint covers more of the scene and
+is more likely to leave its surface; a smaller patch contains too little to be distinctive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.describer import Describer
+from doap.descriptor import as_describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, check_grey, read_grey, resize_frames, shrink
+from doap.images import Pyramid, resize_frames, shrink
 from doap.images.correspondence import partners, within
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.pipeline import describe_frames
+from doap.pipeline import as_grey, describe_frames, detector_for
 from doap.random_streams import stream
+from doap.types import Progress, no_progress
 
-Frames = NDArray[np.float32]
-
-# Half octaves around what the detector has now: from a third of it to three times it.
-_AROUND = tuple(2 ** (step / 2) for step in range(-3, 4))
+# Half octaves around the detector's magnification, from about a third of it to three times it.
+_FACTORS = tuple(2 ** (step / 2) for step in range(-3, 4))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One magnification and its score, in 0…1."""
+    """A magnification and its score in 0…1."""
 
     magnification: float
     score: float
@@ -41,12 +42,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was tried and how it did.
+    """Scores of all magnifications that were tried.
 
     Attributes:
-        trials: in order of magnification.
-        pairs: photos and views of them that were judged.
-        skipped: pairs in which the detector found no keypoint of the photo again, so that nothing could match.
+        trials: Trials, sorted by magnification.
+        pairs: Number of pairs of a photo and a synthetic view that were scored.
+        skipped: Number of pairs without a keypoint that was detected in both images.
     """
 
     trials: tuple[Trial, ...]
@@ -55,82 +56,89 @@ class Calibration:
 
     @property
     def best(self) -> Trial:
-        """The one with the highest score; the smallest patch of equals."""
+        """Trial with the highest score; the smallest magnification wins a tie."""
         return max(self.trials, key=lambda trial: trial.score)
 
     @property
     def open_ended(self) -> bool:
-        """Whether the best is the first or the last that was tried, so that a better one may lie beyond."""
+        """Whether the best trial is the first or the last, so that a better magnification may lie beyond it."""
         return self.best in (self.trials[0], self.trials[-1])
 
 
 def calibrate(
     images: Sequence[str | Path | NDArray[np.uint8]],
-    descriptor: Describer,
-    detector: Detector,
+    descriptor: str | Path | Describer,
+    detector: str | Detector | None = None,
     magnifications: Sequence[float] | None = None,
     *,
     views: SyntheticViews | None = None,
     max_keypoints: int = 1000,
-    longest_side: int = 3200,
+    max_image_size: int = 3200,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    device: str | torch.device = "auto",
+    progress: Progress = no_progress,
 ) -> Calibration:
-    """Find the best magnification of a detector.
+    """Find the best magnification of a detector for a descriptor.
 
-    Views of each photo are made up with known homographies, and keypoints are found anew in them. Those of both images
-    are matched (mutual nearest neighbours) and the matches ranked by distance. A match is correct if the homography
-    carries one centre to the other, within `views.max_distance` pixels of the coarser image. The score of a pair of images is
+    Each photo is warped by known homographies, and keypoints are detected in both images and matched to mutual nearest
+    neighbours. A match is correct if the homography maps one centre to within `views.max_distance` pixels of the other, in
+    pixels of the coarser image. The score of an image pair is the Average Precision of its matches, ranked by distance:
 
-        AP = Σ over correct matches of (correct matches up to its rank) / rank, over the keypoints that have a partner
+        AP = Σ over correct matches of (correct matches up to its rank) / rank, divided by the keypoints with a partner
 
-    which falls for a match that is missed, for one that is wrong, and for distances that do not tell the two apart. The
-    keypoints, and so what there is to find, are the same for all magnifications; the score is the mean over pairs.
+    All magnifications use the same keypoints, and the final score is the mean over pairs. Synthetic views show a plane,
+    which favours large patches: of two magnifications with similar scores, choose the smaller one.
 
-    The made-up views are of a plane, where a larger patch costs little: of two that score alike, take the smaller.
+    >>> import doap
+    >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
+    >>> found = doap.calibrate([photo], "rootsift", "sift", [3.0, 6.0], max_keypoints=100)
+    >>> [trial.magnification for trial in found.trials]
+    [3.0, 6.0]
 
     Args:
-        images: files, or grey pixels (height, width) uint8; a handful of different photos will do.
-        descriptor: what the patches are for; a learned one and SIFT may differ.
-        detector: whose magnification is sought. Its frames are resized, so it is asked once for each image.
-        magnifications: what to try; if not given, the detector's own and half octaves around it, up to 2^±1.5.
-        views: how views are made up; two of each photo if not given. A detector without orientation should be judged by
-            views without much `roll`.
-        max_keypoints: keypoints of an image, the strongest.
-        longest_side: as for `doap.extract`.
-        seed: of the views.
-        progress: told how many of how many images are done.
+        images: Image files, or grey pixels (height, width) uint8. About ten different photos are enough.
+        descriptor: Name or file for `doap.load`, or a `Describer`.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. It runs once per image, and its
+            frames are resized.
+        magnifications: Magnifications to try; by default, half octaves around that of the detector, up to 2^±1.5.
+        views: Parameters of the synthetic views; two views per photo by default. Use little `roll` for a detector
+            without orientation.
+        max_keypoints: Maximum number of keypoints per image.
+        max_image_size: Maximum width and height in pixels; larger images are downscaled.
+        seed: Seed of the synthetic views.
+        device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Callback, called after each image.
     """
-    views = views or SyntheticViews(count=2)
-    tried = sorted(magnifications or (detector.magnification * step for step in _AROUND))
+    describer, views = as_describer(descriptor, device), views or SyntheticViews(count=2)
+    finder = detector_for(describer, detector)
+    tried = sorted(magnifications or (finder.magnification * factor for factor in _FACTORS))
     if tried[0] <= 0 or not np.isfinite(tried).all():
         raise ArgumentError(f"magnifications: expected finite numbers above 0, got {tried}")
     scores: list[list[float]] = []
     for number, image in enumerate(images):
-        grey = read_grey(image) if isinstance(image, str | Path) else image
-        check_grey(grey)
-        photo, _ = shrink(grey, longest_side)
+        photo, _ = shrink(as_grey(image), max_image_size)
         random = stream(seed, "calibration views", number)
-        seen = _Seen(photo, descriptor, detector, tried, max_keypoints)
+        original = _Described(photo, describer, finder, tried, max_keypoints)
         for _ in range(views.count):
             homography = random_homography(photo.shape, views, random)
-            view = _Seen(change_appearance(warp(photo, homography), random), descriptor, detector, tried, max_keypoints)
-            scores.append(_scores(seen, view, homography, views.max_distance))
-        if progress:
-            progress(number + 1, len(images))
-    judged = [pair for pair in scores if pair]
-    if not judged:
+            view = _Described(
+                change_appearance(warp(photo, homography), random), describer, finder, tried, max_keypoints
+            )
+            scores.append(_scores(original, view, homography, views.max_distance))
+        progress(number + 1, len(images), str(image) if isinstance(image, str | Path) else f"image {number}")
+    scored = [pair for pair in scores if pair]
+    if not scored:
         raise DataError(
-            f"images: expected keypoints of {detector.name} that are found again in other views, got none "
-            f"in {len(images)} images; give larger or more detailed photos"
+            f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of {len(images)} "
+            "images. Use larger or more detailed photos."
         )
-    means = np.mean(judged, axis=0).tolist()
+    means = np.mean(scored, axis=0).tolist()
     trials = tuple(Trial(float(one), score) for one, score in zip(tried, means, strict=True))
-    return Calibration(trials, len(judged), len(scores) - len(judged))
+    return Calibration(trials, len(scored), len(scores) - len(scored))
 
 
-class _Seen:
-    """One image: its keypoints, and their descriptors at each magnification."""
+class _Described:
+    """The keypoints of one image, and their descriptors at each magnification."""
 
     def __init__(
         self,
@@ -149,10 +157,10 @@ class _Seen:
             self.descriptors.append(describe_frames(pyramid, frames, descriptor))
 
 
-def _scores(image0: _Seen, image1: _Seen, homography: NDArray[np.float64], near: float) -> list[float]:
-    """The score of each magnification; none if no keypoint was found again."""
+def _scores(image0: _Described, image1: _Described, homography: NDArray[np.float64], near: float) -> list[float]:
+    """Return the score of each magnification; an empty list if no keypoint was detected in both images."""
     keep0 = within(image0.frames, homography, image1.size)
-    # Beyond the border of the photo its view is made of repeated pixels.
+    # Beyond the border of the photo, the view consists of repeated pixels.
     keep1 = within(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
     same = partners(image0.frames[keep0], image1.frames[keep1], homography, near)
     findable = int(same.any(axis=1).sum())

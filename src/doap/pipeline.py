@@ -1,9 +1,9 @@
-"""From a photo to features, from features to matches, from matches to the geometry of two views."""
+"""Extract features from images, match them, and verify the matches geometrically."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +12,21 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from doap.checks import check_shape
-from doap.describer import Describer, ImageDescriber
-from doap.detectors import Detector, sift
+from doap.describer import Describer, DetectsKeypoints, ImageDescriber
+from doap.descriptor import as_describer
+from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
 from doap.geometry import GeometryModel, estimate_geometry
-from doap.images import Pyramid, check_grey, extract_patches, read_grey, resize_frames, shrink, transform_frames
+from doap.images import (
+    Pyramid,
+    check_grey,
+    draw_matches,
+    extract_patches,
+    read_grey,
+    resize_frames,
+    shrink,
+    transform_frames,
+)
 from doap.matching import match_descriptors
 from doap.types import Features, Geometry
 
@@ -25,47 +35,214 @@ PATCHES_AT_ONCE = 1024
 
 def extract(
     image: str | Path | NDArray[np.uint8],
-    descriptor: Describer,
+    descriptor: str | Path | Describer,
     *,
-    detector: Detector | None = None,
+    detector: str | Detector | None = None,
     max_keypoints: int = 2048,
-    longest_side: int = 3200,
+    max_image_size: int = 3200,
 ) -> Features:
-    """Find keypoints and describe them.
+    """Detect keypoints in an image and describe them.
+
+    >>> import doap
+    >>> noise = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
+    >>> features = doap.extract(noise, "rootsift", max_keypoints=50)
+    >>> features.keypoints.shape, features.descriptors.shape
+    ((50, 2), torch.Size([50, 128]))
 
     Args:
-        image: a file, or grey pixels (height, width) uint8.
-        descriptor: a `Descriptor`, a peer such as `rootsift()`, or anything with their face.
-        detector: where to look; SIFT's blobs if not given.
-        max_keypoints: keypoints to keep, the strongest.
-        longest_side: a larger image is made smaller to this before anything else, as COLMAP does, for detectors need
-            about a hundred bytes for each pixel. Frames are told in the pixels of the image as it was given.
+        image: Image file, or grey pixels (height, width) uint8.
+        descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it once.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the descriptor requires,
+            or SIFT if it works with any.
+        max_keypoints: Maximum number of keypoints; the strongest are kept.
+        max_image_size: Maximum width and height in pixels. A larger image is downscaled before detection, as in COLMAP,
+            because detectors need about 100 bytes per pixel. Frames are in pixels of the original image.
 
     Returns:
-        Features; none of them for an image without any, with the right D.
+        `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an image without
+        keypoints.
     """
+    grey = as_grey(image)
+    if max_keypoints < 1 or max_image_size < 1:
+        raise ArgumentError(
+            f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
+        )
+    describer = as_describer(descriptor)
+    small, enlarge = shrink(grey, max_image_size)
+    frames, responses = detector_for(describer, detector).detect(small, max_keypoints)
+    descriptors = describe_frames(small, frames, describer)
+    return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
+
+
+def match(
+    features0: Features, features1: Features, *, ratio: float | None = None, mutual: bool = True
+) -> NDArray[np.int64]:
+    """Match the descriptors of two images to their nearest neighbours.
+
+    >>> import doap
+    >>> noise = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
+    >>> features = doap.extract(noise, "rootsift", max_keypoints=50)
+    >>> doap.match(features, features).shape
+    (50, 2)
+
+    Args:
+        features0: Features of image 0.
+        features1: Features of image 1, extracted with the same descriptor.
+        ratio: Ratio test: drop a match unless its distance is below this share of the distance to the second nearest
+            neighbour.
+        mutual: Drop a match unless each keypoint is the other's nearest neighbour.
+
+    Returns:
+        (M, 2) indices into both, sorted by the first.
+    """
+    queries = features0.descriptors
+    gallery = features1.descriptors.to(queries.device)
+    pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
+    return np.asarray(pairs.cpu().numpy(), np.int64)
+
+
+def verify(
+    features0: Features,
+    features1: Features,
+    matches: NDArray[np.int64],
+    *,
+    model: GeometryModel = "fundamental",
+    threshold: float = 1.5,
+    cameras: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Geometry:
+    """Estimate the geometry of two images from matches, and find the matches that agree with it.
+
+    >>> import doap
+    >>> noise = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
+    >>> features = doap.extract(noise, "rootsift", max_keypoints=50)
+    >>> doap.verify(features, features, doap.match(features, features), model="homography").inliers.sum()
+    np.int64(50)
+
+    Args:
+        features0: Features of image 0.
+        features1: Features of image 1.
+        matches: (M, 2) indices into both, from `match`.
+        model: "fundamental" for any scene, "homography" for planes and rotating cameras, "essential" for calibrated
+            cameras.
+        threshold: Inlier threshold in pixels.
+        cameras: Intrinsic matrices (3, 3) of both images, for the model "essential".
+
+    Returns:
+        `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that agree.
+    """
+    check_shape(matches, "M 2", name="matches")
+    points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
+    return estimate_geometry(points0, points1, model, threshold=threshold, cameras=cameras)
+
+
+@dataclass(frozen=True)
+class ImageMatches:
+    """Two matched images.
+
+    Attributes:
+        image0: Grey pixels (height, width) of image 0.
+        image1: Grey pixels of image 1; the sizes may differ.
+        features0: Features of image 0.
+        features1: Features of image 1.
+        matches: (M, 2) indices into the features.
+        geometry: Geometry that the inliers agree with; `geometry.inliers` is (M,) bool.
+    """
+
+    image0: NDArray[np.uint8]
+    image1: NDArray[np.uint8]
+    features0: Features
+    features1: Features
+    matches: NDArray[np.int64]
+    geometry: Geometry
+
+    def draw(self, title: str | None = None) -> NDArray[np.uint8]:
+        """Draw both images side by side with inliers in green and other matches in red.
+
+        Args:
+            title: Text above the images; by default, the numbers of matches and inliers.
+
+        Returns:
+            (height, width, 3) uint8 in the channel order of OpenCV: blue, green, red.
+        """
+        inliers = self.geometry.inliers
+        title = f"{len(self.matches):,} matches · {inliers.sum():,} inliers" if title is None else title
+        points = self.features0.keypoints, self.features1.keypoints
+        return draw_matches(self.image0, self.image1, *points, self.matches, inliers, title)
+
+
+def match_images(
+    image0: str | Path | NDArray[np.uint8],
+    image1: str | Path | NDArray[np.uint8],
+    descriptor: str | Path | Describer = "doap-128",
+    *,
+    detector: str | Detector | None = None,
+    max_keypoints: int = 2048,
+    ratio: float | None = None,
+    model: GeometryModel = "fundamental",
+    threshold: float = 1.5,
+    device: str | torch.device = "auto",
+) -> ImageMatches:
+    """Match two images: extract features, match them and verify the matches.
+
+    >>> import doap
+    >>> samples = Path(doap.__file__).with_name("samples")
+    >>> found = doap.match_images(samples / "photo.jpg", samples / "print.jpg", max_keypoints=300)
+    >>> found.geometry.inliers.sum() > 80
+    np.True_
+    >>> picture = found.draw()  # (height, width, 3), for cv2.imwrite
+
+    Args:
+        image0: Image file, or grey pixels (height, width) uint8.
+        image1: Another image of the same scene.
+        descriptor: Name or file for `doap.load`, or a `Describer`.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the default.
+        max_keypoints: Maximum number of keypoints per image.
+        ratio: Ratio test; see `match`.
+        model: "fundamental", or "homography" for planes and rotating cameras.
+        threshold: Inlier threshold in pixels.
+        device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
+    """
+    describer = as_describer(descriptor, device)
+    finder = detector_for(describer, detector)
+    grey0, grey1 = as_grey(image0), as_grey(image1)
+    features0, features1 = (
+        extract(grey, describer, detector=finder, max_keypoints=max_keypoints) for grey in (grey0, grey1)
+    )
+    matches = match(features0, features1, ratio=ratio)
+    geometry = verify(features0, features1, matches, model=model, threshold=threshold)
+    return ImageMatches(grey0, grey1, features0, features1, matches, geometry)
+
+
+def as_grey(image: str | Path | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Read an image file as grey pixels (height, width) uint8, or check that an array has this form."""
     grey = read_grey(image) if isinstance(image, str | Path) else image
-    height, width = check_grey(grey)
-    if max_keypoints < 1 or longest_side < 1:
-        raise ArgumentError(f"most and longest_side: expected 1 or more, got {max_keypoints} and {longest_side}")
-    looked_at, enlarge = shrink(grey, longest_side)
-    frames, responses = (detector or sift()).detect(looked_at, max_keypoints)
-    descriptors = describe_frames(looked_at, frames, descriptor)
-    return Features(transform_frames(frames, enlarge), responses, descriptors, (height, width))
+    check_grey(grey)
+    return grey
+
+
+def detector_for(descriptor: Describer, detector: str | Detector | None) -> Detector:
+    """Return a detector given by name or object; for None, the one the descriptor requires, or SIFT."""
+    if detector is None and isinstance(descriptor, DetectsKeypoints):
+        return descriptor.detector
+    return as_detector(detector)
 
 
 def extract_sample(descriptor: Describer, detector: Detector | None = None) -> Features:
-    """Features of a fixed picture, by which detectors, their settings and weights are told apart, anybody's own too.
+    """Extract features from a fixed image, which identify a detector and a descriptor with all their settings.
 
-    The picture is of blocks, ever fainter to the right, where it is the thresholds of a detector that decide.
+    The contrast of the image decreases to the right, so that the thresholds of a detector change the result.
     """
     blocks = np.random.default_rng(0).integers(-127, 128, (32, 32)) * np.linspace(1, 0.02, 32)
-    picture = np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
-    return extract(picture, descriptor, detector=detector, max_keypoints=1000)
+    image = np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
+    return extract(image, descriptor, detector=detector, max_keypoints=1000)
 
 
 def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer) -> Tensor:
-    """Descriptors (N, D) float32 or (N, D/8) uint8 of frames (N, 2, 3) of a grey image."""
+    """Describe frames (N, 2, 3) of a grey image (height, width).
+
+    Returns:
+        (N, D) float32 or (N, D/8) uint8, on the descriptor's device.
+    """
     if isinstance(descriptor, ImageDescriber):
         return descriptor.describe_frames(image, frames)
     patches = torch.from_numpy(cut_patches(image, frames, descriptor))
@@ -73,12 +250,16 @@ def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float
 
 
 def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor:
-    """Descriptors of (N, S, S) patches, on the CPU; patches of another size are sampled anew, without aliasing."""
+    """Describe patches (N, S, S) on the describer's device; patches of another size are resampled with antialiasing.
+
+    Returns:
+        (N, D) float32 or (N, D/8) uint8 on the CPU, because the descriptors of a large set may not fit on a GPU.
+    """
     size = describer.patch_size
     parts = []
-    # torch knows no patches that are mirrored in place.
+    # torch does not accept the negative strides of flipped patches.
     whole = torch.from_numpy(np.ascontiguousarray(patches)).unsqueeze(1)
-    # One empty part gives an empty set its D.
+    # For an empty set, one empty batch returns the right number of columns.
     for part in whole.split(PATCHES_AT_ONCE) or (whole,):
         bright = part.float() / 255
         if size != patches.shape[1]:
@@ -90,37 +271,5 @@ def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor
 def cut_patches(
     image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer
 ) -> NDArray[np.uint8]:
-    """The patches (N, S, S) that a descriptor wants of frames (N, 2, 3), larger than these if it has an `extent`."""
+    """Cut the patches (N, S, S) of frames (N, 2, 3) for a descriptor, enlarged by its `extent`."""
     return extract_patches(image, resize_frames(frames, descriptor.extent), descriptor.patch_size)
-
-
-def match(
-    features0: Features, features1: Features, *, ratio: float | None = None, mutual: bool = True
-) -> NDArray[np.int64]:
-    """Which keypoints of image 0 look like which of image 1.
-
-    Args:
-        features0, features1: of the two images, made by the same descriptor.
-        ratio: keep a match whose distance is below this share of the distance to the second nearest, if given.
-        mutual: keep a match only if each is the other's nearest.
-
-    Returns:
-        (M, 2) indices into both, increasing in the first.
-    """
-    pairs, _ = match_descriptors(features0.descriptors, features1.descriptors, ratio=ratio, mutual=mutual)
-    return np.asarray(pairs.cpu().numpy(), np.int64)
-
-
-def verify(
-    features0: Features,
-    features1: Features,
-    matches: NDArray[np.integer[Any]],
-    *,
-    model: GeometryModel = "fundamental",
-    threshold: float = 1.5,
-    cameras: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Geometry:
-    """The geometry that most matches (M, 2) agree on; arguments as for `doap.geometry.estimate_geometry`."""
-    check_shape(matches, "M 2", name="matches")
-    points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
-    return estimate_geometry(points0, points1, model, threshold=threshold, cameras=cameras)

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-import doap
 from doap.cli.names import DESCRIPTOR_HELP, open_detector
-from doap.cli.progress import progress_bar
+from doap.cli.progress import reported
 
 
 def calibrate(
@@ -37,16 +36,15 @@ def calibrate(
     finder = open_detector(detector)
     given = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
     chosen = given[:: -(-len(given) // photos)]
-    with progress_bar(quiet=as_json) as bar:
-        task = bar.add_task("photos", total=len(chosen))
+    with reported("photos", quiet=as_json) as report:
         calibration = run(
             chosen,
-            doap.load(descriptor),
+            descriptor,
             finder,
             magnification,
             views=SyntheticViews(count=views, max_roll=roll),
             seed=seed,
-            progress=lambda done, _: bar.update(task, completed=done),
+            progress=report,
         )
     best = calibration.best
     if as_json:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import doap
-from doap.cli.names import DESCRIPTOR_HELP, open_detector
+from doap.cli.names import DESCRIPTOR_HELP
 from doap.cli.picture import check_writable, write_picture
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
@@ -41,27 +41,26 @@ def match(
     given = [path for path in (image0, image1) if path]
     if len(given) != (0 if sample else 2):
         raise typer.BadParameter(f"expected two photos, A and B, or --sample and none, got {len(given)}")
-    from doap import pipeline
-    from doap.images import draw_matches, read_grey
-
     if out is not None:
         check_writable(out)
-    describer, finder = doap.load(descriptor), open_detector(detector)
     path0, path1 = SAMPLES if sample else given
-    photos = read_grey(path0), read_grey(path1)
-    features0, features1 = (
-        pipeline.extract(photo, describer, detector=finder, max_keypoints=max_keypoints) for photo in photos
+    found = doap.match_images(
+        path0,
+        path1,
+        descriptor,
+        detector=detector,
+        max_keypoints=max_keypoints,
+        ratio=ratio,
+        model=model.value,
+        threshold=threshold,
     )
-    matches = pipeline.match(features0, features1, ratio=ratio)
-    view = pipeline.verify(features0, features1, matches, model=model.value, threshold=threshold)
-    inliers = int(view.inliers.sum())
+    matches, view, inliers = found.matches, found.geometry, int(found.geometry.inliers.sum())
     line = f"{len(matches):,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
     if out is not None:
-        points = features0.keypoints, features1.keypoints
-        write_picture(draw_matches(*photos, *points, matches, view.inliers, line), out)
+        write_picture(found.draw(line), out)
     if as_json:
         told = {
-            "keypoints": [len(features0), len(features1)],
+            "keypoints": [len(found.features0), len(found.features1)],
             "matches": len(matches),
             "inliers": inliers,
             "inlier_ratio": inliers / len(matches) if len(matches) else None,
@@ -70,6 +69,6 @@ def match(
         }
         typer.echo(json.dumps(told))
         return
-    typer.echo(f"{len(features0):,} and {len(features1):,} keypoints · {line}")
+    typer.echo(f"{len(found.features0):,} and {len(found.features1):,} keypoints · {line}")
     if out is not None:
         typer.echo(f"look at {out}")
