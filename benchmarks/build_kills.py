@@ -1,8 +1,8 @@
-"""Kill a build at random moments, resume it each time, and compare the set with an undisturbed one, byte for byte.
+"""Kill a build at random times, resume it each time, and compare the set byte by byte with an undisturbed one.
 
     python benchmarks/build_kills.py PHOTOS val.patches --split val --out results/build-kills.json
 
-PHOTOS holds LEDGER.csv and the photos; val.patches is the undisturbed set, made by the same command.
+PHOTOS contains LEDGER.csv and the photos; val.patches is the undisturbed set, built by the same command.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from doap.files import sha256
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("undisturbed", type=Path)
-    parser.add_argument("--ledger", type=Path, help="PHOTOS/LEDGER.csv if not given")
-    parser.add_argument("--split", default="val")
-    parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--longest", type=float, default=60.0, help="seconds a run lives, at most")
+    parser.add_argument("photos", type=Path, help="folder with LEDGER.csv and the photos")
+    parser.add_argument("undisturbed", type=Path, help="patch set of an undisturbed build")
+    parser.add_argument("--ledger", type=Path, help="CSV ledger (default: PHOTOS/LEDGER.csv)")
+    parser.add_argument("--split", default="val", help="split to build")
+    parser.add_argument("--kills", type=int, default=5, help="number of kills")
+    parser.add_argument("--longest", type=float, default=60.0, help="maximum seconds before a kill")
     options = parser.parse_args()
-    chance = random.Random(options.seed)
+    generator = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "set"
         ledger = options.ledger or options.photos / "LEDGER.csv"
@@ -36,17 +36,17 @@ def main() -> None:
         command += ["--split", options.split, "--out", str(out), "--workers", "2", "--json"]
         killed = []
         while len(killed) < options.kills:
-            life = chance.uniform(3, options.longest)
+            delay = generator.uniform(3, options.longest)
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                process.wait(life)
+                process.wait(delay)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             else:
-                raise SystemExit("the build was done before it could be killed: lower --longest")
+                raise SystemExit("The build finished before it was killed. Use a smaller --longest.")
             done = len(list((Path(folder) / "set.unfinished" / "units").glob("*.arrow")))
-            killed.append({"after_seconds": round(life, 1), "units_done": done})
+            killed.append({"after_seconds": round(delay, 1), "units_done": done})
             print(killed[-1], flush=True)
         start = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,11 +1,13 @@
-"""Time and memory of judging at the size of the published benchmarks: does a figure cost less than its descriptors?
+"""Measure time and memory of the metrics at the size of the published benchmarks.
 
-    python benchmarks/judging.py --out results/evaluation-speed.json
+    python benchmarks/evaluation_speed.py --out results/evaluation-speed.json
 
-Verification is one list of HPatches, a million negative pairs and 200,000 positive ones, from distances in memory to
-AP; scikit-learn does the same beside it. Retrieval is 10,000 queries with five matches each among 20,000 distractors,
-from descriptors in memory to the AP of every query, in the three forms and seven pools of HPatches at once. Each runs
-in a process of its own, and its memory is what that process ever held, libraries included.
+- Verification: AP of one HPatches task (a million negative and 200,000 positive pairs) from distances in memory, and
+  the same with scikit-learn.
+- Retrieval: AP of 10,000 queries with five matches each among 20,000 distractors, from descriptors in memory, in the
+  three forms and seven pool sizes of HPatches at once.
+
+Each measurement runs in its own process. Memory is the peak of that process, libraries included.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ GIB = 2**30
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("--pairs", type=int, default=1_200_000)
-    parser.add_argument("--queries", type=int, default=10_000)
-    parser.add_argument("--distractors", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=1_200_000, help="number of pairs (verification)")
+    parser.add_argument("--queries", type=int, default=10_000, help="number of queries (retrieval)")
+    parser.add_argument("--distractors", type=int, default=20_000, help="number of distractors (retrieval)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of timed repetitions")
     options = parser.parse_args()
 
     figures: dict[str, object] = {"threads": torch.get_num_threads()}
     figures["verification"] = verification(options.pairs, options.rounds, options.seed)
-    # Memory of one kind must not show in that of the other.
+    # One process per kind, so that their peaks of memory are independent.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         sizes = (options.queries, options.distractors, options.seed)
         figures["retrieval"] = [pool.apply(retrieval, (kind, *sizes)) for kind in ("real", "binary")]
@@ -48,7 +50,7 @@ def main() -> None:
 
 
 def verification(pairs: int, rounds: int, seed: int) -> list[dict[str, object]]:
-    """Seconds of AP in each form, and in scikit-learn; all take turns in rounds."""
+    """Return the seconds of AP in each form and in scikit-learn, timed in turn."""
     generator = torch.Generator().manual_seed(seed)
     positive = torch.arange(pairs) < pairs // 6
     distances = torch.rand(pairs, generator=generator) - 0.3 * positive
@@ -74,12 +76,12 @@ def verification(pairs: int, rounds: int, seed: int) -> list[dict[str, object]]:
 
 
 def retrieval(kind: str, queries: int, distractors: int, seed: int) -> dict[str, object]:
-    """Seconds and memory of retrieval in all forms."""
-    asked, matches, strangers = descriptors(kind, queries, distractors, seed)
+    """Return seconds and memory of retrieval in all forms."""
+    query_rows, matches, distractor_rows = descriptors(kind, queries, distractors, seed)
     ways: list[tuple[APForm, int]] = [("tie-aware", distractors), ("matlab", min(MATLAB_DISTRACTORS, distractors))]
     ways += [("python", min(pool - 5, distractors)) for pool in POOLS]
     start = time.perf_counter()
-    precision = precision_among(asked, matches, strangers, ways)
+    precision = precision_among(query_rows, matches, distractor_rows, ways)
     row: dict[str, object] = {
         "kind": kind,
         "queries": queries,
@@ -93,14 +95,14 @@ def retrieval(kind: str, queries: int, distractors: int, seed: int) -> dict[str,
 
 
 def descriptors(kind: str, queries: int, distractors: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Unit rows (Q, 128), five noisy copies of each (Q, 1, 5, 128), and (N, 128); or their signs as 128 bits."""
+    """Return queries (Q, 128), five noisy copies of each (Q, 1, 5, 128) and distractors (N, 128); or packed bits."""
     generator = torch.Generator().manual_seed(seed)
-    asked, strangers = (normalize(torch.randn(n, 128, generator=generator)) for n in (queries, distractors))
+    query_rows, distractor_rows = (normalize(torch.randn(n, 128, generator=generator)) for n in (queries, distractors))
     noise = torch.randn(queries, 1, 5, 128, generator=generator)
-    matches = normalize(asked[:, None, None] + 0.2 * noise, dim=3)
+    matches = normalize(query_rows[:, None, None] + 0.2 * noise, dim=3)
     if kind == "real":
-        return asked, matches, strangers
-    return pack_bits(asked), pack_bits(matches.flatten(0, 2)).view(queries, 1, 5, -1), pack_bits(strangers)
+        return query_rows, matches, distractor_rows
+    return pack_bits(query_rows), pack_bits(matches.flatten(0, 2)).view(queries, 1, 5, -1), pack_bits(distractor_rows)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How wide should patches be? On sequences of planes, and on real pairs of photos, that may be chosen on.
+"""Measure the effect of the patch width on planar sequences and on real image pairs of the split `val`.
 
-    python benchmarks/val_sequences.py PHOTOS SEQUENCES
+    python tools/validation_sequences.py PHOTOS SEQUENCES
     python benchmarks/extent.py PHOTOS SEQUENCES rootsift a.safetensors --extents 1 1.5 --out results/extent.json
 
-A plane rewards whatever is seen around a keypoint; in a real scene what is around may lie at another depth. So two
-figures stand side by side: mAP on the sequences, by the protocol of Oxford, and the inliers of a fundamental matrix
-over pairs of photos of the places of the split `val` that have more than one. All see COLMAP's keypoints.
+On planes, larger patches always add information. In real scenes, the surroundings of a keypoint may lie at another
+depth. Therefore there are two figures: mAP on the sequences with the Oxford protocol, and the number of inliers of a
+fundamental matrix over pairs of photos of the same scene. All descriptors use COLMAP keypoints.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ from doap.images import Pyramid, centres, read_grey, resize_frames
 from doap.matching import match_descriptors
 from doap.pipeline import describe_frames
 
-MOST = 2000
+MAX_KEYPOINTS = 2000
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("sequences", type=Path)
-    parser.add_argument("descriptors", nargs="+")
-    parser.add_argument("--extents", nargs="+", type=float, default=[1.0], help="over what the descriptor wants itself")
+    parser.add_argument("photos", type=Path, help="folder with LEDGER.csv and the photos")
+    parser.add_argument("sequences", type=Path, help="folder of tools/validation_sequences.py")
+    parser.add_argument("descriptors", nargs="+", help="names or files")
+    parser.add_argument(
+        "--extents", nargs="+", type=float, default=[1.0], help="patch widths, relative to the descriptor's own"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    planes = open_oxford(options.sequences, detector=colmap(), max_keypoints=MOST)
+    planes = open_oxford(options.sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
     pairs = real_pairs(options.photos, options.seed)
-    looked = {path: look(path) for pair in pairs for path in pair}
+    photos = {path: detect(path) for pair in pairs for path in pair}
     rows = []
     for name, describer in open_descriptors(options.descriptors)[0].items():
         for extent in options.extents:
             row = {"descriptor": name, "extent": extent, **on_planes(planes, describer, extent)}
-            row |= on_pairs(pairs, looked, describer, extent)
+            row |= on_pairs(pairs, photos, describer, extent)
             rows.append(row)
             print(row, flush=True)
             record.write(options.out, options.seed, {"pairs": len(pairs), "rows": rows})
 
 
 def on_planes(planes: OxfordBenchmark, describer: Describer, extent: float) -> dict[str, Any]:
-    """mAP over all pairs of images, and by the kind of change."""
+    """Return mAP over all image pairs, and by kind of change."""
     kinds: dict[str, list[float]] = defaultdict(list)
     for photo, pairs in groupby(planes.pairs, key=lambda pair: pair.photos[0]):
         first = described(photo.image, photo.frames, describer, extent)
@@ -69,39 +71,41 @@ def on_planes(planes: OxfordBenchmark, describer: Describer, extent: float) -> d
 
 
 def on_pairs(
-    pairs: list[tuple[Path, Path]], looked: dict[Path, Any], describer: Describer, extent: float
+    pairs: list[tuple[Path, Path]], photos: dict[Path, Any], describer: Describer, extent: float
 ) -> dict[str, Any]:
-    """Mean inliers of mutual nearest neighbours, and how many pairs have 30 or more."""
-    descriptors = {path: described(*seen, describer, extent) for path, seen in looked.items()}
+    """Return the mean number of inliers of mutual nearest neighbours, and the number of pairs with 30 or more."""
+    descriptors = {path: described(*photo, describer, extent) for path, photo in photos.items()}
     inliers = []
-    for one, other in pairs:
-        matches = match_descriptors(descriptors[one], descriptors[other])[0].numpy()
+    for path0, path1 in pairs:
+        matches = match_descriptors(descriptors[path0], descriptors[path1])[0].numpy()
         points = [
-            centres(looked[path][1])[matches[:, side]].astype(np.float64) for side, path in enumerate((one, other))
+            centres(photos[path][1])[matches[:, side]].astype(np.float64) for side, path in enumerate((path0, path1))
         ]
         inliers.append(int(estimate_geometry(*points, "fundamental", threshold=1.5).inliers.sum()))
     return {"inliers": float(np.mean(inliers)), "pairs with 30 inliers": int(np.sum(np.array(inliers) >= 30))}
 
 
 def described(image: Any, frames: Any, describer: Describer, extent: float) -> torch.Tensor:
+    """Return the descriptors of frames that are widened by `extent`."""
     return describe_frames(image, resize_frames(frames, extent), describer)
 
 
-def look(path: Path) -> tuple[Pyramid, Any]:
+def detect(path: Path) -> tuple[Pyramid, Any]:
+    """Return an image and its COLMAP frames."""
     image = read_grey(path)
-    return Pyramid(image), colmap().detect(image, MOST)[0]
+    return Pyramid(image), colmap().detect(image, MAX_KEYPOINTS)[0]
 
 
 def real_pairs(photos: Path, seed: int, each: int = 12) -> list[tuple[Path, Path]]:
-    """Up to twelve pairs of each place, neighbours or up to four apart in the order of names."""
-    places: dict[str, list[Path]] = defaultdict(list)
+    """Return up to `each` pairs per scene, at most four files apart in the order of file names."""
+    scenes: dict[str, list[Path]] = defaultdict(list)
     with (photos / "LEDGER.csv").open() as ledger:
         for row in csv.DictReader(ledger):
             if row["split"] == "val" and row["place"] != "single":
-                places[row["place"]].append(photos / row["file"])
+                scenes[row["place"]].append(photos / row["file"])
     random = np.random.default_rng(seed)
     pairs = set()
-    for files in map(sorted, places.values()):
+    for files in map(sorted, scenes.values()):
         for _ in range(each):
             first = int(random.integers(len(files) - 1))
             pairs.add((files[first], files[min(len(files) - 1, first + int(random.integers(1, 5)))]))

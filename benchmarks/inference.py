@@ -1,9 +1,9 @@
-"""What describing costs: patches a second by torch and ONNX Runtime, beside OpenCV's SIFT and TEBLID on one photo.
+"""Measure patches per second with torch and ONNX Runtime, and of OpenCV's SIFT and TEBLID, on one photo.
 
     python benchmarks/inference.py PHOTO --set val.patches --out results/inference.json
 
-torch and ONNX Runtime are given patches that are ready; what it takes to cut them is a row of its own. OpenCV's two see
-the photo and blur it first. All take turns, once for each number of threads, and figures are of medians.
+torch and ONNX Runtime receive patches that are already cut; cutting them is timed separately. OpenCV's descriptors
+include blurring the photo. All variants are timed in turn for each number of threads; figures are medians.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from doap.export.onnx import write_onnx
 from doap.images import frames_from_keypoints, read_grey
 from doap.pipeline import cut_patches
 
-# What `Descriptor.describe` takes at once on a CPU: a rest of another size would be compiled anew.
+# The batch size of `Descriptor.describe` on a CPU. A remainder of another size would be compiled again.
 BATCH = 128
-# As OpenCV recommends for keypoints of SIFT.
+# OpenCV's recommendation for SIFT keypoints.
 TEBLID_SCALE = 6.75
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photo", type=Path)
-    parser.add_argument("--descriptor", default="doap-128")
-    parser.add_argument("--set", type=Path, help="patches to calibrate int8 with; it is left out without them")
-    parser.add_argument("--max-keypoints", type=int, default=2048, help="keypoints, rounded down to whole batches")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("photo", type=Path, help="image file")
+    parser.add_argument("--descriptor", default="doap-128", help="descriptor to time")
+    parser.add_argument("--set", type=Path, help="patch set for int8 calibration (default: skip int8)")
+    parser.add_argument(
+        "--max-keypoints", type=int, default=2048, help="maximum number of keypoints, rounded down to whole batches"
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads")
+    parser.add_argument("--rounds", type=int, default=9, help="number of timed repetitions")
     options = parser.parse_args()
     descriptor = Descriptor.load(options.descriptor, precision="float32")
     image = read_grey(options.photo)
@@ -57,23 +59,23 @@ def main() -> None:
         for threads in options.threads:
             torch.set_num_threads(threads)
             cv2.setNumThreads(threads)
-            seconds = measure(rivals(descriptor, files, image, keypoints), options.rounds)
+            seconds = measure(variants(descriptor, files, image, keypoints), options.rounds)
             figures[threads] = {name: len(keypoints) / one for name, one in seconds.items()}
-            print(f"{threads} threads, patches a second:")
+            print(f"{threads} threads, patches per second:")
             for name, speed in figures[threads].items():
                 print(f"  {name:16}{speed:10,.0f}  {speed / figures[threads]['torch float32']:6.2f} × torch float32")
     shape = f"{image.shape[1]} × {image.shape[0]} pixels, {len(keypoints)} keypoints"
-    told = {"descriptor": options.descriptor, "image": shape, "patches_per_second": figures}
-    record.write(options.out, options.seed, told)
+    results = {"descriptor": options.descriptor, "image": shape, "patches_per_second": figures}
+    record.write(options.out, options.seed, results)
 
 
-def rivals(
+def variants(
     descriptor: Descriptor, files: dict[str, Path], image: np.ndarray, keypoints: list[cv2.KeyPoint]
 ) -> dict[str, Callable[[], object]]:
-    """All that is timed, made with the threads that are set now."""
+    """Return everything that is timed, created with the current number of threads."""
     frames = frames_from_keypoints(keypoints)
     patches = torch.from_numpy(cut_patches(image, frames, descriptor)).unsqueeze(1).float() / 255
-    # A graph that was compiled for another number of threads keeps it.
+    # A compiled graph keeps the number of threads that it was compiled for.
     torch.compiler.reset()
     compiled = copy.deepcopy(descriptor)
     compiled.compile()
@@ -94,14 +96,14 @@ def rivals(
     }
 
 
-def measure(rivals: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in turns; the first turn, in which things are compiled, does not count."""
-    times: dict[str, list[float]] = {name: [] for name in rivals}
-    for turn in range(rounds + 1):
-        for name, rival in rivals.items():
+def measure(variants: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each variant, timed in turn; the first round compiles and does not count."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(rounds + 1):
+        for name, variant in variants.items():
             start = time.perf_counter()
-            rival()
-            if turn:
+            variant()
+            if number:
                 times[name].append(time.perf_counter() - start)
     return {name: statistics.median(one) for name, one in times.items()}
 

@@ -1,11 +1,11 @@
-"""Time and memory of the listwise loss beside the bare product it cannot do without, and beside other ways.
+"""Compare time and memory of the listwise loss with a matrix product, and with other implementations.
 
     python benchmarks/loss.py --out results/loss.json
 
-All ways take turns in rounds within one run; a ratio is the median over rounds of (its time / the bare product's time
-in the same round). Everything is forward + backward. Peak memory is what the process gained over the state before.
-`--allocator tuned` runs with glibc's mmap and trim thresholds raised, where fresh pages cost the bare product nothing
-either; the default is what `python` gives.
+Times are forward + backward. All variants are timed in turn; a ratio is the median over rounds of the time divided by
+the time of the matrix product in the same round. Peak memory is the increase over the state before the call.
+`--allocator tuned` raises glibc's mmap and trim thresholds, so that new pages cost the matrix product nothing either;
+`default` leaves the allocator of `python` unchanged.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ GIB = 2**30
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("--allocator", choices=["default", "tuned"], default="default")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 2048, 4096])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--allocator", choices=["default", "tuned"], default="default", help="malloc thresholds")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 2048, 4096], help="batch sizes M")
+    parser.add_argument("--rounds", type=int, default=15, help="number of timed repetitions")
     options = parser.parse_args()
     if options.allocator == "tuned" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **TUNED})
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def compare(size: int, group: int, rounds: int) -> list[dict[str, object]]:
-    """One row per way, for lists of `size` in groups of `group`."""
+    """Return one row per variant, for batches of `size` in groups of `group`."""
     real = normalize(torch.randn(size, 128)).requires_grad_()
     wide = torch.randn(size, 256).requires_grad_()
     groups = torch.arange(size) // group
@@ -63,7 +63,7 @@ def compare(size: int, group: int, rounds: int) -> list[dict[str, object]]:
         "bare x @ x.T, D = 128": (lambda: backward(real, real @ real.T, incoming), 0),
         "doap, 25 bins": (loss_step(ListwiseAP(), real, groups), 0),
         "doap, 25 bins, chunk = 128": (loss_step(ListwiseAP(chunk=128), real, groups), 0),
-        "doap, 25 bins, one piece": (loss_step(ListwiseAP(chunk=size), real, groups), 0),
+        "doap, 25 bins, one chunk": (loss_step(ListwiseAP(chunk=size), real, groups), 0),
         "bare x @ x.T, D = 256": (lambda: backward(wide, wide @ wide.T, incoming), 0),
         "doap, 25 bins, D = 256": (loss_step(ListwiseAP("hamming", bins=25), wide, groups), 0),
         "doap, 256 bits": (loss_step(ListwiseAP("hamming"), wide, groups), 0),
@@ -103,7 +103,7 @@ def compare(size: int, group: int, rounds: int) -> list[dict[str, object]]:
 
 
 def grow(sizes: list[int]) -> dict[str, object]:
-    """Time and memory of doap's loss as the list grows, and the exponent of M that fits the time from 2,048 on."""
+    """Return time and memory of doap's loss by batch size, and the exponent of M that fits the time from M = 2,048."""
     rows = []
     for size in sizes:
         step = loss_step(ListwiseAP(), normalize(torch.randn(size, 128)).requires_grad_(), torch.arange(size) // 2)
@@ -134,7 +134,7 @@ def backward(leaf: Tensor, value: Tensor, incoming: Tensor | None = None) -> Non
 
 
 def dense_listwise(descriptors: Tensor, groups: Tensor, bins: int = 25) -> Tensor:
-    """The loss the usual way: every distance against every bin, differentiated by autograd."""
+    """Compute the loss with a dense (M, M, K) tensor and autograd."""
     size = len(descriptors)
     distances = (2 - 2 * descriptors @ descriptors.T).clamp(min=1e-12).sqrt()
     centres = torch.arange(bins + 1)
@@ -148,7 +148,7 @@ def dense_listwise(descriptors: Tensor, groups: Tensor, bins: int = 25) -> Tenso
 
 
 def peak_of(step: Step) -> int:
-    """Bytes by which resident memory rises above what is in use before the call (Linux)."""
+    """Return the increase of resident memory during a call, in bytes (Linux)."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = _resident("VmRSS")

@@ -1,16 +1,16 @@
-"""Average Precision against the triplet: same data, network, list and time; and what gives the listwise loss its due.
+"""Compare the listwise AP loss with the hardest-triplet loss, and training settings with each other.
 
     python benchmarks/losses.py TRAIN VALIDATION --steps 120 --out results/losses-sweep.json
     python benchmarks/losses.py TRAIN VALIDATION --minutes 10 --out results/losses.json \\
         --variants "AP, 8 bins, squared, rate 3" "triplet, rate 3" --seeds 0 1 2
     python benchmarks/losses.py TRAIN VALIDATION --steps 300 --levers --out results/levers.json
-    python benchmarks/losses.py TRAIN VALIDATION --steps 200 --start real.safetensors --variants "bits, 16 bins" …
+    python benchmarks/losses.py TRAIN VALIDATION --steps 200 --init real.safetensors --variants "bits, 16 bins" …
 
-The third tries what else may help, one change at a time from the default recipe (`base`); the fourth makes bits.
+The third command changes one setting at a time from the default recipe (`base`); the fourth trains binary descriptors.
 
-Each run is `doap train` on one core, two at a time side by side, so that what disturbs one disturbs the other. Variants
-are chosen on the validation set, which is of other places than the training set. Runs that are done are not repeated.
-With `--steps` a list of 4,096 in pieces, which costs a second forward pass, has 3/16 as many of them: the same work.
+Each run is `doap train` on one core. Two runs are active at a time, so that disturbances affect both. Variants are
+compared on the validation set, which has other scenes than the training set. Finished runs are not repeated. With
+`--steps`, batches of 4,096 in micro-batches, which need a second forward pass, run 3/16 of the steps: the same work.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEVERS: dict[str, Recipe] = {
     "noise 0.05": {"data": {"noise": 0.05}},
     "noise 0.1": {"data": NOISE},
     "half tracks": {"data": {"sampler": "mixed", "tracks_share": 0.5}},
-    # What follows has the noise that helped.
+    # The following variants include the jitter that helped.
     "no dropout": {"data": NOISE, **FIRM},
     "4 of a group": {"data": FOUR},
     "wear": {"data": WORN, **FIRM},
@@ -71,7 +71,7 @@ LEVERS: dict[str, Recipe] = {
     "noise 0.15": {"data": {"noise": 0.15}},
     "16 bins": {"data": NOISE, "loss": {"bins": 16}},
 }
-# Bits on top of a real descriptor (--start), with all that helped it.
+# Binary descriptors on top of a real-valued one (--init), with all settings that helped it.
 BITS: dict[str, Recipe] = {
     f"bits, {name}": {
         "data": WORN,
@@ -88,22 +88,22 @@ BITS: dict[str, Recipe] = {
         ("16 bins, slope to 4, rate 3", {"bins": 16, "final_slope": 4.0}, 3.0),
     )
 }
-# The sweep of losses has a rate of 1 unless it says another; levers have the default.
+# The loss sweep uses a learning rate of 1 unless a variant sets another; levers use the default.
 VARIANTS = {name: {"optimiser": {"learning_rate": 1.0}, **recipe} for name, recipe in SWEEP.items()}
 VARIANTS |= LEVERS | BITS
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("train", type=Path)
-    parser.add_argument("validation", type=Path)
-    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), metavar="NAME", help="else all losses")
-    parser.add_argument("--levers", action="store_true", help="all levers instead")
-    parser.add_argument("--start", type=Path, help="for bits: the real descriptor to start from")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--minutes", type=float, help="wall-clock time of each run")
-    parser.add_argument("--steps", type=int, default=120, help="instead, if no minutes are given")
-    parser.add_argument("--runs", type=Path, help="where runs are kept; a temporary folder if not given")
+    parser.add_argument("train", type=Path, help="training set")
+    parser.add_argument("validation", type=Path, help="validation set")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), metavar="NAME", help="default: all losses")
+    parser.add_argument("--levers", action="store_true", help="run all levers instead of all losses")
+    parser.add_argument("--init", type=Path, help="binary variants: initial real-valued descriptor")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="one run per variant and seed")
+    parser.add_argument("--minutes", type=float, help="wall-clock time per run")
+    parser.add_argument("--steps", type=int, default=120, help="steps per run, if --minutes is not given")
+    parser.add_argument("--runs", type=Path, help="folder of the runs (default: a temporary one)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         runs = options.runs or Path(folder)
@@ -122,20 +122,20 @@ def main() -> None:
 
 
 def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
-    """One training on one core: steps, and the validation mAP and FPR95 at its end, beside RootSIFT's."""
+    """Train on one core; return steps, speed, and the final validation mAP and FPR95 with RootSIFT's."""
     length = f"{options.minutes:g}m" if options.minutes else f"{options.steps}"
     out = runs / f"{variant.replace(' ', '-').replace(',', '')}-{seed}-{length}"
     out.mkdir(parents=True, exist_ok=True)
     recipe = out / "recipe.toml"
-    # Validation costs time that the other loss would not have: only the end is judged.
+    # Validate only at the end: validation would take time from the training budget.
     defaults: Recipe = {"run": {"validate_every": 1_000_000, "checkpoint_every": 50}}
-    own = VARIANTS[variant]
+    changes = VARIANTS[variant]
     if not options.minutes:
-        pieces = "piece" in own.get("run", {})
+        pieces = "piece" in changes.get("run", {})
         defaults["schedule"] = {"steps": options.steps * 3 // 16 if pieces else options.steps}
-    if options.start:
+    if options.init:
         defaults["network"] = {"start": str(options.start)}
-    sections = {name: {**defaults.get(name, {}), **own.get(name, {})} for name in {*defaults, *own}}
+    sections = {name: {**defaults.get(name, {}), **changes.get(name, {})} for name in {*defaults, *changes}}
     recipe.write_text(
         "\n".join(
             f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
@@ -148,30 +148,30 @@ def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dic
     log = out / "log.jsonl"
     if not log.exists() or events(log)[-1]["kind"] != "end":
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    told = events(log)
-    last = next(event for event in reversed(told) if event["kind"] == "validation")
-    speeds = [event["patches_per_second"] for event in told if event["kind"] == "train"]
+    logged = events(log)
+    last = next(event for event in reversed(logged) if event["kind"] == "validation")
+    speeds = [event["patches_per_second"] for event in logged if event["kind"] == "train"]
     return {
         "steps": last["step"],
         "map": last["map"],
         "fpr95": last["fpr95"],
         "patches_per_second": statistics.median(speeds),
-        "rootsift": told[0]["peers"]["rootsift"],
+        "rootsift": logged[0]["baselines"]["rootsift"],
     }
 
 
 def events(log: Path) -> list[dict[str, Any]]:
-    """What a run has told so far."""
+    """Return the events that a run has logged."""
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def summarise(rows: list[dict[str, Any]], variant: str) -> dict[str, Any]:
-    """Mean, smallest and largest over the seeds."""
-    own = [row for row in rows if row["variant"] == variant]
+    """Return mean, minimum and maximum over the seeds."""
+    runs = [row for row in rows if row["variant"] == variant]
     return {
-        key: {"mean": statistics.mean(values), "least": min(values), "max_keypoints": max(values)}
+        key: {"mean": statistics.mean(values), "min": min(values), "max": max(values)}
         for key in ("map", "fpr95", "steps")
-        for values in [[row[key] for row in own]]
+        for values in [[row[key] for row in runs]]
     }
 
 

@@ -1,12 +1,12 @@
-"""Time of mutual nearest neighbours beside the bare product, FAISS and OpenCV, and memory at 100,000 × 100,000.
+"""Compare the time of mutual nearest neighbours with a matrix product, FAISS and OpenCV; measure memory.
 
     python benchmarks/matching.py --out results/matching.json
     python benchmarks/matching.py --large --out results/matching-large.json
 
-All ways take turns in rounds within one run; a ratio is the median over rounds of (doap's time / its time in the same
-round), so that below 1 doap is faster. Each starts from descriptors in memory and ends with the matches; FAISS has to
-fill an index for each direction, which is a copy. The bare product stops at its two arg-maxes. `--large` adds the table
-of 10¹⁰ distances, each kind in a process of its own.
+All variants are timed in turn, from descriptors in memory to matches. A ratio is the median over rounds of doap's time
+divided by the other time in the same round: below 1, doap is faster. FAISS has to fill an index for each direction,
+which copies the descriptors. The matrix product stops after its two arg-maxes. `--large` also matches 100,000 with
+100,000 descriptors (10¹⁰ distances), each kind in its own process.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ GIB = 2**30
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("--rows", type=int, default=8192)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rows", type=int, default=8192, help="descriptors per set")
+    parser.add_argument("--rounds", type=int, default=9, help="number of timed repetitions")
     parser.add_argument("--large", action="store_true", help="also match 100,000 with 100,000 descriptors")
     options = parser.parse_args()
 
@@ -45,23 +45,25 @@ def main() -> None:
         queries, gallery = descriptors(kind, options.rows, options.seed)
         figures[kind] = compare(ways(queries, gallery), options.rounds)
     if options.large:
-        # Memory of one kind must not show in that of the other.
+        # One process per kind, so that their peaks of memory are independent.
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
             figures["large"] = [pool.apply(large, (kind, 100_000, options.seed)) for kind in ("real", "binary")]
     record.write(options.out, options.seed, figures)
 
 
 def descriptors(kind: str, rows: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Two sets of unit rows (N, 128), or of 256 random bits."""
+    """Return two sets of unit rows (N, 128) or of 256 random bits."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "real":
-        made = [normalize(torch.randn(rows, 128, generator=generator)) for _ in range(2)]
+        pair = [normalize(torch.randn(rows, 128, generator=generator)) for _ in range(2)]
     else:
-        made = [torch.randint(0, 256, (rows, 32), dtype=torch.uint8, generator=generator) for _ in range(2)]
-    return made[0], made[1]
+        pair = [torch.randint(0, 256, (rows, 32), dtype=torch.uint8, generator=generator) for _ in range(2)]
+    return pair[0], pair[1]
 
 
 def real_ways(queries: Tensor, gallery: Tensor) -> dict[str, Way]:
+    """Return the matchers of real-valued descriptors."""
+
     def bare() -> tuple[Tensor, Tensor]:
         table = queries @ gallery.T
         return table.argmax(1), table.argmax(0)
@@ -77,6 +79,7 @@ def real_ways(queries: Tensor, gallery: Tensor) -> dict[str, Way]:
 
 
 def binary_ways(queries: Tensor, gallery: Tensor) -> dict[str, Way]:
+    """Return the matchers of binary descriptors."""
     return {
         "doap": lambda: match_descriptors(queries, gallery)[0].numpy(),
         "FAISS IndexBinaryFlat, both ways": lambda: both_ways(faiss.IndexBinaryFlat, queries, gallery),
@@ -86,24 +89,25 @@ def binary_ways(queries: Tensor, gallery: Tensor) -> dict[str, Way]:
 
 
 def both_ways(flat: Callable[[int], faiss.Index], queries: Tensor, gallery: Tensor) -> np.ndarray:
-    """(M, 2) mutual nearest neighbours by two searches."""
+    """Return (M, 2) mutual nearest neighbours from two FAISS searches."""
     width = 8 * queries.shape[1] if queries.dtype == torch.uint8 else queries.shape[1]
     nearest = []
-    for sought, filled in (queries, gallery), (gallery, queries):
+    for searched, indexed in (queries, gallery), (gallery, queries):
         index = flat(width)
-        index.add(filled.numpy())
-        nearest.append(index.search(sought.numpy(), 1)[1][:, 0])
+        index.add(indexed.numpy())
+        nearest.append(index.search(searched.numpy(), 1)[1][:, 0])
     rows = np.flatnonzero(nearest[1][nearest[0]] == np.arange(len(queries)))
     return np.stack([rows, nearest[0][rows]], 1)
 
 
 def crosschecked(norm: int, queries: Tensor, gallery: Tensor) -> np.ndarray:
+    """Return (M, 2) mutual nearest neighbours from OpenCV's brute-force matcher."""
     matches = cv2.BFMatcher(norm, crossCheck=True).match(queries.numpy(), gallery.numpy())
     return np.array([(match.queryIdx, match.trainIdx) for match in matches])
 
 
 def compare(ways: dict[str, Way], rounds: int) -> list[dict[str, object]]:
-    """One row per way: its time, doap's time as a share of it, and whether the matches are the same."""
+    """Return one row per matcher: time, doap's time divided by it, and whether the matches are identical."""
     found = {name: way() for name, way in ways.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -127,7 +131,7 @@ def compare(ways: dict[str, Way], rounds: int) -> list[dict[str, object]]:
 
 
 def large(kind: str, rows: int, seed: int) -> dict[str, object]:
-    """Time of one table of rows² distances, and by how much it raises resident memory at its peak."""
+    """Return time and increase of peak memory for rows² distances."""
     queries, gallery = descriptors(kind, rows, seed)
     before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     start = time.perf_counter()

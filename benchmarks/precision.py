@@ -1,8 +1,9 @@
-"""What fewer bytes cost: float16 weights, and descriptors as COLMAP's bytes.
+"""Measure how much Oxford mAP float16 weights and COLMAP's uint8 descriptors lose.
 
     python benchmarks/precision.py RUN/best.safetensors doap-128 OXFORD --out results/precision.json
 
-The file is the run's, in float32; the name is what ships of it. All see COLMAP's keypoints, as in `recipes/evaluate.sh`.
+The file contains the float32 weights of the run; the name is the shipped descriptor. All variants use COLMAP keypoints,
+as in `recipes/evaluate.sh`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from doap.types import Kind
 
 @dataclass(frozen=True)
 class Bytes:
-    """A real descriptor whose numbers are rounded to bytes."""
+    """A real-valued descriptor quantised to uint8."""
 
     base: Descriptor
     kind: Kind = "real"
@@ -47,9 +48,9 @@ class Bytes:
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("oxford", type=Path)
+    parser.add_argument("run", type=Path, help="float32 weights")
+    parser.add_argument("name", help="shipped descriptor")
+    parser.add_argument("oxford", type=Path, help="folder of Oxford sequences")
     options = parser.parse_args()
     shipped = Descriptor.load(options.name, precision="float32")
     trained = Descriptor.load(options.run, precision="float32")
@@ -60,8 +61,8 @@ def main() -> None:
     sequences = open_oxford(options.oxford, detector=colmap())
     means = {}
     for name, describer in describers.items():
-        judged = sequences.validate(CachedDescriber(describer), options.seed)
-        means[name] = next(figure.total.value for figure in judged.figures if figure.name == "mAP")
+        scores = sequences.validate(CachedDescriber(describer), options.seed)
+        means[name] = next(figure.total.value for figure in scores.figures if figure.name == "mAP")
         print(f"{name:16} mAP {means[name]:.4f}")
     record.write(options.out, options.seed, {"descriptor": options.name, "oxford mAP": means})
 

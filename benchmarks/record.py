@@ -1,4 +1,4 @@
-"""How a benchmark leaves its figures: one JSON with command, versions, seed and date."""
+"""Write the figures of a benchmark to a JSON file, with command, versions, seed and date."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ LIBRARIES = (
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options every benchmark has."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--out", type=Path, help="where to write the JSON")
-    parser.add_argument("--seed", type=int, default=0)
+    """Return a parser with the options that all benchmarks share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
     return parser
 
 
 def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
-    """Write the figures and what they were measured with; nothing without `out`."""
+    """Write the figures and the environment they were measured in; do nothing without `out`."""
     if out is None:
         return
     installed = {}
@@ -43,7 +43,7 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     report = {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_name, sys.argv[1:])]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_strip_folder, sys.argv[1:])]),
         "date": datetime.date.today().isoformat(),
         "seed": seed,
         "versions": {"python": platform.python_version(), **installed},
@@ -54,8 +54,8 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
 
-def _name(argument: str) -> str:
-    """Where a folder lay on the machine that measured is nobody's concern; its name is."""
+def _strip_folder(argument: str) -> str:
+    """Return only the name of an absolute path: results must not depend on the folders of a machine."""
     return Path(argument).name if Path(argument).is_absolute() else argument
 
 

@@ -1,4 +1,4 @@
-"""What came of a training run: its command's recipe, its curve, and what SIFT and RootSIFT make of the same patches.
+"""Summarise a training run: recipe, validation curve, and the scores of SIFT and RootSIFT on the same patches.
 
 doap train recipes/photos-128.toml --data TRAIN --validation VALIDATION --budget 20m --out RUN
 python benchmarks/run.py RUN --out results/photos-128.json
@@ -16,7 +16,7 @@ from doap.training.log import read_log
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="folder of the run")
     options = parser.parse_args()
     log = read_log(options.run / "log.jsonl")
     start = log[0]
@@ -33,11 +33,11 @@ def main() -> None:
         "precision": start["precision"],
         "allocator": start["allocator"],
         "patches_per_second": statistics.median(e["patches_per_second"] for e in log if e["kind"] == "train"),
-        "peers": start["peers"],
+        "baselines": start["baselines"],
         "validation": curve,
         "best": max(curve, key=lambda point: point["map"]),
     }
-    print(figures["peers"], figures["best"])
+    print(figures["baselines"], figures["best"])
     record.write(options.out, start["config"]["run"]["seed"], figures)
 
 

@@ -1,15 +1,15 @@
-"""Engines beside bare loops: the same two stages, images and settings, timed in turns.
+"""Compare the extraction engines with bare loops over the same stages, images and settings.
 
     python benchmarks/scale_extract.py PHOTOS --images 200 --out results/scale/extract.json
 
     one process      read, detect, cut, describe and write, four images at a time, one thread
-    two processes    that loop twice, each with half of the images, started as the engines start theirs
+    two processes    two such loops with half of the images each, in processes like those of the engines
     local, ray       `doap extract --engine`, two workers
-    local, bfloat16  the same with a descriptor whose file asks for it
+    local, bfloat16  the same with the network in bfloat16
 
-Times are from the call to the last byte on the disk, starts of processes included. Starting and stopping Ray itself is
-timed apart: it costs the same for a hundred images and a million, and a cluster runs already. One process is measured
-once, the others in every round, one after the other; ratios are of medians.
+Times run from the call to the last byte on disk and include process start-up. Starting and stopping Ray is timed
+separately, because it does not depend on the number of images and a cluster is already running. One process is measured
+once, the other variants in turn in every round; ratios are ratios of medians.
 """
 
 from __future__ import annotations
@@ -38,19 +38,23 @@ WORKERS = 2
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("--descriptor", default="doap-128")
-    parser.add_argument("--images", type=int, default=200, help="the first so many in a fair order")
-    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--without-one", action="store_true", help="no single process: it takes as long as the others")
+    parser.add_argument("photos", type=Path, help="folder of images")
+    parser.add_argument("--descriptor", default="doap-128", help="descriptor")
+    parser.add_argument("--images", type=int, default=200, help="number of images, taken at regular intervals")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="maximum number of keypoints per image")
+    parser.add_argument("--rounds", type=int, default=3, help="number of timed repetitions")
+    parser.add_argument(
+        "--without-one",
+        action="store_true",
+        help="skip the single process, which takes as long as the other variants together",
+    )
     options = parser.parse_args()
-    # As the command does: the local engine describes in this process.
+    # As in the command: the local engine runs the network in this process.
     tune_allocator()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        everything = list_images(options.photos)
-        for path in everything[:: max(1, len(everything) // options.images)][: options.images]:
+        available = list_images(options.photos)
+        for path in available[:: max(1, len(available) // options.images)][: options.images]:
             (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, work / "images" / path.relative_to(options.photos))
         common = {"images": work / "images", "name": options.descriptor, "max_keypoints": options.max_keypoints}
@@ -65,14 +69,14 @@ def main() -> None:
             "stop of Ray": lambda _: ray.shutdown(),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(options.rounds):
+        for number in range(options.rounds):
             for name, way in ways.items():
-                if name == "one process" and (turn or options.without_one):
+                if name == "one process" and (number or options.without_one):
                     continue
                 start = time.perf_counter()
-                way(work / f"{name} {turn}")
+                way(work / f"{name} {number}")
                 seconds[name].append(time.perf_counter() - start)
-                print(f"{turn} {name:16} {seconds[name][-1]:6.1f} s", flush=True)
+                print(f"{number} {name:16} {seconds[name][-1]:6.1f} s", flush=True)
         images, descriptors = totals(work / "local 0")
     medians = {name: statistics.median(times) for name, times in seconds.items() if times and "Ray" not in name}
     figures = {
@@ -90,7 +94,7 @@ def main() -> None:
 
 
 def in_processes(count: int, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
-    """Bare loops, each in a process of its own with its own share of the images and its own folder."""
+    """Run bare loops in separate processes, each with a share of the images and its own folder."""
     paths = [path.relative_to(images).as_posix() for path in list_images(images)]
     context = multiprocessing.get_context("spawn")
     loops = [
@@ -105,7 +109,7 @@ def in_processes(count: int, *, images: Path, out: Path, name: str, max_keypoint
 
 
 def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoints: int) -> None:
-    """The two stages on some images, and the writer; nothing else."""
+    """Run the two stages and the writer on some images."""
     begin_process()
     descriptor, detector = doap.load(name), sift()
     extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, max_keypoints=max_keypoints)
@@ -117,13 +121,14 @@ def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoint
 
 
 def by_engine(engine: str, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
+    """Run one of the engines."""
     extract_folder(
         images, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints, engine=engine, workers=WORKERS
     )
 
 
 def totals(out: Path) -> tuple[int, int]:
-    """Images and descriptors of a set."""
+    """Return the numbers of images and descriptors in a feature set."""
     counts = [len(image.features) for image in FeatureSet(out).stream()]
     return len(counts), sum(counts)
 

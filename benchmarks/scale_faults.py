@@ -1,10 +1,10 @@
-"""Extract a thousand photos while processes are killed, and compare with a run that nobody disturbed.
+"""Extract a thousand photos while processes are killed, and compare the result with an undisturbed run.
 
     python benchmarks/scale_faults.py PHOTOS --out results/scale/faults.json
 
-Among the photos are twenty damaged files. Each engine runs `doap extract` as a user would; meanwhile, three times, one
-of the processes that look at images is killed, and under Ray the one with the network too, found among the descendants
-of the command. Another run is interrupted as by Ctrl-C, and repeated.
+The photos include twenty damaged files. Each engine runs as `doap extract`. Three times during the run, one of the
+processes that detect keypoints is killed; with Ray, the process that runs the network is killed as well. Another run is
+interrupted as with Ctrl-C, and repeated.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from doap.scale.features import parts_of
 
 DAMAGED = 20
 KILLS = 3
-# The titles that Ray gives to its processes, by what they do at the moment.
+# Titles of the worker processes. Ray names a process after its current task.
 TITLES = {"ray": ("ray::Map(_look_at)", "ray::MapWorker"), "local": ("spawn_main",)}
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("--descriptor", default="doap-128")
-    parser.add_argument("--max-keypoints", type=int, default=300, help="keypoints of an image")
-    parser.add_argument("--engines", nargs="*", default=["local", "ray"])
+    parser.add_argument("photos", type=Path, help="folder of images")
+    parser.add_argument("--descriptor", default="doap-128", help="descriptor")
+    parser.add_argument("--max-keypoints", type=int, default=300, help="maximum number of keypoints per image")
+    parser.add_argument("--engines", nargs="*", default=["local", "ray"], help="engines to test")
     options = parser.parse_args()
-    # Commands inherit it if interrupts are ignored here, as in what a shell starts in the background.
+    # A shell starts background jobs with interrupts ignored, and child processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     figures: dict[str, Any] = {
         "damaged": DAMAGED,
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def damage(images: Path, seed: int) -> set[str]:
-    """Twenty files that are called images: empty, text, cut short at several places, filled with noise."""
+    """Add twenty damaged image files (empty, text, truncated, random bytes); return their names."""
     random = np.random.default_rng(seed)
     names = set()
     for number, path in enumerate(random.choice(np.array(list_images(images), object), DAMAGED, replace=False)):
@@ -92,10 +92,10 @@ def damage(images: Path, seed: int) -> set[str]:
 
 
 def run(arguments: list[str]) -> dict[str, Any]:
-    """A command that is left alone; what it says of itself."""
+    """Run a command without disturbance; return its JSON output."""
     done = subprocess.run(command_of(arguments), capture_output=True, text=True, check=True)
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return summary
 
 
 def command_of(arguments: list[str]) -> list[str]:
@@ -103,7 +103,7 @@ def command_of(arguments: list[str]) -> list[str]:
 
 
 def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, Any]:
-    """A command whose processes are killed, at a quarter, half and three quarters of the time it should take."""
+    """Run a command and kill processes after a quarter, half and three quarters of the expected time."""
     process = subprocess.Popen(command_of(arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     start, killed = time.perf_counter(), []
     for moment in range(1, KILLS + 1):
@@ -111,18 +111,18 @@ def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, An
         for title in TITLES[engine]:
             kill(process.pid, title)
             killed.append({"after, s": round(time.perf_counter() - start, 1), "process": title})
-    told = json.loads(process.communicate()[0].splitlines()[-1])
-    return {"kills": killed, "exit": process.returncode, "written": told["written"]}
+    summary = json.loads(process.communicate()[0].splitlines()[-1])
+    return {"kills": killed, "exit": process.returncode, "written": summary["written"]}
 
 
 def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
-    """A command that is interrupted, and run again."""
+    """Interrupt a command and run it again."""
     process = subprocess.Popen(command_of(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(seconds)
     started = {one: title for one in descendants(process.pid) if (title := title_of(one))}
     process.send_signal(signal.SIGINT)
     code = process.wait(120)
-    assert code == 130, f"expected 130, as after an interrupt, got {code}"
+    assert code == 130, f"expected exit code 130 after an interrupt, got {code}"
     left = [one for one, title in started.items() if title_of(one) == title]
     again = run(arguments)
     return {
@@ -134,18 +134,18 @@ def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
 
 
 def kill(parent: int, title: str) -> None:
-    """End a descendant with this in its title, as `kill -9` does; wait until there is one."""
+    """Kill a descendant with this title, as with `kill -9`; wait until there is one."""
     for _ in range(600):
         for process in descendants(parent):
             if title in title_of(process):
                 os.kill(process, signal.SIGKILL)
                 return
         time.sleep(0.1)
-    raise RuntimeError(f"no process called {title}")
+    raise RuntimeError(f"no process with the title {title}")
 
 
 def descendants(parent: int) -> list[int]:
-    """Processes that this one started, and those that they did."""
+    """Return the direct and indirect child processes."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -167,7 +167,7 @@ def title_of(process: int) -> str:
 
 
 def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
-    """Frames and descriptors of each image."""
+    """Return frames and descriptors of each image as bytes."""
     return {
         one.name: (one.features.frames.tobytes(), one.features.descriptors.numpy().tobytes())
         for one in FeatureSet(out).stream()
@@ -175,7 +175,7 @@ def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
 
 
 def compare(out: Path, expected: dict[str, tuple[bytes, bytes]], damaged: set[str]) -> dict[str, Any]:
-    """What is there: each image once, and equal?"""
+    """Compare the stored images with the expected ones."""
     names = [name for part in parts_of(out) for name in pq.read_table(part, columns=["name"])["name"].to_pylist()]
     rows = rows_of(out)
     return {

@@ -1,19 +1,19 @@
-"""Indexes from ten thousand to ten million descriptors: time to build and to search, recall, bytes, memory.
+"""Measure build time, search time, recall and memory of indexes from 10⁴ to 10⁷ descriptors.
 
     python benchmarks/scale_index.py WORK doap-128 doap-256bit --out results/scale/index.json
 
-WORK holds features of all photos (`benchmarks/scale_retrieval.py` makes them). Some photos are kept out to ask for the
-others: their descriptors are the queries. Up to what the photos give, an index holds real descriptors; beyond, real
-ones and copies of them with noise, as far from the real ones as descriptors of the same spot are from each other.
-Recall is of the exact nearest neighbour, by brute force over the same descriptors: of all queries, and of those that
-have a match in the collection, which is where the answer matters (nearest at most 0.8 times as far as the tenth).
+WORK contains features of all photos, written by `benchmarks/scale_retrieval.py`. The descriptors of some held-out
+photos are the queries. An index contains real descriptors as far as the photos provide them, and beyond that noisy
+copies, at the distance that descriptors of the same point have from each other. Recall counts the exact nearest
+neighbour, found by brute force over the same descriptors: over all queries, and over the queries that have a match in
+the collection (nearest neighbour at most 0.8 times as far as the tenth).
 
-`ivf-pq` compares candidates again by descriptors on disk; what it finds by codes alone is told beside. Descriptors are
-read anew for each search, but the system has them in memory by then.
+`ivf-pq` re-ranks candidates with the descriptors on disk, which are in the page cache by then; the figures without
+re-ranking are reported as well.
 
-Each index is built and searched in a process of its own, whose largest memory is told. Times of a search are with one
-thread, of a build with all; our search and FAISS's own are timed in turns on the same open index. What is in the file
-of results already is not measured again.
+Each index is built and searched in its own process, and peak memory is that of the process. Searches use one thread,
+builds use all; our search and FAISS's own are timed in turn on the same open index. Results that are already in the
+output file are not measured again.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ from doap.scale.index import Index, IndexKind, build_index, plan_index
 from doap.scale.index.engine import faiss_library, set_probes
 from doap.types import Features
 
-KEPT_OUT, QUERIES, ROUNDS = 100, 2000, 5
-# Half of the matches of two photos differ by no more than this: a distance, and a share of the bits.
+HELD_OUT, QUERIES, ROUNDS = 100, 2000, 5
+SIZES = [10_000, 100_000, 1_000_000, 10_000_000]
+# Median difference between matches of two photos: a distance, and a share of the bits.
 NOISE = {"real": 0.5, "binary": 0.15}
 MORE_KINDS: dict[int, list[IndexKind]] = {100_000: ["ivf-pq"], 1_000_000: ["flat", "ivf-pq"]}
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("descriptors", nargs="+")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000, 1_000_000, 10_000_000])
+    parser.add_argument("work", type=Path, help="folder of features and indexes")
+    parser.add_argument("descriptors", nargs="+", help="names of the feature sets")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="numbers of descriptors")
     options = parser.parse_args()
-    told = json.loads(options.out.read_text())["indexes"] if options.out and options.out.exists() else []
-    known = {(one["descriptor"], one["descriptors"], one["kind"]) for one in told}
+    results = json.loads(options.out.read_text())["indexes"] if options.out and options.out.exists() else []
+    known = {(one["descriptor"], one["descriptors"], one["kind"]) for one in results}
     for name in options.descriptors:
         features = FeatureSet(options.work / name)
         random = np.random.default_rng(options.seed)
         order = [features.names[number] for number in random.permutation(len(features))]
-        queries = some_rows(features, order[:KEPT_OUT], QUERIES, random)
+        queries = some_rows(features, order[:HELD_OUT], QUERIES, random)
         for size in options.sizes:
             planned = plan_index(size, features.kind, features.dim).kind
             kinds = dict.fromkeys([planned, *([] if features.kind == "binary" else MORE_KINDS.get(size, []))])
@@ -63,23 +64,24 @@ def main() -> None:
             if not missing:
                 continue
             folder = options.work / f"{name} {size}"
-            real = collect(features, order[KEPT_OUT:], folder, size, options.seed)
+            real = collect(features, order[HELD_OUT:], folder, size, options.seed)
             nearest, clear = exact(FeatureSet(folder), queries)
             for kind in missing:
                 case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind, "planned": kind == planned}
                 case |= in_own_process(folder, kind, queries, nearest, clear, options.seed)
-                told.append(case)
+                results.append(case)
                 print(case, flush=True)
-                record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": told})
+                record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": results})
 
 
 def some_rows(features: FeatureSet, names: list[str], count: int, random: np.random.Generator) -> np.ndarray:
+    """Return random descriptors of some images."""
     rows = torch.cat([image.features.descriptors for image in features.stream(names)]).numpy()
     return rows[random.choice(len(rows), count, replace=False)]
 
 
 def collect(features: FeatureSet, names: list[str], out: Path, size: int, seed: int) -> int:
-    """A set of just so many descriptors, photos again and again with noise if they are too few; how many are real."""
+    """Write a set of `size` descriptors, with noisy copies if there are too few; return the number of real ones."""
     real, left = 0, size
     if not out.exists():
         unfinished = out.with_name(out.name + ".unfinished")
@@ -99,7 +101,7 @@ def collect(features: FeatureSet, names: list[str], out: Path, size: int, seed: 
 
 
 def copies(features: FeatureSet, names: list[str], seed: int) -> Iterator[StoredImage]:
-    """The photos, then the photos with noise, for ever."""
+    """Yield the photos, then noisy copies of them without end."""
     yield from features.stream(names)
     random = torch.Generator().manual_seed(seed)
     number = 0
@@ -112,7 +114,7 @@ def copies(features: FeatureSet, names: list[str], seed: int) -> Iterator[Stored
 
 
 def noisy(rows: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Descriptors at about `NOISE` from these."""
+    """Return descriptors at a distance of about `NOISE`."""
     if rows.dtype == torch.uint8:
         flipped = torch.rand(len(rows), rows.shape[1], 8, generator=random) < NOISE["binary"]
         return rows ^ (flipped * 2 ** torch.arange(8)).sum(2).to(torch.uint8)
@@ -121,16 +123,16 @@ def noisy(rows: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def exact(features: FeatureSet, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Q,) ids of the nearest, and (Q,) whether it is much nearer than the tenth; by brute force."""
+    """Return (Q,) ids of the nearest neighbours, and (Q,) whether they are much nearer than the tenth (brute force)."""
     faiss = faiss_library()
     best = np.full((len(queries), 10), np.inf), np.full((len(queries), 10), -1)
-    first, waiting = 0, []
+    first, pending = 0, []
     for number, image in enumerate(features.stream(), start=1):
-        waiting.append(image.features.descriptors.numpy())
+        pending.append(image.features.descriptors.numpy())
         if number % 200 and number < len(features):
             continue
-        rows = np.concatenate(waiting)
-        waiting = []
+        rows = np.concatenate(pending)
+        pending = []
         if len(rows):
             k = min(10, len(rows))
             engine = (
@@ -142,25 +144,26 @@ def exact(features: FeatureSet, queries: np.ndarray) -> tuple[np.ndarray, np.nda
             order = np.argsort(both[0], 1, kind="stable")[:, :10]
             best = np.take_along_axis(both[0], order, 1), np.take_along_axis(both[1], order, 1)
             first += len(rows)
-    # FAISS tells squares of Euclidean distances.
-    apart = best[0] if queries.dtype == np.uint8 else np.sqrt(best[0])
-    return best[1][:, 0], apart[:, 0] <= 0.8 * apart[:, 9]
+    # FAISS returns squared Euclidean distances.
+    distances = best[0] if queries.dtype == np.uint8 else np.sqrt(best[0])
+    return best[1][:, 0], distances[:, 0] <= 0.8 * distances[:, 9]
 
 
 def in_own_process(
     features: Path, kind: IndexKind, queries: np.ndarray, nearest: np.ndarray, clear: np.ndarray, seed: int
 ) -> dict[str, Any]:
+    """Run `measure` in a new process."""
     context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    process = context.Process(target=measure, args=(told, features, kind, queries, nearest, clear, seed))
+    queue = context.Queue()
+    process = context.Process(target=measure, args=(queue, features, kind, queries, nearest, clear, seed))
     process.start()
-    result: dict[str, Any] = told.get()
+    result: dict[str, Any] = queue.get()
     process.join()
     return result
 
 
 def measure(
-    told: Any,
+    queue: Any,
     features: Path,
     kind: IndexKind,
     queries: np.ndarray,
@@ -168,7 +171,7 @@ def measure(
     clear: np.ndarray,
     seed: int,
 ) -> None:
-    """Build, open, search."""
+    """Build, open and search an index; put the figures into the queue."""
     faiss = faiss_library()
     out = features.with_name(f"{features.name} {kind}")
     built = time.perf_counter()
@@ -183,13 +186,13 @@ def measure(
     plan = index.meta["index"]
     if plan["lists"]:
         set_probes(index._engine, plan["probes"])
-    # The same job for both: the nearest by what is in memory, which for ivf-pq are codes.
+    # The same task for both: the nearest neighbour by the data in memory (codes for ivf-pq).
     ways: dict[str, Callable[[], Any]] = {
         "FAISS": lambda: index._engine.search(queries, 1),
         "ours": lambda: index.search(queries, 1, candidates=0),
     }
     if kind == "ivf-pq":
-        ways["compared again"] = lambda: index.search(queries, 1)
+        ways["re-ranked"] = lambda: index.search(queries, 1)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     right = {}
     for _ in range(ROUNDS):
@@ -203,11 +206,11 @@ def measure(
         way: {
             "ms of a query": medians[way] / len(queries) * 1000,
             "recall@1": float(hits.mean()),
-            "recall@1 of those with a match": float(hits[clear].mean()),
+            "recall@1 of queries with a match": float(hits[clear].mean()),
         }
         for way, hits in right.items()
     }
-    told.put(
+    queue.put(
         {
             "lists": plan["lists"],
             "probes": plan["probes"],
@@ -218,13 +221,13 @@ def measure(
             "our search over FAISS's": medians["ours"] / medians["FAISS"],
             "with a match": float(clear.mean()),
             **found[list(ways)[-1]],
-            **({"by codes alone": found["ours"]} if kind == "ivf-pq" else {}),
+            **({"without re-ranking": found["ours"]} if kind == "ivf-pq" else {}),
         }
     )
 
 
 def peak() -> float:
-    """GiB, the most that this process has had."""
+    """Return the peak memory of this process in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 

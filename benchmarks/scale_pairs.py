@@ -1,9 +1,9 @@
-"""Places reconstructed from pairs that `doap pairs` chose, and from all pairs there are.
+"""Reconstruct scenes from the pairs that `doap pairs` selects, and from all pairs.
 
     python benchmarks/scale_pairs.py PHOTOS WORK --split test --out results/scale/pairs.json
 
-All photos of the split are one collection, as a user's would be who does not know the places. Keypoints, descriptors,
-matcher, seed and mapper are the same for both. Killed? The same command resumes: databases and models in WORK are kept.
+All photos of the split form one collection, as if the scenes were unknown. Keypoints, descriptors, matcher, seed and
+mapper are the same for both. Resumable: rerun the same command to continue; databases and models stay in WORK.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from doap.scale.pairs import select_pairs, write_pairs
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--descriptor", default="doap-128")
-    parser.add_argument("--top", type=int, default=20)
-    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
+    parser.add_argument("photos", type=Path, help="folder with LEDGER.csv and the photos")
+    parser.add_argument("work", type=Path, help="folder of intermediate files")
+    parser.add_argument("--split", default="test", help="split of the photos")
+    parser.add_argument("--descriptor", default="doap-128", help="descriptor")
+    parser.add_argument("--top", type=int, default=20, help="candidates per image")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="maximum number of keypoints per image")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     images, work = options.work / "images", options.work
@@ -43,25 +43,26 @@ def main() -> None:
     )
     write_pairs(select_pairs(FeatureSet(work / "features"), top=options.top), work / "pairs.txt")
     figures: dict[str, Any] = {"top": options.top, "max_keypoints": options.max_keypoints}
-    for name, pairing in {"chosen": listed(work / "pairs.txt"), "all": exhaustive}.items():
+    for name, pairing in {"selected": listed(work / "pairs.txt"), "all": exhaustive}.items():
         database = work / f"{name}.db"
-        # Both see the same features, which are looked for once.
-        kept = work / "all.db.features"
-        if name == "all" and not kept.exists():
-            shutil.copytree(work / "chosen.db.features", kept)
+        # Both use the same features, which are extracted once.
+        features = work / "all.db.features"
+        if name == "all" and not features.exists():
+            shutil.copytree(work / "selected.db.features", features)
         written = write_database(
             images, database, descriptor, max_keypoints=options.max_keypoints, pairs=pairing, ratio=0.8
         )
         registered = reconstruct(images, database, work / f"{name} models", options.seed)
         figures[name] = {"pairs": written.pairs, "registered": registered, "images": sum(registered.values())}
         print(name, figures[name], flush=True)
-    figures["share of pairs"] = figures["chosen"]["pairs"] / figures["all"]["pairs"]
-    figures["share of images"] = figures["chosen"]["images"] / figures["all"]["images"]
+    figures["share of pairs"] = figures["selected"]["pairs"] / figures["all"]["pairs"]
+    figures["share of images"] = figures["selected"]["images"] / figures["all"]["images"]
     print(figures["share of pairs"], figures["share of images"])
     record.write(options.out, options.seed, figures)
 
 
 def copy_split(photos: Path, images: Path, split: str) -> None:
+    """Copy the photos of a split."""
     with (photos / "LEDGER.csv").open(newline="") as file:
         names = [row["file"] for row in csv.DictReader(file) if row["split"] == split]
     for name in names:
@@ -71,7 +72,7 @@ def copy_split(photos: Path, images: Path, split: str) -> None:
 
 
 def reconstruct(images: Path, database: Path, models: Path, seed: int) -> dict[str, int]:
-    """For each place, the photos of it in the model that has most of them."""
+    """Return the number of registered photos per scene, in the model that has most of them."""
     if not models.exists():
         unfinished = models.with_name(models.name + ".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -83,11 +84,11 @@ def reconstruct(images: Path, database: Path, models: Path, seed: int) -> dict[s
         unfinished.rename(models)
     best: dict[str, int] = defaultdict(int)
     for folder in models.iterdir():
-        here: dict[str, int] = defaultdict(int)
+        counts: dict[str, int] = defaultdict(int)
         for image in pycolmap.Reconstruction(folder).images.values():
-            here[image.name.split("/")[0]] += image.has_pose
-        for place, count in here.items():
-            best[place] = max(best[place], count)
+            counts[image.name.split("/")[0]] += image.has_pose
+        for scene, count in counts.items():
+            best[scene] = max(best[scene], count)
     return dict(sorted(best.items()))
 
 

@@ -1,13 +1,13 @@
-"""Photos of one place among all others: what the index finds, exact and in little memory, as numbers and as bits.
+"""Measure how well an index retrieves photos of the same scene, exact and compressed, real-valued and binary.
 
     python benchmarks/scale_retrieval.py PHOTOS WORK --out results/scale/retrieval.json
 
-PHOTOS holds LEDGER.csv and the photos. Each photo of the places of `val` and `test` asks an index of all photos, itself
-among them but not counted; told is the share of the ten best that show its place. Features are made in WORK, or found
-there.
+PHOTOS contains LEDGER.csv and the photos. Each photo of the `val` and `test` scenes queries an index of all photos; the
+query itself is not counted. The figure is the share of the ten best images that show the same scene. Features are
+stored in WORK and reused.
 
-Settings of votes were chosen on `train` alone in the end; but a first look, at another power of the votes, had 16
-photos of sacre_coeur (`test`) and 16 of taj_mahal (`val`) among its images.
+The voting settings were selected on `train`. An early trial with another exponent included 16 photos of sacre_coeur
+(`test`) and 16 of taj_mahal (`val`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from doap.scale.pairs import MOST
 from doap.scale.search import find_images
 
 TOP = 10
-# The descriptor, the kind of index, how many keypoints of a photo vote, and whether geometry has the last word.
+# Descriptor, index type, number of voting keypoints per photo, geometric verification.
 WAYS: dict[str, tuple[str, IndexKind, int, bool]] = {
     "doap-128, exact": ("doap-128", "flat", MOST, False),
     "doap-128, exact, verified": ("doap-128", "flat", MOST, True),
@@ -41,13 +41,13 @@ WAYS: dict[str, tuple[str, IndexKind, int, bool]] = {
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("photos", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--max-keypoints", type=int, default=1000, help="keypoints of an image")
-    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("photos", type=Path, help="folder with LEDGER.csv and the photos")
+    parser.add_argument("work", type=Path, help="folder of features and indexes")
+    parser.add_argument("--max-keypoints", type=int, default=1000, help="maximum number of keypoints per image")
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS), help="variants to measure")
     options = parser.parse_args()
     with (options.photos / "LEDGER.csv").open(newline="") as file:
-        place_of = {row["file"]: (row["split"], row["place"]) for row in csv.DictReader(file)}
+        scene_of = {row["file"]: (row["split"], row["place"]) for row in csv.DictReader(file)}
     figures: dict[str, Any] = {}
     for way in options.ways:
         name, kind, voters, verify = WAYS[way]
@@ -56,7 +56,7 @@ def main() -> None:
         if not folder.exists():
             build_index(features, folder, kind=kind, max_keypoints=voters, seed=options.seed)
         index = Index(folder)
-        figures[way] = ask(index, features, voters, place_of, verify=verify) | {
+        figures[way] = query_all(index, features, voters, scene_of, verify=verify) | {
             "bytes of a descriptor": index.info().bytes_per_descriptor,
             "descriptors": len(index),
         }
@@ -65,29 +65,30 @@ def main() -> None:
 
 
 def features_of(photos: Path, out: Path, name: str, max_keypoints: int) -> FeatureSet:
+    """Extract the features of all photos, or reuse them."""
     extract_folder(photos, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints)
     return FeatureSet(out)
 
 
-def ask(
-    index: Index, features: FeatureSet, voters: int, place_of: dict[str, tuple[str, str]], *, verify: bool
+def query_all(
+    index: Index, features: FeatureSet, voters: int, scene_of: dict[str, tuple[str, str]], *, verify: bool
 ) -> dict[str, Any]:
-    """Share of the ten best that show the place of the photo that asks; means over places and over photos."""
+    """Return the share of the ten best images that show the scene of the query, by split and by scene."""
     shares: dict[tuple[str, str], list[float]] = defaultdict(list)
     seconds = []
-    for photo in features.stream([name for name in features.names if place_of[name][0] in ("val", "test")]):
+    for photo in features.stream([name for name in features.names if scene_of[name][0] in ("val", "test")]):
         start = time.perf_counter()
         query = strongest(photo.features, voters)
         found = find_images(index, query, top=TOP + 1, verify=verify, features=features if verify else None)
         seconds.append(time.perf_counter() - start)
         others = [one.name for one in found if one.name != photo.name][:TOP]
-        shares[place_of[photo.name]].append(sum(place_of[one] == place_of[photo.name] for one in others) / TOP)
+        shares[scene_of[photo.name]].append(sum(scene_of[one] == scene_of[photo.name] for one in others) / TOP)
     splits = {
         split: float(np.mean([share for (of, _), some in shares.items() if of == split for share in some]))
         for split in ("val", "test")
     }
-    places = {place: float(np.mean(some)) for (_, place), some in sorted(shares.items())}
-    return {**splits, "places": places, "queries": len(seconds), "seconds of a query": float(np.median(seconds))}
+    scenes = {scene: float(np.mean(some)) for (_, scene), some in sorted(shares.items())}
+    return {**splits, "scenes": scenes, "queries": len(seconds), "seconds of a query": float(np.median(seconds))}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What the training loop costs beside a bare loop of the network, and what the allocator costs both.
+"""Compare the training loop with a minimal loop, with and without a tuned allocator.
 
     python benchmarks/train.py SET --out results/train.json
 
 The bare loop is forward, loss, backward and step on random tensors of the same size, with the same network, precision
-and allocator. Both are run in turns as processes of their own: the allocator must be set before torch is imported.
+and allocator. Both loops run in turn, each in its own process, because the allocator must be set before torch is
+imported.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ STEPS = 40
 
 def main() -> None:
     parser = record.arguments(__doc__)
-    parser.add_argument("set", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["bare"], help="measure the bare loop, here and now")
-    parser.add_argument("--allocator", default="tuned")
+    parser.add_argument("set", type=Path, help="patch set to train on")
+    parser.add_argument("--rounds", type=int, default=3, help="number of repetitions")
+    parser.add_argument("--only", choices=["bare"], help="measure the bare loop in this process")
+    parser.add_argument("--allocator", default="tuned", help="allocator of --only bare")
     options = parser.parse_args()
     if options.only:
         print(bare(options.allocator))
@@ -43,22 +44,22 @@ def main() -> None:
             )
             speeds.setdefault(f"bare, {allocator}", []).append(float(ran.stdout))
             print({name: [round(speed) for speed in one] for name, one in speeds.items()}, flush=True)
-    middle = {name: statistics.median(one) for name, one in speeds.items()}
+    medians = {name: statistics.median(one) for name, one in speeds.items()}
     ratios = {
-        "loop over bare, tuned": middle["loop, tuned"] / middle["bare, tuned"],
-        "loop over bare, default": middle["loop, default"] / middle["bare, default"],
-        "tuned over default, loop": middle["loop, tuned"] / middle["loop, default"],
+        "loop over bare, tuned": medians["loop, tuned"] / medians["bare, tuned"],
+        "loop over bare, default": medians["loop, default"] / medians["bare, default"],
+        "tuned over default, loop": medians["loop, tuned"] / medians["loop, default"],
     }
     print({name: round(ratio, 3) for name, ratio in ratios.items()})
     record.write(options.out, options.seed, {"patches_per_second": speeds, "ratios": ratios})
 
 
 def loop(patches: Path, allocator: str, seed: int) -> float:
-    """Patches per second of `doap train`, from its own log, without the first steps."""
+    """Return the patches per second of `doap train` from its log, without the first steps."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "recipe.toml"
         recipe.write_text(
-            f"[data]\nlist_size = 1024\n[schedule]\nsteps = {STEPS}\n"
+            f"[data]\nbatch_size = 1024\n[schedule]\nsteps = {STEPS}\n"
             f"[run]\nlog_every = 10\nvalidate_every = {STEPS}\ncheckpoint_every = {STEPS}\nseed = {seed}\n"
         )
         command = ["doap", "train", str(recipe), "--data", str(patches), "--out", f"{folder}/run"]
@@ -68,7 +69,7 @@ def loop(patches: Path, allocator: str, seed: int) -> float:
 
 
 def bare(allocator: str) -> float:
-    """Patches per second of the network and the loss alone."""
+    """Return the patches per second of network and loss without the training loop."""
     from doap.processes import tune_allocator
 
     if allocator == "tuned":

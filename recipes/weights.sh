@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The descriptors that ship, from the photographs with a licence ledger:
+# Train the shipped descriptors from the photos with a licence ledger:
 #
 #     recipes/weights.sh PHOTOS SETS RUNS
 #
-# SETS holds the sets of recipes/photos-sets.sh; the sets of wider patches are added to them. Each run is two processes
-# on two cores; the cards beside the weights say what they gave. Killed? The same command resumes.
+# SETS contains the sets of recipes/photos-sets.sh; sets of wider patches are added to it. Each run uses two processes
+# on two cores. The model cards in src/doap/weights list the results. Resumable: rerun the same command to continue.
 set -euo pipefail
 photos=$(realpath "$1") runs=$(realpath -m "$3") recipes=$(cd "$(dirname "$0")" && pwd)/weights
-# From inside SETS: names of sets go into the weights, and where they were is nobody's business.
+# Run inside SETS: the weights record the paths of the sets, which must not contain folders of this machine.
 cd "$2"
 cut_set() { # SET EXTENT VIEWS SEED
   [ -e "$1.patches" ] || doap data from-images "$photos" --ledger "$photos/LEDGER.csv" --split train \

@@ -34,7 +34,7 @@ def test_a_shipped_file_is_small_has_float16_weights_and_a_model_card(name):
     assert kinds <= {"F16", "I64"}
     card = path.with_suffix(".md").read_text(encoding="utf-8")
     assert card.startswith(f"# {name}\n")
-    for heading in ("Where it fails", "Figures", "Photographs", "Recipe"):
+    for heading in ("Intended use", "Limitations", "Evaluation", "Training data and licences", "Training"):
         assert f"## {heading}" in card
 
 

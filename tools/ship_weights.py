@@ -1,8 +1,9 @@
-"""Make what a run gave a descriptor that ships: float16, with what is known of it, in the package.
+"""Convert the weights of a training run into a shipped descriptor.
 
-    python benchmarks/ship.py RUN/last.safetensors doap-128
+    python tools/ship_weights.py RUN/last.safetensors doap-128
 
-The ledger keeps what a licence is about; the photos' sizes are left out, for the file is to stay small.
+The weights are stored as float16 in `src/doap/weights`, with recipe and ledger in the metadata. The ledger keeps what a
+licence requires; the sizes of the photos are dropped to keep the file small.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from doap.descriptor import WEIGHTS, Descriptor
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("--extent", type=float, help="of the patches it is used on, if not that of its training set")
+    parser.add_argument("file", type=Path, help="weights of a run")
+    parser.add_argument("name", help="name of the descriptor")
+    parser.add_argument("--extent", type=float, help="patch side / SIFT's support (default: that of the training set)")
     options = parser.parse_args()
     descriptor = Descriptor.load(options.file)
     ledger = [
@@ -27,7 +28,7 @@ def main() -> None:
     path = WEIGHTS / f"{options.name}.safetensors"
     extent = options.extent or descriptor.extent
     descriptor.save(path, half=True, ledger=ledger, extent=extent)
-    print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos")
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos in the ledger")
 
 
 if __name__ == "__main__":
