@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="weights of a run")
     parser.add_argument("name", help="name of the descriptor")
     parser.add_argument("--extent", type=float, help="patch side / SIFT's support (default: that of the training set)")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="lowest precision without a measured loss")
     options = parser.parse_args()
     descriptor = Descriptor.load(options.file)
     ledger = [
@@ -26,8 +27,7 @@ def main() -> None:
         for row in descriptor.metadata["ledger"]
     ]
     path = WEIGHTS / f"{options.name}.safetensors"
-    extent = options.extent or descriptor.extent
-    descriptor.save(path, half=True, ledger=ledger, extent=extent)
+    descriptor.save(path, half=True, ledger=ledger, extent=options.extent, precision=options.precision)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos in the ledger")
 
 
