@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 
 from doap.evaluation.hpatches import MATLAB_DISTRACTORS, POOLS
 from doap.evaluation.hpatches_pairs import pair_precision
-from doap.evaluation.retrieval import FORMS, APForm, precision_among
+from doap.evaluation.retrieval import FORMS, APProtocol, precision_among
 from doap.functional import pack_bits
 
 GIB = 2**30
@@ -78,7 +78,7 @@ def verification(pairs: int, rounds: int, seed: int) -> list[dict[str, object]]:
 def retrieval(kind: str, queries: int, distractors: int, seed: int) -> dict[str, object]:
     """Return seconds and memory of retrieval in all forms."""
     query_rows, matches, distractor_rows = descriptors(kind, queries, distractors, seed)
-    ways: list[tuple[APForm, int]] = [("tie-aware", distractors), ("matlab", min(MATLAB_DISTRACTORS, distractors))]
+    ways: list[tuple[APProtocol, int]] = [("tie-aware", distractors), ("matlab", min(MATLAB_DISTRACTORS, distractors))]
     ways += [("python", min(pool - 5, distractors)) for pool in POOLS]
     start = time.perf_counter()
     precision = precision_among(query_rows, matches, distractor_rows, ways)

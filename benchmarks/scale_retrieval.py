@@ -23,7 +23,7 @@ import record
 
 import doap
 from doap.scale import FeatureSet, extract_folder
-from doap.scale.index import Index, IndexKind, build_index, strongest
+from doap.scale.index import Index, IndexKind, build_index
 from doap.scale.pairs import MOST
 from doap.scale.search import find_images
 
@@ -78,7 +78,7 @@ def query_all(
     seconds = []
     for photo in features.stream([name for name in features.names if scene_of[name][0] in ("val", "test")]):
         start = time.perf_counter()
-        query = strongest(photo.features, voters)
+        query = photo.features.strongest(voters)
         found = find_images(index, query, top=TOP + 1, verify=verify, features=features if verify else None)
         seconds.append(time.perf_counter() - start)
         others = [one.name for one in found if one.name != photo.name][:TOP]
