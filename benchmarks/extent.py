@@ -10,7 +10,6 @@ fundamental matrix over pairs of photos of the same scene. All descriptors use C
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import record
 import torch
+from ledger import read_ledger
 
 from doap.cli.names import open_descriptors
 from doap.describer import Describer
@@ -99,10 +99,9 @@ def detect(path: Path) -> tuple[Pyramid, Any]:
 def real_pairs(photos: Path, seed: int, each: int = 12) -> list[tuple[Path, Path]]:
     """Return up to `each` pairs per scene, at most four files apart in the order of file names."""
     scenes: dict[str, list[Path]] = defaultdict(list)
-    with (photos / "LEDGER.csv").open() as ledger:
-        for row in csv.DictReader(ledger):
-            if row["split"] == "val" and row["place"] != "single":
-                scenes[row["place"]].append(photos / row["file"])
+    for row in read_ledger(photos):
+        if row["split"] == "val" and row["scene"] != "single":
+            scenes[row["scene"]].append(photos / row["file"])
     random = np.random.default_rng(seed)
     pairs = set()
     for files in map(sorted, scenes.values()):

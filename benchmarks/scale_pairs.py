@@ -8,7 +8,6 @@ mapper are the same for both. Resumable: rerun the same command to continue; dat
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 from collections import defaultdict
@@ -17,6 +16,7 @@ from typing import Any
 
 import pycolmap
 import record
+from ledger import read_ledger
 
 import doap
 from doap.export.colmap import write_database
@@ -63,9 +63,7 @@ def main() -> None:
 
 def copy_split(photos: Path, images: Path, split: str) -> None:
     """Copy the photos of a split."""
-    with (photos / "LEDGER.csv").open(newline="") as file:
-        names = [row["file"] for row in csv.DictReader(file) if row["split"] == split]
-    for name in names:
+    for name in [row["file"] for row in read_ledger(photos) if row["split"] == split]:
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         if not (images / name).exists():
             shutil.copy(photos / name, images / name)

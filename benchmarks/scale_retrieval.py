@@ -12,7 +12,6 @@ The voting settings were selected on `train`. An early trial with another expone
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import record
+from ledger import read_ledger
 
 import doap
 from doap.scale import FeatureSet, extract_folder
@@ -46,8 +46,7 @@ def main() -> None:
     parser.add_argument("--max-keypoints", type=int, default=1000, help="maximum number of keypoints per image")
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS), help="variants to measure")
     options = parser.parse_args()
-    with (options.photos / "LEDGER.csv").open(newline="") as file:
-        scene_of = {row["file"]: (row["split"], row["place"]) for row in csv.DictReader(file)}
+    scene_of = {row["file"]: (row["split"], row["scene"]) for row in read_ledger(options.photos)}
     figures: dict[str, Any] = {}
     for way in options.ways:
         name, kind, voters, verify = WAYS[way]
