@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 # A busy machine is slow, not wrong.
@@ -24,3 +25,11 @@ def data_folder() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
+
+
+@pytest.fixture
+def cuda() -> torch.device:
+    """A CUDA device. Tests that use it are marked `gpu` and are skipped on machines without one."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device("cuda")

@@ -1,4 +1,4 @@
-"""Geometry of two views: known cameras and planes come back, and what cannot be fitted is no error."""
+"""Two-view geometry: known cameras and planes are recovered, and matches without a model are no error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from doap.errors import ArgumentError
 from doap.geometry import estimate_geometry
 
 CAMERA = np.array([[700.0, 0, 320], [0, 700, 240], [0, 0, 1]])
-# OpenCV 5 throws at these: some spots twice, most of them on one plane.
-THROWS = np.array(
+# OpenCV 5 raises an error for these matches: some points occur twice, and most lie on one plane.
+FAILS_IN_OPENCV = np.array(
     [
         [32, 130, 84, 44],
         [189, 183, 133, 175],
@@ -44,7 +44,7 @@ def project(points, rotation, shift):
 
 @pytest.fixture
 def views():
-    """Points of a scene in two views, 200 matches, the last 60 of them wrong; and the fundamental matrix."""
+    """200 matches of two views, the last 60 of them wrong, with the fundamental and essential matrix."""
     random = np.random.default_rng(0)
     points = random.uniform([-2, -1.5, 4], [2, 1.5, 9], (200, 3))
     angle = 0.1
@@ -76,9 +76,9 @@ def test_essential_matrix_needs_the_cameras_and_is_found(views):
     found = estimate_geometry(xy0, xy1, "essential", cameras=(CAMERA, CAMERA))
     assert found.inliers[:140].mean() > 0.95
     assert same_up_to_scale(found.matrix, essential) < 0.02
-    with pytest.raises(ArgumentError, match="cameras: expected for the model essential"):
+    with pytest.raises(ArgumentError, match="cameras: required for the model essential"):
         estimate_geometry(xy0, xy1, "essential")
-    with pytest.raises(ArgumentError, match="cameras: expected for the model essential"):
+    with pytest.raises(ArgumentError, match="cameras: required for the model essential"):
         estimate_geometry(xy0, xy1, cameras=(CAMERA, CAMERA))
 
 
@@ -103,10 +103,10 @@ def test_too_few_matches_are_no_error(model, count):
     assert found.inliers.shape == (count,)
 
 
-def test_matches_at_which_opencv_throws_are_no_error():
-    assert estimate_geometry(THROWS[:, :2], THROWS[:, 2:]).inliers.shape == (len(THROWS),)
+def test_matches_for_which_opencv_raises_are_no_error():
+    assert estimate_geometry(FAILS_IN_OPENCV[:, :2], FAILS_IN_OPENCV[:, 2:]).inliers.shape == (len(FAILS_IN_OPENCV),)
 
 
-def test_matches_in_one_spot_are_no_error():
+def test_matches_at_one_point_are_no_error():
     for model in ("fundamental", "homography"):
         estimate_geometry(np.ones((20, 2)), np.ones((20, 2)), model)

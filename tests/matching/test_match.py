@@ -1,4 +1,4 @@
-"""Matches of descriptors beside the full table of distances."""
+"""Matches of descriptors compared with the full distance table."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def hamming_table(queries, gallery):
 
 
 def matches_of(table, ratio, mutual, back=True):
-    """Pairs and distances that a full table of distances gives, one query at a time; `back`: a ratio both ways."""
+    """Pairs and distances of a full distance table, one query at a time. `back` tests the ratio in both directions."""
     found = []
     for row, distances in enumerate(table.tolist()):
         nearest = distances.index(min(distances))
@@ -55,14 +55,14 @@ def as_tuples(pairs):
 
 
 def real_rows(kind, rows, dim, generator):
-    if kind == "grid":  # distances are equal more often than not, and zero rows are among them
+    if kind == "grid":  # many equal distances, and zero rows
         return torch.randint(0, 3, (rows, dim), generator=generator).float()
     made = normalize(torch.randn(rows, dim, generator=generator))
     if kind == "norms":
         made *= torch.logspace(-2, 3, rows)[:, None]
     if kind in ("repeated", "one bit apart"):
         made = made[torch.randint(0, max(1, rows // 3), (rows,), generator=generator)]
-    if kind == "one bit apart":  # so near to each other that a float32 product cannot tell them apart
+    if kind == "one bit apart":  # a float32 product cannot distinguish them
         up = torch.randint(0, 2, made.shape, generator=generator).bool()
         made = torch.where(up, torch.nextafter(made, torch.tensor(2.0)), made)
     return made
@@ -72,7 +72,7 @@ KINDS = st.sampled_from(["unit", "grid", "norms", "repeated", "one bit apart"])
 
 
 @given(KINDS, SIZES, SIZES, st.integers(1, 40), RATIOS, st.booleans(), st.integers(1, 300), SEEDS)
-def test_real_matches_are_those_of_the_full_table_whatever_the_block(kind, n0, n1, dim, ratio, mutual, block, seed):
+def test_real_matches_are_those_of_the_full_table_for_any_block_size(kind, n0, n1, dim, ratio, mutual, block, seed):
     generator = torch.Generator().manual_seed(seed)
     rows = real_rows(kind, n0 + n1, dim, generator)[torch.randperm(n0 + n1, generator=generator)]
     queries, gallery = rows[:n0], rows[n0:]
@@ -86,7 +86,7 @@ def test_real_matches_are_those_of_the_full_table_whatever_the_block(kind, n0, n
 
 
 @given(SIZES, SIZES, st.sampled_from([1, 2, 32]), RATIOS, st.booleans(), st.integers(1, 300), SEEDS)
-def test_binary_matches_are_those_of_the_full_table_whatever_the_block(n0, n1, octets, ratio, mutual, block, seed):
+def test_binary_matches_are_those_of_the_full_table_for_any_block_size(n0, n1, octets, ratio, mutual, block, seed):
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor([0, 1, 3, 128, 255], dtype=torch.uint8) if octets == 2 else torch.arange(256).byte()
     codes = values[torch.randint(0, len(values), (n0 + n1, octets), generator=generator)]
@@ -153,7 +153,7 @@ def test_matches_follow_their_descriptors_into_another_order(n0, n1, seed):
 
 
 @pytest.mark.parametrize("row", [torch.full((1, 8), 0.3), torch.zeros(1, 8), torch.full((1, 4), 9, dtype=torch.uint8)])
-def test_of_equal_descriptors_the_lowest_index_wins_on_both_sides(row):
+def test_the_lowest_index_wins_among_equal_descriptors_on_both_sides(row):
     queries, gallery = row.repeat(600, 1), row.repeat(3, 1)
     pairs, distances = match_descriptors(queries, gallery)
     assert pairs.tolist() == [[0, 0]]
@@ -162,18 +162,18 @@ def test_of_equal_descriptors_the_lowest_index_wins_on_both_sides(row):
     assert one_way.tolist() == [[number, 0] for number in range(600)]
 
 
-def test_nearest_is_by_distance_and_not_by_dot_product():
+def test_the_nearest_has_the_smallest_distance_not_the_largest_dot_product():
     gallery = torch.tensor([[100.0, 100.0], [1.0, 0.9]])
     assert match_descriptors(torch.tensor([[1.0, 1.0]]), gallery)[0].tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize(("distance", "kept"), [(0.5 - 2**-25, 1), (0.5, 0), (0.5 + 2**-24, 0)])
-def test_the_ratio_is_decided_by_more_digits_than_a_product_has(distance, kept):
+def test_the_ratio_test_is_more_precise_than_a_float32_product(distance, kept):
     gallery = torch.tensor([[distance, 0.0], [0.0, 1.0]])
     assert len(match_descriptors(torch.zeros(1, 2), gallery, ratio=0.5)[0]) == kept
 
 
-def test_distances_of_near_descriptors_keep_their_digits():
+def test_distances_of_near_descriptors_are_precise():
     query = normalize(torch.ones(1, 128))
     other = query.clone()
     other[0, 0] += 1e-5
@@ -182,13 +182,13 @@ def test_distances_of_near_descriptors_keep_their_digits():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e18])
-def test_numbers_at_the_ends_of_float32_are_matched_rightly(scale):
+def test_extreme_float32_values_are_matched_correctly(scale):
     rows = real_rows("unit", 40, 16, torch.Generator().manual_seed(0)) * scale
     expected, _ = matches_of(euclidean_table(rows[:20], rows[20:]), 0.95, True)
     assert as_tuples(match_descriptors(rows[:20], rows[20:], ratio=0.95)[0]) == expected
 
 
-def test_what_torch_is_told_about_products_does_not_show():
+def test_autocast_and_matmul_precision_do_not_change_the_result():
     rows = real_rows("one bit apart", 400, 64, torch.Generator().manual_seed(0))
     expected = match_descriptors(rows[:200], rows[200:], ratio=0.99)
     with torch.autocast("cpu", torch.bfloat16):
@@ -212,7 +212,7 @@ def test_any_float_type_gives_int64_pairs_and_float32_distances_without_gradient
     assert (pairs.dtype, distances.dtype, distances.requires_grad) == (torch.int64, torch.float32, False)
 
 
-def test_descriptors_are_left_as_they_are():
+def test_descriptors_are_not_modified():
     rows = real_rows("unit", 20, 8, torch.Generator().manual_seed(0))
     copy = rows.clone()
     match_descriptors(rows[:9], rows[9:], ratio=0.9)
@@ -242,11 +242,11 @@ REAL, BITS = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.uint8)
         (REAL, REAL[:, :3], {}, ShapeError, r"gallery: expected \(N1, 4\), got \(2, 3\)"),
         (REAL, BITS, {}, ArgumentError, "expected descriptors of one kind on one device, got torch.float32 on cpu and"),
         (REAL, REAL.to("meta"), {}, ArgumentError, "on cpu and torch.float32 on meta"),
-        (REAL, REAL.int(), {}, ArgumentError, "gallery: expected floats, or uint8 for bits, got torch.int32"),
-        (REAL, REAL, {"ratio": 0}, ArgumentError, "ratio: expected a number above 0 and up to 1, .* got 0"),
+        (REAL, REAL.int(), {}, ArgumentError, "gallery: expected floats, or uint8 for packed bits, got torch.int32"),
+        (REAL, REAL, {"ratio": 0}, ArgumentError, r"ratio: expected a number in \(0, 1\], .* got 0"),
         (REAL, REAL, {"ratio": 1.2}, ArgumentError, "got 1.2"),
         (REAL, REAL, {"ratio": float("nan")}, ArgumentError, "got nan"),
-        (REAL, REAL / 0, {}, ArgumentError, "gallery: expected finite rows with squares that sum to less .* got nan"),
+        (REAL, REAL / 0, {}, ArgumentError, "gallery: expected finite rows with a sum of squares below .* got nan"),
         (REAL + torch.inf, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
         (REAL + 1e19, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
     ],
@@ -273,11 +273,45 @@ def test_bfloat16_holds_every_sum_of_up_to_512_signs():
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_mutual_matches_do_not_depend_on_which_side_asks(binary):
+def test_mutual_matches_are_symmetric_in_queries_and_gallery(binary):
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(60, 8, generator=generator) for _ in range(2))
     if binary:
         left, right = pack_bits(left.repeat(1, 2)), pack_bits(right.repeat(1, 2))
-    forth, back = (match_descriptors(*sides, ratio=0.95)[0].tolist() for sides in ((left, right), (right, left)))
-    assert sorted(forth) == sorted([one, other] for other, one in back)
-    assert len(forth) < len(match_descriptors(left, right)[0])
+    forward, backward = (match_descriptors(*sides, ratio=0.95)[0].tolist() for sides in ((left, right), (right, left)))
+    assert sorted(forward) == sorted([one, other] for other, one in backward)
+    assert len(forward) < len(match_descriptors(left, right)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("ratio", [None, 0.9])
+@pytest.mark.parametrize("mutual", [True, False])
+def test_matches_on_a_gpu_stay_there_and_equal_those_on_the_cpu(cuda, binary, ratio, mutual):
+    generator = torch.Generator().manual_seed(0)
+    gallery = normalize(torch.randn(3000, 128, generator=generator))
+    queries = normalize(gallery[:2000].flip(0) + 0.1 * torch.randn(2000, 128, generator=generator))
+    if binary:
+        queries, gallery = pack_bits(queries), pack_bits(gallery)
+    expected_pairs, expected_distances = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
+    pairs, distances = match_descriptors(queries.to(cuda), gallery.to(cuda), ratio=ratio, mutual=mutual)
+    assert (pairs.device.type, distances.device.type) == ("cuda", "cuda")
+    assert torch.equal(pairs.cpu(), expected_pairs)
+    torch.testing.assert_close(distances.cpu(), expected_distances)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [8, 256, 2048, 2056])
+def test_every_hamming_distance_is_exact_on_a_gpu(cuda, bits):
+    flipped = torch.arange(bits) < torch.arange(bits + 1)[:, None]
+    queries = pack_bits(flipped.to(cuda))
+    _, distances = match_descriptors(queries, torch.zeros_like(queries[:1]), mutual=False)
+    assert distances.tolist() == list(range(bits + 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_an_empty_side_has_no_matches_on_a_gpu(cuda, dtype):
+    empty, some = torch.zeros(0, 4, dtype=dtype, device=cuda), torch.zeros(3, 4, dtype=dtype, device=cuda)
+    pairs, distances = match_descriptors(empty, some)
+    assert (pairs.device.type, distances.device.type) == ("cuda", "cuda")

@@ -1,6 +1,6 @@
-"""What OpenCV's cross-check is: the same mutual nearest neighbours, with distances rounded to float32.
+"""OpenCV's cross-check returns the same mutual nearest neighbours, with distances rounded to float32.
 
-Until 3.4.4 it kept, for each query, the nearest of the items that prefer it (opencv/opencv#11855).
+Up to version 3.4.4 it kept, for each query, the nearest of the items whose nearest query it is (opencv/opencv#11855).
 """
 
 import cv2
@@ -15,7 +15,7 @@ def crosschecked(queries, gallery, norm):
     return [(match.queryIdx, match.trainIdx) for match in cv2.BFMatcher(norm, crossCheck=True).match(queries, gallery)]
 
 
-def ours(queries, gallery):
+def matches(queries, gallery):
     return [tuple(pair) for pair in match_descriptors(torch.from_numpy(queries), torch.from_numpy(gallery))[0].tolist()]
 
 
@@ -26,23 +26,23 @@ def unit(generator, rows):
 
 SETS = {
     "unit rows": (unit, cv2.NORM_L2),
-    "a grid full of ties": (lambda g, n: g.integers(0, 2, (n, 4)).astype(np.float32), cv2.NORM_L2),
+    "a grid with many ties": (lambda g, n: g.integers(0, 2, (n, 4)).astype(np.float32), cv2.NORM_L2),
     "256 bits": (lambda g, n: g.integers(0, 256, (n, 32), dtype=np.uint8), cv2.NORM_HAMMING),
-    "8 bits full of ties": (lambda g, n: g.integers(0, 256, (n, 1), dtype=np.uint8), cv2.NORM_HAMMING),
+    "8 bits with many ties": (lambda g, n: g.integers(0, 256, (n, 1), dtype=np.uint8), cv2.NORM_HAMMING),
 }
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_crosscheck_returns_exactly_our_mutual_matches(name):
+def test_crosscheck_returns_the_same_mutual_matches(name):
     make, norm = SETS[name]
     generator = np.random.default_rng(0)
     for _ in range(100):
         queries, gallery = (make(generator, int(rows)) for rows in generator.integers(1, 60, 2))
-        assert ours(queries, gallery) == crosschecked(queries, gallery, norm)
+        assert matches(queries, gallery) == crosschecked(queries, gallery, norm)
 
 
-def test_crosscheck_sees_a_tie_where_float32_does():
+def test_crosscheck_finds_the_ties_of_float32():
     queries = np.zeros((1, 2), np.float32)
     gallery = np.array([[2, 1e-4], [2, 0]], np.float32)
-    assert ours(queries, gallery) == [(0, 1)]
+    assert matches(queries, gallery) == [(0, 1)]
     assert crosschecked(queries, gallery, cv2.NORM_L2) == [(0, 0)]

@@ -1,6 +1,7 @@
 """Patch sets: build, open, check, split, merge and preview them.
 
-Every `doap data` command calls one function of this module. Samplers, batches and readers are in the submodules.
+Every `doap data` command calls one function of this module. Samplers, batches and readers are in
+the submodules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from doap.data.writer import SetWriter, UnitGroups
     from doap.images.synthetic_views import SyntheticViews
 
-# Submodules are imported on first access, because pyarrow and the readers are not needed by samplers and losses.
+# Submodules are imported on first access, because pyarrow and the readers are not needed by
+# samplers and losses.
 _MODULES = {
     "FolderCheck": "doap.data.readers",
     "PatchSet": "doap.data.store",

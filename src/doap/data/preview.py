@@ -1,4 +1,4 @@
-"""Draw groups of a patch set for inspection before training: the patches of a row should show the same point."""
+"""Draw groups of a patch set for inspection. The patches of a row should show the same point."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     ├── groups.parquet   one row per group: start, count, scene, position, source, ignore
     └── meta.json        format, builder, licence ledger, sizes, checksums
 
-A group holds the patches of one physical point: `count` patches from index `start` on. Groups follow each other without
-gaps.
+A group holds the patches of one physical point: `count` patches from index `start` on. Groups
+follow each other without gaps.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _REBUILD = "Copy or build the set again."
 class PatchSet:
     """An open patch set of N patches in G groups.
 
-    Patches stay on disk until they are read. Columns that training does not need are read on first access.
+    Patches stay on disk until they are read. Columns that training does not need are read on first
+    access.
 
         patch_set = open_set("my.patches")
-        patches = patch_set.gather(patch_set.members(np.array([0, 5])))   # (n, S, S), all patches of two groups
+        patches = patch_set.gather(patch_set.members(np.array([0, 5])))   # (n, S, S)
 
     Attributes:
         path: Folder of the set.
@@ -67,7 +68,7 @@ class PatchSet:
 
     @property
     def extent(self) -> float:
-        """Patch side relative to the side of the keypoint's frame. Of merged sets, the extent of the first."""
+        """Patch side relative to the side of the keypoint's frame. Merged sets use that of the first."""
         builder = self.meta["builder"]
         while origin := builder.get("of") or next(iter(builder.get("merge", [])), None):
             builder = origin["builder"]
@@ -113,13 +114,14 @@ class PatchSet:
         """
         first, ignored = self.ignored_by(groups)
         order = np.argsort(groups)
-        # `groups` may not contain an ignored group. Its search then ends at any position and is discarded below.
+        # `groups` may not contain an ignored group. Its search then ends at any position and is
+        # discarded below.
         second = order[np.searchsorted(groups, ignored, sorter=order) % max(len(groups), 1)]
         wanted = (groups[second] == ignored) & (first < second)
         return np.stack([first[wanted], second[wanted]], axis=1)
 
     def ignored_by(self, groups: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return all ignored pairs of `groups`: positions (I,) in `groups`, and the ignored groups (I,) of the set."""
+        """Return positions (I,) in `groups`, and the groups (I,) of the set that they ignore."""
         offsets, values = self._ignore
         length = offsets[groups + 1] - offsets[groups]
         return np.repeat(np.arange(len(groups)), length), values[_ranges(offsets[groups], length)]
@@ -330,7 +332,8 @@ def _read(path: Path, *columns: str) -> pa.Table:
     """Return some columns of groups.parquet; the others are not decoded."""
     file = path / "groups.parquet"
     try:
-        # Without threads: their pool does not survive the fork of a loader's worker, and 10⁶ rows do not need them.
+        # Without threads: their pool does not survive the fork of a loader's worker, and 10⁶ rows
+        # do not need them.
         with pq.ParquetFile(file, pre_buffer=False) as groups:
             if groups.schema_arrow.remove_metadata() != SCHEMA:
                 found = ", ".join(f"{field.name} {field.type}" for field in groups.schema_arrow)

@@ -6,9 +6,10 @@
     └── set/                 renamed to NAME at the end
         └── patches.npy      grows with every unit; its header is written last, when the number of patches is known
 
-The patches of a unit are synced to disk before its journal file gets its name. The journal therefore always determines
-the valid part of `patches.npy`, and the rest is truncated. Nothing depends on time or on where a run stopped: a resumed
-build has the same bytes as an uninterrupted one.
+The patches of a unit are synced to disk before its journal file gets its name. The journal
+therefore always determines the valid part of `patches.npy`, and the rest is truncated. Nothing
+depends on time or on where a run stopped: a resumed build has the same bytes as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ class UnitGroups:
     ['a.jpg', 'a.jpg']
 
     Attributes:
-        count: (G,) number of patches of each group, at least 1. A group of one is a distractor to all others.
+        count: (G,) number of patches of each group, at least 1. A group of one is a distractor to
+            all others.
         scene: Name of the scene, by which sets are split.
         position: (G, 3) float32, a point of a model, or (x, y, 0) in a photo.
-        source: Origin of the groups, one for all or one for each: `tracks`, `tracks 2`, … for a model, or the name of a
-            photo.
-        ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each pair once.
+        source: Origin of the groups, one for all or one for each: `tracks`, `tracks 2`, … for a
+            model, or the name of a photo.
+        ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each
+            pair once.
     """
 
     count: NDArray[np.integer[Any]]
@@ -101,15 +104,15 @@ class UnitGroups:
 def unit_rows(
     count: NDArray[Any], scene: Sequence[str], position: NDArray[Any], source: Sequence[str], ignore: NDArray[Any]
 ) -> pa.Table:
-    """Return the rows of a journal file: the columns of a set except `start`, which depends on the previous units.
+    """Return the rows of a journal file: the columns of a set except `start`, which depends on earlier units.
 
     Args:
         count: (G,) number of patches of each group.
         scene: G names.
         position: (G, 3).
         source: G names.
-        ignore: (P, 2) a group and a group that it ignores, in both directions and sorted. Both are counted from the
-            first group of the unit, and the second may belong to another unit.
+        ignore: (P, 2) a group and a group that it ignores, in both directions and sorted. Both are
+            counted from the first group of the unit, and the second may belong to another unit.
     """
     offsets = np.concatenate([[0], np.bincount(ignore[:, 0], minlength=len(count)).cumsum()])
     columns = {
@@ -135,7 +138,8 @@ class SetWriter:
     Args:
         out: Folder of the new set. It must not exist. `<out>.unfinished` is resumed if it exists.
         patch_size: Side S of the patches in pixels.
-        builder: All settings that determine the set, as JSON. A build with other settings cannot be resumed.
+        builder: All settings that determine the set, as JSON. A build with other settings cannot be
+            resumed.
         ledger: Licence ledger, one dictionary per photo or other source.
     """
 
@@ -160,7 +164,7 @@ class SetWriter:
         return len(self._names)
 
     def remaining(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the units of the complete list `names` that are not committed yet; the committed ones come first."""
+        """Return the names that are not committed yet. The committed units must come first in `names`."""
         for index, (old, new) in enumerate(zip_longest(self._names, names[: self.done])):
             if old != new:
                 raise DataError(f"{self.folder}: unit {index} was {old!r} and is now {new!r}. {self._way_out}")
@@ -171,7 +175,7 @@ class SetWriter:
         self.add_rows(name, patches, groups.rows())
 
     def add_rows(self, name: str, patches: NDArray[np.uint8], rows: pa.Table) -> None:
-        """Commit the next unit from a table of `unit_rows`, for groups of several scenes or sources."""
+        """Commit the next unit from a table of `unit_rows`: groups of several scenes or sources."""
         count = check_shape(patches, f"N {self.patch_size} {self.patch_size}", name="patches")["N"]
         if (grouped := rows["count"].to_numpy().sum()) != count or patches.dtype != np.uint8:
             raise ArgumentError(
@@ -254,7 +258,7 @@ class SetWriter:
             path.unlink()
 
     def _groups(self) -> pa.Table:
-        """Return the rows (G,) of the whole set. Indices within units become indices within the set."""
+        """Return the rows (G,) of the whole set, with indices counted from the first group of the set."""
         units = [pa.ipc.open_file(self._unit(index).read_bytes()).read_all() for index in range(self.done)]
         sizes = np.array([len(unit) for unit in units], dtype=np.int64)
         rows = pa.concat_tables([UNIT_SCHEMA.empty_table(), *units]).replace_schema_metadata()

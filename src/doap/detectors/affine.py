@@ -16,9 +16,10 @@ from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
 class AffineDetector:
     """Another detector's keypoints, stretched and turned by what is seen in their patches.
 
-    kornia does both: one step towards equal second moments of the gradients in all directions (Baumberg, 2000), then
-    the dominant gradient of the stretched patch becomes its right. The orientation that `base` found is not kept: in a
-    slanted view it is another. So a spot is one keypoint.
+    kornia does both: one step towards equal second moments of the gradients in all directions
+    (Baumberg, 2000), then the dominant gradient of the stretched patch becomes its right. The
+    orientation that `base` found is not kept: in a slanted view it is another. So a spot is one
+    keypoint.
 
     Attributes:
         name: its name in `DETECTORS`.

@@ -20,7 +20,8 @@ _MORE_THAN_ANY = 1_000_000_000
 class ColmapDetector:
     """COLMAP's keypoints, the largest first.
 
-    COLMAP tells no responses. When it has to choose, it keeps the largest keypoints, so their σ is what stands here.
+    COLMAP tells no responses. When it has to choose, it keeps the largest keypoints, so their σ is
+    what stands here.
 
     Attributes:
         name: its name in `DETECTORS`.
@@ -56,18 +57,21 @@ def colmap_sift(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Keypoints and descriptors of COLMAP, which describes no keypoints but its own.
 
-    COLMAP has two extractors, with different keypoints, and only one of them pools over domain sizes. That one is used
-    here for both: it finds the same keypoints however many sizes it pools, and a single size is SIFT itself.
+    COLMAP has two extractors, with different keypoints, and only one of them pools over domain
+    sizes. That one is used here for both: it finds the same keypoints however many sizes it pools,
+    and a single size is SIFT itself.
 
     Args:
         image: (height, width) uint8.
-        scales: domain sizes to pool over, from a sixth of SIFT's to three times it, as COLMAP has them; 1 is SIFT's.
-        max_keypoints: spots that are enough, the largest; COLMAP goes on to the end of a level of its pyramid, and a spot may
-            have two directions, so that there may be more keypoints. None is all.
+        scales: domain sizes to pool over, from a sixth of SIFT's to three times it, as COLMAP has
+            them; 1 is SIFT's.
+        max_keypoints: spots that are enough, the largest; COLMAP goes on to the end of a level of
+            its pyramid, and a spot may have two directions, so that there may be more keypoints.
+            None is all.
 
     Returns:
-        (N, 4) float32 x, y, σ and the angle in radians, clockwise, pixel centres at integers, the largest first; and
-        (N, 128) float32 RootSIFT, in whole 512ths.
+        (N, 4) float32 x, y, σ and the angle in radians, clockwise, pixel centres at integers, the
+        largest first; and (N, 128) float32 RootSIFT, in whole 512ths.
     """
     pycolmap = import_extra("pycolmap", "colmap")
     if min(image.shape) < _SMALLEST_SIDE:

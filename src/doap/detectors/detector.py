@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Image = NDArray[np.uint8]
 DetectedFrames = tuple[NDArray[np.float32], NDArray[np.float32]]
 
-# A keypoint stands out among its eight neighbours. Without them there is none, and several engines throw or, worse,
-# write beyond their memory (AKAZE).
+# A keypoint stands out among its eight neighbours. Without them there is none, and several engines
+# throw or, worse, write beyond their memory (AKAZE).
 _SMALLEST_SIDE = 3
 
 
@@ -42,8 +42,8 @@ class OpenCVDetector:
 
     Attributes:
         name: its name in `DETECTORS`.
-        find: a grey image (H, W) → its `cv2.KeyPoint`s, in any order, pixel centres at integers. It makes the engine
-            for each image, since engines cannot be sent to other processes.
+        find: a grey image (H, W) → its `cv2.KeyPoint`s, in any order, pixel centres at integers. It
+            makes the engine for each image, since engines cannot be sent to other processes.
         magnification: side of a patch over `KeyPoint.size`.
     """
 
@@ -54,7 +54,8 @@ class OpenCVDetector:
     def keypoints(self, image: Image, max_keypoints: int | None = None) -> Sequence[cv2.KeyPoint]:
         """OpenCV's own keypoints, strongest first; none of an image with a side under 3 pixels."""
         found = self.find(image) if min(image.shape) >= _SMALLEST_SIDE else []
-        # Equal responses (the orientations of one spot) would otherwise stand in an order nobody promises.
+        # Equal responses (the orientations of one spot) would otherwise stand in an order nobody
+        # promises.
         return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:max_keypoints]
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:

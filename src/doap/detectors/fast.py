@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def fast(threshold: int = 20, magnification: float = 3.5) -> OpenCVDetector:
     """Corners that know neither scale nor direction: all patches are upright and of one size.
 
-    They suit video and images of one camera held upright; `orb` finds the same corners, scaled and oriented.
+    They suit video and images of one camera held upright; `orb` finds the same corners, scaled and
+    oriented.
 
     Args:
         threshold: grey levels by which the ring around a corner differs from it.

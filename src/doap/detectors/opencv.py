@@ -11,8 +11,8 @@ from doap.errors import ArgumentError
 def contrib(function: str, *, needed_by: str) -> Callable[..., Any]:
     """A function of OpenCV's contrib modules, or an error that says how to get it.
 
-    `cv2.xfeatures2d` is there in every build of OpenCV 4 and 5, but empty without contrib, so it is the function that
-    is looked for. What moved there in version 5 is found in `cv2` itself before.
+    `cv2.xfeatures2d` is there in every build of OpenCV 4 and 5, but empty without contrib, so it is
+    the function that is looked for. What moved there in version 5 is found in `cv2` itself before.
 
     Args:
         function: such as `AKAZE_create`.

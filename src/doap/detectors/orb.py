@@ -23,7 +23,8 @@ def orb(threshold: int = 20, magnification: float = 1.0) -> OpenCVDetector:
 
     Args:
         threshold: grey levels by which the ring around a corner differs from it.
-        magnification: side of a patch over `KeyPoint.size`, which is 31 pixels of the corner's level.
+        magnification: side of a patch over `KeyPoint.size`, which is 31 pixels of the corner's
+            level.
     """
     return OpenCVDetector("orb", partial(_find, threshold), magnification)
 
@@ -42,8 +43,9 @@ def _find(threshold: int, image: Image) -> Sequence[cv2.KeyPoint]:
 def _in_image(coordinate: float, side: int, level: int) -> float:
     """Where a corner is, from where ORB says it is.
 
-    ORB multiplies the pixel of the level by 1.2^level. But the level has a whole number of pixels, and corners of the
-    image, not centres of pixels, are what both have in common: up to 1.6 pixels come together at the coarsest level.
+    ORB multiplies the pixel of the level by 1.2^level. But the level has a whole number of pixels,
+    and corners of the image, not centres of pixels, are what both have in common: up to 1.6 pixels
+    come together at the coarsest level.
     """
     ratio = np.float32(_RATIO**level)
     pixels = np.rint(np.float32(side) * (np.float32(1) / ratio))

@@ -16,9 +16,12 @@ def sift(contrast: float = 0.02, magnification: float = 6.0, *, precise: bool = 
     """Oriented blobs; a spot with two strong directions gives two keypoints.
 
     Args:
-        contrast: a lower one finds more and weaker blobs; half of OpenCV's default is what COLMAP has.
-        magnification: side of a patch over `KeyPoint.size`, which is 2σ; six of them are what SIFT itself looks at.
-        precise: enlarge the image around its middle. OpenCV's default moves all keypoints by a quarter of a pixel.
+        contrast: a lower one finds more and weaker blobs; half of OpenCV's default is what COLMAP
+            has.
+        magnification: side of a patch over `KeyPoint.size`, which is 2σ; six of them are what SIFT
+            itself looks at.
+        precise: enlarge the image around its middle. OpenCV's default moves all keypoints by a
+            quarter of a pixel.
     """
     return OpenCVDetector("sift", partial(_find, contrast, precise), magnification)
 

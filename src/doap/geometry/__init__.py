@@ -1,4 +1,4 @@
-"""Which matches agree on one geometry of two images."""
+"""Robust two-view geometry."""
 
 from doap.geometry.estimate import GeometryModel, estimate_geometry
 

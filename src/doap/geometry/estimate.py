@@ -1,4 +1,4 @@
-"""Homography, fundamental or essential matrix of two images from matches of which many are wrong (OpenCV's MAGSAC)."""
+"""Fit a homography, fundamental or essential matrix to matches with outliers (OpenCV's MAGSAC++)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from doap.types import Geometry
 
 GeometryModel = Literal["fundamental", "homography", "essential"]
 
-_FEWEST: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
+_MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
 _CONFIDENCE, _ITERATIONS = 0.99999, 10_000
 
 
@@ -25,28 +25,34 @@ def estimate_geometry(
     threshold: float = 1.5,
     cameras: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Geometry:
-    """Fit a model to matches and say which of them agree with it.
+    """Fit a two-view model to matches and find its inliers.
 
-    Too few matches, or none that agree, are no error: no matrix and no inliers.
+    >>> xy = np.random.default_rng(0).uniform(0, 100, (20, 2))
+    >>> int(estimate_geometry(xy, xy + 5, "homography").inliers.sum())
+    20
 
     Args:
-        xy0: (M, 2) points of image 0.
-        xy1: (M, 2) what they are matched with in image 1.
-        model: `homography` for planes and turning cameras, `fundamental` for any scene, `essential` if the cameras are
-            known.
-        threshold: pixels that a match may be off.
-        cameras: (3, 3) and (3, 3), the intrinsics of both images; for `essential` alone.
+        xy0: (M, 2) matched points (x, y) of image 0.
+        xy1: (M, 2) matched points of image 1.
+        model: `homography` for planes and rotating cameras, `fundamental` for any scene,
+            `essential` for calibrated cameras.
+        threshold: Inlier threshold in pixels.
+        cameras: Intrinsic matrices (3, 3) of both images, for `essential` only.
+
+    Returns:
+        The (3, 3) matrix and the inliers (M,). With too few matches or no inliers, the matrix is
+        None and all matches are outliers.
     """
     import cv2
 
     check_choice(model, get_args(GeometryModel), name="model")
     if (cameras is not None) != (model == "essential"):
-        raise ArgumentError(f"cameras: expected for the model essential and for no other, got model {model!r}")
+        raise ArgumentError(f"cameras: required for the model essential and not allowed for others, got {model!r}.")
     points0, points1 = np.asarray(xy0, np.float64), np.asarray(xy1, np.float64)
     count = check_shape(points0, "M 2", name="xy0")["M"]
     check_shape(points1, f"{count} 2", name="xy1")
     nothing = Geometry(None, np.zeros(count, np.bool_))
-    if count < _FEWEST[model]:
+    if count < _MIN_MATCHES[model]:
         return nothing
     try:
         if cameras is not None:
@@ -71,7 +77,7 @@ def estimate_geometry(
                 points0, points1, cv2.USAC_MAGSAC, threshold, confidence=_CONFIDENCE, maxIters=_ITERATIONS
             )
     except cv2.error:
-        # OpenCV 5 throws where no model of a few matches held.
+        # OpenCV 5 raises an error if it finds no model for a few matches.
         return nothing
     if matrix is None or np.shape(matrix) != (3, 3) or not np.any(mask):
         return nothing
@@ -79,7 +85,7 @@ def estimate_geometry(
 
 
 def _normalised(points: NDArray[np.float64], camera: ArrayLike) -> tuple[NDArray[np.float64], float]:
-    """Points as seen by a camera of focal length 1, and the focal length that was."""
+    """Return the points (M, 2) in normalised camera coordinates, and the mean focal length."""
     intrinsics = np.asarray(camera, np.float64)
     check_shape(intrinsics, "3 3", name="cameras")
     rays = np.linalg.solve(intrinsics, np.column_stack([points, np.ones(len(points))]).T).T

@@ -18,7 +18,8 @@ def partners(frames0: Frames, frames1: Frames, homography: NDArray[np.float64], 
         frames0: (N0, 2, 3) of image 0.
         frames1: (N1, 2, 3) of image 1.
         homography: (3, 3), x₁ ~ H·x₀.
-        near: distance of their centres at most, in pixels of the coarser image, there where they are.
+        near: distance of their centres at most, in pixels of the coarser image, there where they
+            are.
 
     Returns:
         (N0, N1) bool.

@@ -41,7 +41,8 @@ def draw_matches(
 ) -> NDArray[np.uint8]:
     """Two photos side by side, inliers joined in green, the other matches faintly in red beneath them.
 
-    Lines are transparent, the more of them the more, so that the photos stay visible under a thousand.
+    Lines are transparent, the more of them the more, so that the photos stay visible under a
+    thousand.
 
     Args:
         image0, image1: (height, width) each, of any sizes.
@@ -50,7 +51,8 @@ def draw_matches(
         matches: (M, 2) indices into both.
         inliers: (M,) which of them agree with the geometry.
         title: for the strip above; parts may be joined with " · ".
-        longest_side: of both photos in the picture, unless both are smaller; the other sides follow.
+        longest_side: of both photos in the picture, unless both are smaller; the other sides
+            follow.
 
     Returns:
         (height, width, 3) blue, green, red.
@@ -88,7 +90,8 @@ def draw_strip(photos: Sequence[Grey], captions: Sequence[tuple[str, str]]) -> N
 
     Args:
         photos: (height, width) each, of any sizes.
-        captions: what to write beneath each; what is too long loses its beginning, for names differ at their ends.
+        captions: what to write beneath each; what is too long loses its beginning, for names differ
+            at their ends.
 
     Returns:
         (height, width, 3) blue, green, red.

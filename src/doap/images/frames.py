@@ -1,8 +1,8 @@
 """Frames: where a patch lies in an image, and how it is turned, scaled and sheared.
 
-A frame is [A | t], 2×3: x = A·u + t takes u in [−1, 1]², with u = (right, down), onto the patch. t is the centre of the
-patch, the columns of A are half its sides, all in pixels, pixel centres at integers. Frames are (N, 2, 3) float32; what
-is computed from them is computed in float64.
+A frame is [A | t], 2×3: x = A·u + t takes u in [−1, 1]², with u = (right, down), onto the patch. t
+is the centre of the patch, the columns of A are half its sides, all in pixels, pixel centres at
+integers. Frames are (N, 2, 3) float32; what is computed from them is computed in float64.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SIFT_EXTENT = 6.0
 def frames_from_keypoints(keypoints: Sequence[cv2.KeyPoint], magnification: float = 6.0) -> Frames:
     """Frames of OpenCV keypoints.
 
-    `KeyPoint.size` is a diameter (2σ for SIFT), so half the side of a patch is magnification × size / 2. An angle of −1
-    is OpenCV's word for "none" and becomes 0.
+    `KeyPoint.size` is a diameter (2σ for SIFT), so half the side of a patch is magnification × size
+    / 2. An angle of −1 is OpenCV's word for "none" and becomes 0.
 
     Args:
         keypoints: N of them.
@@ -126,7 +126,8 @@ def resize_frames(frames: Frames, factor: float) -> Frames:
 def transform_frames(frames: NDArray[np.floating], homography: ArrayLike) -> Frames:
     """Carry frames to another image by a homography, linearised at each centre.
 
-    A centre that the homography sends to infinity gives a frame that is not finite, and `inside` is false for it.
+    A centre that the homography sends to infinity gives a frame that is not finite, and `inside` is
+    false for it.
 
     Args:
         frames: (N, 2, 3).

@@ -26,9 +26,10 @@ _SIGMA = 0.5
 class Pyramid:
     """An image in ever coarser copies, two to the octave; made once, good for any number of calls.
 
-    Level k is blurred to σ = 0.5·2^(k/2) pixels of the image, and holds every 2^⌊k/2⌋-th pixel in each direction. So a
-    level always has a blur of 0.5 to 0.71 of its own pixels, as a sharp photograph has. Pixel 0 stays pixel 0:
-    coordinates are divided by `stride(k)` and there is no half pixel to remember.
+    Level k is blurred to σ = 0.5·2^(k/2) pixels of the image, and holds every 2^⌊k/2⌋-th pixel in
+    each direction. So a level always has a blur of 0.5 to 0.71 of its own pixels, as a sharp
+    photograph has. Pixel 0 stays pixel 0: coordinates are divided by `stride(k)` and there is no
+    half pixel to remember.
 
     Args:
         image: (height, width), uint8 or float32. The levels have its type.
@@ -56,10 +57,11 @@ class Pyramid:
 def extract_patches(image: Image | Pyramid, frames: NDArray[np.floating], size: int = 32) -> Image:
     """Sample the patch of each frame.
 
-    Samples stand at the pixel centres of an S×S grid over [−1, 1]²: u_i = (2i + 1)/S − 1. Their distance in the image
-    decides the level of the pyramid, and for a frame that is not square it is the longer one, after the largest
-    singular value of A: the patch may lose detail across, but nothing is sampled too thinly, for blur only hides and
-    aliasing invents. Where a frame leaves the image, the pixel at the border is repeated.
+    Samples stand at the pixel centres of an S×S grid over [−1, 1]²: u_i = (2i + 1)/S − 1. Their
+    distance in the image decides the level of the pyramid, and for a frame that is not square it is
+    the longer one, after the largest singular value of A: the patch may lose detail across, but
+    nothing is sampled too thinly, for blur only hides and aliasing invents. Where a frame leaves
+    the image, the pixel at the border is repeated.
 
     Args:
         image: (height, width), uint8 or float32, or its `Pyramid`.
@@ -98,8 +100,8 @@ def resize_patches(patches: NDArray[Any], size: int) -> NDArray[Any]:
 def inside(frames: NDArray[np.floating], height: int, width: int, margin: float = 0.0) -> NDArray[np.bool_]:
     """Whether all four corners of each frame lie in the image.
 
-    Pixels are squares around their centres, so an image reaches from −0.5 to width − 0.5, and the frame of the whole
-    image is inside it. A frame that is not finite is not.
+    Pixels are squares around their centres, so an image reaches from −0.5 to width − 0.5, and the
+    frame of the whole image is inside it. A frame that is not finite is not.
 
     Args:
         frames: (N, 2, 3).
@@ -124,7 +126,8 @@ def _coarser(image: Image, *, halve: bool) -> Image:
     if not halve:
         return _blurred(image, _SIGMA)
     blurred = _blurred(image, _SIGMA * math.sqrt(2))
-    # With an even side the last pixel would fall between samples; one more makes the last sample stand beyond it.
+    # With an even side the last pixel would fall between samples; one more makes the last sample
+    # stand beyond it.
     height, width = blurred.shape
     grown = cv2.copyMakeBorder(blurred, 0, 1 - height % 2, 0, 1 - width % 2, cv2.BORDER_REPLICATE)
     return np.ascontiguousarray(grown[::2, ::2])
@@ -171,7 +174,8 @@ def _crops(image: Image, frames: NDArray[np.float64]) -> Iterator[tuple[NDArray[
     height, width = image.shape
     tile_of = (np.clip(frames[:, :, 2], 0, [width - 1, height - 1]) // _TILE).astype(np.intp)
     for tile in np.unique(tile_of, axis=0):
-        # Samples are at most about a level's pixel apart, so a patch reaches less than half a tile over its centre.
+        # Samples are at most about a level's pixel apart, so a patch reaches less than half a tile
+        # over its centre.
         left, top = np.maximum(tile * _TILE - _TILE // 2 + 1, 0)
         crop = image[top : top + 2 * _TILE - 2, left : left + 2 * _TILE - 2]
         offset = np.array([[0, 0, left], [0, 0, top]], dtype=np.float64)

@@ -12,7 +12,8 @@ from doap.errors import ArgumentError, DataError, ShapeError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"})
 
-# A marker is 0xFF and a code. In the coded pixels 0xFF is followed by 0 (an escape) or 0xD0…0xD7 (a restart).
+# A marker is 0xFF and a code. In the coded pixels 0xFF is followed by 0 (an escape) or 0xD0…0xD7 (a
+# restart).
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])", re.DOTALL)
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xd9"
 # The last chunk of a PNG is always the same: its name and its checksum.
@@ -22,9 +23,10 @@ _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 def read_grey(path: str | Path) -> NDArray[np.uint8]:
     """Read an image as 8-bit grey.
 
-    Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and hloc.
-    Colour becomes luma and transparency is ignored. 16 bits become 8 by v / 257, so that the full range stays the full
-    range. A file cut short is refused: decoders may fill what is missing with grey, and a descriptor of that is noise.
+    Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and
+    hloc. Colour becomes luma and transparency is ignored. 16 bits become 8 by v / 257, so that the
+    full range stays the full range. A file cut short is refused: decoders may fill what is missing
+    with grey, and a descriptor of that is noise.
 
     Args:
         path: an image file of a format that OpenCV reads.
@@ -100,7 +102,8 @@ def shrink(image: NDArray[np.uint8], longest: int) -> tuple[NDArray[np.uint8], N
 def _is_truncated(data: bytes) -> bool:
     if data.startswith(_JPEG_START):
         return not _reaches_end_of_jpeg(data)
-    # Decoders tell of the other formats themselves: each of them says in its header how long it must be.
+    # Decoders tell of the other formats themselves: each of them says in its header how long it
+    # must be.
     return data.startswith(_PNG_START) and _PNG_END not in data
 
 
@@ -110,7 +113,8 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
     while marker := _JPEG_MARKER.search(data, position):
         if marker[1] == _JPEG_END:
             return True
-        # The length counts its own two bytes; the coded pixels after a scan's header are skipped by the next search.
+        # The length counts its own two bytes; the coded pixels after a scan's header are skipped by
+        # the next search.
         position = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
     return False
 

@@ -1,4 +1,4 @@
-"""Render synthetic views of a photo: random homographies and random changes of lighting and camera."""
+"""Render synthetic views of a photo: random homographies, lighting and camera effects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Image = NDArray[np.uint8]
 class SyntheticViews:
     """Settings of the synthetic views of a photo.
 
-    A keypoint detected in a view matches a keypoint of the photo if it is within all three limits of the projected one.
+    A keypoint detected in a view matches a keypoint of the photo if it is within all three limits
+    of the projected one.
 
     Attributes:
         count: Number of views besides the photo itself.
@@ -22,7 +23,8 @@ class SyntheticViews:
         max_tilt: Largest angle between the planes of photo and view, in degrees.
         max_roll: Largest rotation of the camera about its axis, in degrees.
         max_zoom: Largest change of scale in octaves, in either direction.
-        max_distance: Largest distance between projected and detected keypoint, in pixels of the view.
+        max_distance: Largest distance between projected and detected keypoint, in pixels of the
+            view.
         max_octaves: Largest difference in scale, in octaves.
         max_angle: Largest difference in orientation, in degrees.
     """
@@ -67,11 +69,12 @@ def random_homography(
 
 
 def warp(image: Image, homography: NDArray[np.float64]) -> Image:
-    """Return an image (H, W) warped by a homography (3, 3), of the same size, with border pixels repeated."""
+    """Warp an image (H, W) by a homography (3, 3). Size is kept and border pixels are repeated."""
     import cv2
 
     height, width = image.shape
-    # Blur before shrinking, because each pixel of the result is interpolated between four pixels only.
+    # Blur before shrinking, because each pixel of the result is interpolated between four pixels
+    # only.
     zoom = float(np.sqrt(abs(np.linalg.det(homography[:2, :2]))))
     if zoom < 1:
         image = np.asarray(cv2.GaussianBlur(image, (0, 0), 0.5 * np.sqrt(1 / zoom**2 - 1) + 1e-3), np.uint8)
@@ -82,7 +85,7 @@ def warp(image: Image, homography: NDArray[np.float64]) -> Image:
 
 
 def change_appearance(image: Image, random: np.random.Generator) -> Image:
-    """Return an image (H, W) under another light and camera: gamma, contrast, blur, noise, JPEG, each at random."""
+    """Change gamma, contrast, blur, noise and JPEG quality of an image (H, W), each at random."""
     import cv2
 
     values = image.astype(np.float32) / 255

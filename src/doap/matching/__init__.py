@@ -1,4 +1,4 @@
-"""Nearest neighbours of two images' descriptors: exact, in bounded memory."""
+"""Match the descriptors of two images: exact nearest neighbours in bounded memory."""
 
 from doap.matching.match import match_descriptors
 

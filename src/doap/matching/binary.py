@@ -2,78 +2,119 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from doap.device import multiplies_bfloat16
 from doap.functional.bits import unpack_bits
 from doap.matching.blocks import BLOCK, row_blocks, widest_float
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Integers distance·2ˢ + row + column: their minimum is the nearest neighbour in both directions.
+
+    Within a row, the row index is constant, so the lowest column wins among equal distances. Within
+    a column, the lowest row wins. A plain minimum is several times faster than one that also
+    returns its index.
+    """
+
+    shift: int
+    dtype: torch.dtype
+
+    @staticmethod
+    def fit(bits: int, rows: int, columns: int) -> _Keys:
+        """Return the layout of a table in the smallest integer type that holds its keys."""
+        shift = (rows + columns).bit_length()
+        return _Keys(shift, torch.int32 if (bits + 1) << shift < 2**31 else torch.int64)
+
+    @property
+    def largest(self) -> int:
+        return torch.iinfo(self.dtype).max
+
+    def indices(self, size: int, device: torch.device) -> Tensor:
+        return torch.arange(size, dtype=self.dtype, device=device)
+
+    def distances(self, keys: Tensor) -> Tensor:
+        return keys >> self.shift
+
+    def columns(self, keys: Tensor, rows: Tensor) -> Tensor:
+        """Return the columns of keys whose rows are known, or the rows if the columns are given."""
+        return (keys & ((1 << self.shift) - 1)) - rows
 
 
 def match_binary(
     queries: Tensor, gallery: Tensor, ratio: float | None, mutual: bool, block: int = BLOCK
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The nearest gallery item of each query, and whether the pair passes the tests.
-
-    A distance and its place share one integer, distance·2ᵏ + row + column. The least of them is the nearest in either
-    direction: along a row its own number is a constant, so that of equal distances the lowest column wins, and along a
-    column the lowest row. A plain minimum is several times faster than one that looks for its place.
+    """Return the nearest gallery item of each query, and whether the pair passes the tests.
 
     Args:
         queries: (N0, D/8) uint8, not empty.
         gallery: (N1, D/8) uint8, not empty.
-        ratio, mutual: as for `match_descriptors`.
-        block: distances held at a time.
+        ratio: Ratio test from the queries to the gallery; see `match_descriptors`.
+        mutual: Mutual nearest neighbours; see `match_descriptors`.
+        block: Number of distances held at a time.
 
     Returns:
         (N0,) int64 indices into the gallery, (N0,) int32 distances, (N0,) bool.
     """
-    device, bits = queries.device, 8 * queries.shape[1]
-    height, width = len(queries), len(gallery)
-    shift = (height + width).bit_length()
-    integer = torch.int32 if (bits + 1) << shift < 2**31 else torch.int64
-    place, farthest = (1 << shift) - 1, torch.iinfo(integer).max
-
-    codes0, codes1 = _signs(queries), _signs(gallery).T
-    blocks = list(row_blocks(height, width, block))
-    rows = torch.arange(height, dtype=integer, device=device)
-    columns = torch.arange(width, dtype=integer, device=device)
-    # Keys of a block of which every dot product is 0: distances are (D − dot)/2.
-    start = rows[blocks[0], None] + columns + (bits << shift - 1)
-    dots, keys = torch.empty_like(start, dtype=codes0.dtype), torch.empty_like(start)
-    first, second = torch.empty_like(rows), torch.full_like(rows, farthest)
-    back = torch.full_like(columns, farthest)
-    for part in blocks:
-        size = part.stop - part.start
-        torch.mm(codes0[part], codes1, out=dots[:size])
-        here = keys[:size].copy_(dots[:size])
-        torch.add(start[:size], here, alpha=-(1 << shift - 1), out=here)
-        first[part] = here.amin(1) + part.start
-        if mutual:
-            back = torch.minimum(back, here.amin(0) + part.start)
-        if ratio is not None:
-            nearest = (first[part] & place) - rows[part]
-            second[part] = here.scatter_(1, nearest[:, None].long(), farthest).amin(1)
-
-    nearest = ((first & place) - rows).long()
-    distances = (first >> shift).int()
+    keys = _Keys.fit(8 * queries.shape[1], len(queries), len(gallery))
+    rows, columns = (keys.indices(len(side), queries.device) for side in (queries, gallery))
+    first, second, first_of_column = _smallest_keys(queries, gallery, keys, ratio is not None, mutual, block)
+    nearest = keys.columns(first, rows).long()
+    distances = keys.distances(first).int()
     kept = torch.ones_like(nearest, dtype=torch.bool)
-    if ratio is not None and width > 1:
-        kept &= distances < ratio * (second >> shift).to(widest_float(device))
+    if ratio is not None and len(gallery) > 1:
+        kept &= distances < ratio * keys.distances(second).to(widest_float(queries.device))
     if mutual:
-        kept &= ((back & place) - columns)[nearest] == rows
+        nearest_query = keys.columns(first_of_column, columns)
+        kept &= nearest_query[nearest] == rows
     return nearest, distances, kept
 
 
-def _signs(codes: Tensor) -> Tensor:
-    """Packed bits (N, D/8) as ±1 (N, D), in the fastest type that multiplies them exactly.
+def _smallest_keys(
+    queries: Tensor, gallery: Tensor, keys: _Keys, want_second: bool, want_columns: bool, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the smallest key (N0,) and second key (N0,) of each row, and the smallest (N1,) per column.
 
-    A sum of D signs is an integer within ±D, and even like D. float16 holds all integers to 2048; bfloat16 all to 256
-    and the even ones to 512, summed in float32 as CPUs do; float32 holds more than anybody has bits.
+    Second keys and column keys are the largest integer unless they are wanted.
+    """
+    bits, half = 8 * queries.shape[1], 1 << (keys.shift - 1)
+    signs0, signs1 = _signs(queries), _signs(gallery).T
+    rows, columns = (keys.indices(len(side), queries.device) for side in (queries, gallery))
+    blocks = list(row_blocks(len(queries), len(gallery), block))
+    # Hamming distance = (D − dot) / 2. These are the keys of the first block for dot products of 0.
+    base = rows[blocks[0], None] + columns + bits * half
+    dots, table = torch.empty_like(base, dtype=signs0.dtype), torch.empty_like(base)
+    first, second = torch.empty_like(rows), torch.full_like(rows, keys.largest)
+    first_of_column = torch.full_like(columns, keys.largest)
+    for part in blocks:
+        size = part.stop - part.start
+        torch.mm(signs0[part], signs1, out=dots[:size])
+        here = table[:size].copy_(dots[:size])
+        torch.add(base[:size], here, alpha=-half, out=here)
+        # Keys of later blocks lack the index of the block's first row.
+        first[part] = here.amin(1) + part.start
+        if want_columns:
+            first_of_column = torch.minimum(first_of_column, here.amin(0) + part.start)
+        if want_second:
+            nearest = keys.columns(first[part], rows[part])
+            second[part] = here.scatter_(1, nearest[:, None].long(), keys.largest).amin(1)
+    return first, second, first_of_column
+
+
+def _signs(codes: Tensor) -> Tensor:
+    """Return packed bits (N, D/8) as ±1 (N, D), in the fastest type that multiplies them exactly.
+
+    A sum of D signs is an integer in −D…D with the parity of D, and D is even. float16 holds all
+    integers to 2048. bfloat16 holds all integers to 256 and the even ones to 512; CPUs accumulate
+    it in float32. float32 holds any number of bits that occurs in practice.
     """
     bits, exact = 8 * codes.shape[1], torch.float32
     if codes.is_cuda and bits <= 2048:
         exact = torch.float16
-    # Without these instructions a CPU emulates bfloat16, slower than float32.
-    elif codes.device.type == "cpu" and bits <= 512 and torch.cpu._is_avx512_bf16_supported():
+    elif codes.device.type == "cpu" and bits <= 512 and multiplies_bfloat16(codes.device):
         exact = torch.bfloat16
     return unpack_bits(codes).to(exact) * 2 - 1

@@ -12,113 +12,121 @@ from doap.matching.blocks import BLOCK, row_blocks, widest_float
 def match_real(
     queries: Tensor, gallery: Tensor, ratio: float | None, mutual: bool, block: int = BLOCK
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The nearest gallery item of each query, and whether the pair passes the tests.
+    """Return the nearest gallery item of each query, and whether the pair passes the tests.
 
-    One float32 product gives −d²/2 of all pairs, with an error that is bounded. It settles nearly everything; where two
-    candidates are closer than the bound, and only there, the distances of that row or column are computed directly, one
-    pair at a time in float64. So ties are true ties, and no way of summing a product shows in the result. A set of
-    descriptors that are all alike is slow: everything is in doubt.
+    One float32 product gives −d²/2 of all pairs with a bounded error and decides nearly everything.
+    Where two candidates differ by less than the bound, the distances of that row or column are
+    computed directly in float64, each from its two descriptors. Ties are therefore true ties, and
+    the result does not depend on the order of summation in the product. A set of identical
+    descriptors is slow, because every row is ambiguous.
 
     Args:
         queries: (N0, D) floats, not empty.
         gallery: (N1, D) floats, not empty.
-        ratio, mutual: as for `match_descriptors`.
-        block: distances held at a time.
+        ratio: Ratio test from the queries to the gallery; see `match_descriptors`.
+        mutual: Mutual nearest neighbours; see `match_descriptors`.
+        block: Number of distances held at a time.
 
     Returns:
         (N0,) int64 indices into the gallery, (N0,) float32 distances, (N0,) bool.
     """
     queries, gallery = queries.float(), gallery.float()
-    left, right, error = _extended(queries, gallery)
-    nearest, first, second, others = _survey(left, right, block)
+    left, right, error = _extend(queries, gallery)
+    nearest, first, second, column_rest = _largest_products(left, right, block)
 
     distances = _distances(queries[:, None], gallery[nearest, None])[:, 0, 0]
-    doubtful = first - second <= 2 * error
-    kept = torch.ones_like(doubtful)
+    ambiguous = first - second <= 2 * error
+    kept = torch.ones_like(ambiguous)
     if ratio is not None:
-        least, most = ((-2 * second.to(distances) + 2 * e).clamp(min=0).sqrt() for e in (-error, error))
-        kept = distances < ratio * least
-        doubtful |= ~kept & (distances < ratio * most)
+        second_squared = -2 * second.to(distances)
+        second_low = (second_squared - 2 * error).clamp(min=0).sqrt()
+        second_high = (second_squared + 2 * error).clamp(min=0).sqrt()
+        kept = distances < ratio * second_low
+        ambiguous |= ~kept & (distances < ratio * second_high)
 
-    rows = doubtful.nonzero().squeeze(1)
-    before = nearest[rows]
-    nearest[rows], distances[rows], runner_up = _nearest_of_all(queries[rows], gallery, block)
+    rows = ambiguous.nonzero().squeeze(1)
+    estimated = nearest[rows]
+    nearest[rows], distances[rows], second_distance = _nearest_by_distance(queries[rows], gallery, block)
     if ratio is not None:
-        kept[rows] = distances[rows] < ratio * runner_up
+        kept[rows] = distances[rows] < ratio * second_distance
     if mutual:
-        # What the survey took for a row's nearest, and is not, is back among the others of its column.
-        moved = before != nearest[rows]
-        others.scatter_reduce_(0, before[moved], first[rows[moved]], "amax")
-        kept &= _preferred(queries, gallery, nearest, distances, others, error, block)
+        # A column that is not the nearest of its row after all competes with the other rows again.
+        changed = estimated != nearest[rows]
+        column_rest.scatter_reduce_(0, estimated[changed], first[rows[changed]], "amax")
+        kept &= _is_mutual(queries, gallery, nearest, distances, column_rest, error, block)
     return nearest, distances.float(), kept
 
 
-def _extended(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Rows whose product is −d²/2: [q, −|q|²/2, 1]·[g, 1, −|g|²/2], and a bound of its error.
+def _extend(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Return rows whose product is −d²/2, [q, −|q|²/2, 1]·[g, 1, −|g|²/2], and a bound of its error.
 
-    The sum has D + 2 terms that are together within |q|² + |g|², and rounds as often; the squares have rounded before.
+    The product sums D + 2 terms, bounded together by |q|² + |g|², and rounds as often. The squares
+    are rounded before.
     """
     if torch.get_float32_matmul_precision() != "highest":
-        # The product would be made of fewer bits than the bound counts on.
+        # The bound assumes a product of full float32 precision.
         queries, gallery = (side.to(widest_float(side.device)) for side in (queries, gallery))
     squares0, squares1 = (side.square().sum(1, keepdim=True) for side in (queries, gallery))
-    number, most = torch.finfo(torch.float32), (float(squares0.max()), float(squares1.max()))
-    for name, square in zip(("queries", "gallery"), most, strict=True):
-        if not square < number.max / 2:
+    limits = torch.finfo(torch.float32)
+    largest0, largest1 = float(squares0.max()), float(squares1.max())
+    for name, square in (("queries", largest0), ("gallery", largest1)):
+        if not square < limits.max / 2:
             raise ArgumentError(
-                f"{name}: expected finite rows with squares that sum to less than {number.max / 2:.2g}, "
-                f"got {square:.2g}; drop such rows, or scale all"
+                f"{name}: expected finite rows with a sum of squares below {limits.max / 2:.2g}, got {square:.2g}. "
+                "Drop such rows, or scale all descriptors."
             )
     left = torch.cat([queries, squares0 / -2, torch.ones_like(squares0)], 1)
     right = torch.cat([gallery, torch.ones_like(squares1), squares1 / -2], 1)
-    return left, right, (queries.shape[1] + 4) * (number.eps * sum(most) + number.tiny)
+    return left, right, (queries.shape[1] + 4) * (limits.eps * (largest0 + largest1) + limits.tiny)
 
 
-def _survey(left: Tensor, right: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the product says.
+def _largest_products(left: Tensor, right: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the largest entries of the product of all rows.
 
     Returns:
-        (N0,) the place of the largest key of each row; (N0,) that key and (N0,) the next, −∞ in a table of one column;
-        (N1,) the largest key of each column among those that are not the largest of their row.
+        (N0,) column of the largest entry of each row; (N0,) that entry; (N0,) the second largest
+        entry, −∞ in a table of one column; (N1,) the largest entry of each column among those that
+        are not the largest of their row.
     """
     blocks = list(row_blocks(len(left), len(right), block))
-    keys = left.new_empty(blocks[0].stop, len(right))
+    table = left.new_empty(blocks[0].stop, len(right))
     nearest = torch.empty(len(left), dtype=torch.int64, device=left.device)
     first, second = left.new_empty(2, len(left))
-    others = left.new_full((len(right),), -torch.inf)
+    column_rest = left.new_full((len(right),), -torch.inf)
     for part in blocks:
-        # `out` saves fresh memory, and keeps autocast away, which would leave few bits of the product.
-        here = torch.mm(left[part], right.T, out=keys[: part.stop - part.start])
+        # `out` reuses memory and disables autocast, which would round the product to few bits.
+        here = torch.mm(left[part], right.T, out=table[: part.stop - part.start])
         first[part], nearest[part] = here.max(1)
         here.scatter_(1, nearest[part, None], -torch.inf)
         second[part] = here.amax(1)
-        others = torch.maximum(others, here.amax(0))
-    return nearest, first, second, others
+        column_rest = torch.maximum(column_rest, here.amax(0))
+    return nearest, first, second, column_rest
 
 
-def _preferred(
-    queries: Tensor, gallery: Tensor, nearest: Tensor, distances: Tensor, others: Tensor, error: float, block: int
+def _is_mutual(
+    queries: Tensor, gallery: Tensor, nearest: Tensor, distances: Tensor, column_rest: Tensor, error: float, block: int
 ) -> Tensor:
-    """(N0,) whether each query is the nearest to its own nearest gallery item.
+    """Return whether each query (N0,) is the nearest to its own nearest gallery item.
 
-    It competes with the queries that have the same nearest, whose distances are known, and with the `others`.
+    A query competes with the queries that have the same nearest item, whose distances are known,
+    and with `column_rest`, the largest product of that item with all other queries.
     """
     rows = torch.arange(len(nearest), device=nearest.device)
     best = distances.new_full((len(gallery),), torch.inf).scatter_reduce_(0, nearest, distances, "amin")
-    leads = distances == best[nearest]
-    lowest = torch.full_like(best, len(rows), dtype=torch.int64)
-    lowest.scatter_reduce_(0, nearest[leads], rows[leads], "amin")
-    leads = lowest[nearest] == rows
+    is_best = distances == best[nearest]
+    lowest_row = torch.full_like(best, len(rows), dtype=torch.int64)
+    lowest_row.scatter_reduce_(0, nearest[is_best], rows[is_best], "amin")
+    leads = lowest_row[nearest] == rows
 
-    ahead = distances.square() / -2 - others[nearest]
-    preferred = leads & (ahead > error)
-    doubtful = rows[leads & (ahead.abs() <= error)]
-    preferred[doubtful] = _nearest_of_all(gallery[nearest[doubtful]], queries, block)[0] == doubtful
-    return preferred
+    margin = distances.square() / -2 - column_rest[nearest]
+    is_mutual = leads & (margin > error)
+    ambiguous = rows[leads & (margin.abs() <= error)]
+    is_mutual[ambiguous] = _nearest_by_distance(gallery[nearest[ambiguous]], queries, block)[0] == ambiguous
+    return is_mutual
 
 
-def _nearest_of_all(queries: Tensor, gallery: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
-    """By the distances themselves: (Q,) places of the nearest, (Q,) its distance, (Q,) that of the second nearest."""
+def _nearest_by_distance(queries: Tensor, gallery: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return index (Q,) and distance (Q,) of the nearest, and distance (Q,) of the second nearest item."""
     nearest = torch.empty(len(queries), dtype=torch.int64, device=queries.device)
     first, second = torch.empty(2, len(queries), dtype=widest_float(queries.device), device=queries.device)
     for part in row_blocks(len(queries), len(gallery), block):
@@ -129,6 +137,6 @@ def _nearest_of_all(queries: Tensor, gallery: Tensor, block: int) -> tuple[Tenso
 
 
 def _distances(queries: Tensor, gallery: Tensor) -> Tensor:
-    """(…, Q, D) and (…, N, D) → (…, Q, N), each from its two rows alone, so that it is the same wherever they stand."""
+    """(…, Q, D) and (…, N, D) → (…, Q, N). Each distance depends on its two rows only."""
     wide = widest_float(queries.device)
     return torch.cdist(queries.to(wide), gallery.to(wide), compute_mode="donot_use_mm_for_euclid_dist")

@@ -16,8 +16,8 @@ from doap.files import sha256
 from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000
-"""Patches per unit: the memory of a build, and the work repeated after an interruption. Pairs of points to ignore are
-stored only within a unit."""
+"""Patches per unit: the memory of a build, and the work repeated after an interruption. Pairs of
+points to ignore are stored only within a unit."""
 
 
 def build_from_colmap(
@@ -78,7 +78,8 @@ def build_from_colmap(
 
 def _unit_borders(tracks: Tracks) -> list[int]:
     """Return the points at which units begin, and the end of the last unit."""
-    # Observations are sorted by point: `end[p]` is the number of observations up to and including point p.
+    # Observations are sorted by point: `end[p]` is the number of observations up to and including
+    # point p.
     end = np.flatnonzero(np.diff(tracks.point, append=-1)) + 1
     borders = [0]
     while borders[-1] < len(end):

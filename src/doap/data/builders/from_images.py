@@ -1,4 +1,4 @@
-"""Build a patch set from plain photos: tracks where photos overlap, and synthetic views of each photo."""
+"""Build a patch set from photos: tracks where photos overlap, and synthetic views of each photo."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from doap.images.synthetic_views import SyntheticViews
 from doap.processes import follow_parent
 from doap.types import Progress, no_progress
 
-# Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2 MB.
+# Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
+# MB.
 _TASKS_AHEAD = 64
 
 
@@ -47,24 +48,25 @@ def build_from_images(
 ) -> Path:
     """Build a patch set from a folder of photos.
 
-    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after it. A ledger may list
-    photos, scenes and splits instead. Resumable: call it again to continue an interrupted build. The result has the
-    same bytes as an uninterrupted build.
+    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after
+    it. A ledger may list photos, scenes and splits instead. Resumable: call it again to continue an
+    interrupted build. The result has the same bytes as an uninterrupted build.
 
         build_from_images("photos", "my.patches", views=SyntheticViews(count=7), workers=4)
 
     Args:
         folder: Folder of the photos.
         out: Folder of the new set. It must not exist.
-        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored in the set. The
-            scene column may be called `place`.
+        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored
+            in the set. The scene column may be called `place`.
         split: Split of the ledger to use; None uses all rows.
         patch_size: Side S of the patches in pixels.
-        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A descriptor trained on
-            the set uses the same extent.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
+            descriptor trained on the set uses the same extent.
         views: Synthetic views to render of each photo.
         tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
-        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
+        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
+            its own.
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
@@ -166,8 +168,8 @@ def _run(tasks: Sequence[_Tracks | _Photo], writer: SetWriter, workers: int, pro
 def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
     """Concatenate the models of one scene into one unit.
 
-    Models may share photos and show the same point through different keypoints. Each model is therefore a source of its
-    own, because sources of one scene ignore each other.
+    Models may share photos and show the same point through different keypoints. Each model is
+    therefore a source of its own, because sources of one scene ignore each other.
     """
     no_patches = np.empty((0, patch_size, patch_size), np.uint8)
     counts, positions, ignored = [np.empty(0, np.int64)], [np.empty((0, 3), np.float32)], [np.empty((0, 2), np.int64)]
@@ -182,7 +184,7 @@ def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
 
 
 def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Iterator[Cut]:
-    """Yield the results of the tasks in order; worker processes run ahead by a bounded number of tasks."""
+    """Yield the results of the tasks in order. Workers run ahead by a bounded number of tasks."""
     if workers == 1:
         yield from (task() for task in tasks)
         return
@@ -192,7 +194,8 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
         try:
             for task in tasks:
                 ahead.append(pool.submit(task))
-                # Not fewer: a scene takes minutes, and the other workers need something to do meanwhile.
+                # Not fewer: a scene takes minutes, and the other workers need something to do
+                # meanwhile.
                 if len(ahead) >= _TASKS_AHEAD * workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -202,7 +205,7 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
 
 
 def _begin_worker() -> None:
-    """Use one thread per worker, and end the worker with its parent so that a killed build leaves no processes."""
+    """Use one thread, and end with the parent process, so that a killed build leaves no workers."""
     import cv2
 
     cv2.setNumThreads(1)

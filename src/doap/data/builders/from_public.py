@@ -33,15 +33,16 @@ def build_from_public(
 ) -> Path:
     """Convert PhotoTour, HPatches or RomePatches to a patch set.
 
-    Patches are resized by area averaging, as in the paper (§5). Resumable: call it again to continue an interrupted
-    build.
+    Patches are resized by area averaging, as in the paper (§5). Resumable: call it again to
+    continue an interrupted build.
 
         build_from_public("liberty", "liberty.patches")
 
     Args:
         root: Folder of the dataset as published. `check_folder` recognises it.
         out: Folder of the new set. It must not exist.
-        patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial transformer.
+        patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial
+            transformer.
         progress: Called after each unit; the total is unknown and reported as 0.
 
     Returns:

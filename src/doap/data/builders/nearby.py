@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_POINT_RADIUS = 5.0
-"""Distance in pixels up to which two keypoints may show one physical point, so that they ignore each other."""
+"""Keypoints within this distance in pixels may show one physical point and ignore each other."""
 
 
 def near_pairs(points: NDArray[np.floating], radius: float = SAME_POINT_RADIUS) -> NDArray[np.int64]:
-    """Return all pairs of points (N, 2) at most `radius` apart, as sorted indices (P, 2), smaller index first.
+    """Return the indices (P, 2) of all points (N, 2) at most `radius` apart, sorted, smaller first.
 
-    The points are sorted by x. Step k compares all points with their k-th neighbours to the right, until no neighbour
-    is near enough.
+    The points are sorted by x. Step k compares all points with their k-th neighbours to the right,
+    until no neighbour is near enough.
 
     >>> near_pairs(np.array([[0.0, 0.0], [9.0, 0.0], [3.0, 4.0]])).tolist()
     [[0, 2]]

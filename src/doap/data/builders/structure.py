@@ -8,14 +8,15 @@ from pathlib import Path
 from doap.errors import import_extra
 
 MAX_PHOTOS_EXHAUSTIVE = 100
-"""Up to this many photos, all pairs are matched. Larger scenes are matched sequentially, in the order of the names."""
+"""Larger scenes are matched sequentially, in the order of the names, instead of exhaustively."""
 
 
 def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[Path, list[Path]]:
     """Extract, match and map some photos of a folder.
 
-    COLMAP runs on one thread with fixed seeds. Bundle adjustment adds floats in the order in which threads finish, and
-    an interrupted and resumed build must produce the same bytes. Scenes are processed in parallel instead.
+    COLMAP runs on one thread with fixed seeds. Bundle adjustment adds floats in the order in which
+    threads finish, and an interrupted and resumed build must produce the same bytes. Scenes are
+    processed in parallel instead.
 
     Args:
         folder: Folder of the photos.
@@ -23,7 +24,8 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
         work: Empty folder for the database and the models.
 
     Returns:
-        Path of the database, and folders of the models, largest model first. There is no model if no photos overlap.
+        Path of the database, and folders of the models, largest model first. There is no model if
+        no photos overlap.
     """
     pycolmap = import_extra("pycolmap", "colmap")
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value

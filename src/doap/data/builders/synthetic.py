@@ -1,8 +1,8 @@
 """Build groups from synthetic views of one photo.
 
-Keypoints are detected again in every view, and patches are cut where the detector fires, not at the positions that the
-known homography predicts. The groups therefore contain the detector's errors of position, scale and orientation, as
-they occur when images are matched.
+Keypoints are detected again in every view, and patches are cut where the detector fires, not at the
+positions that the known homography predicts. The groups therefore contain the detector's errors of
+position, scale and orientation, as they occur when images are matched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def synthetic_groups(
     views: SyntheticViews,
     extent: float = 1.0,
 ) -> Cut:
-    """Return the patches (N, S, S) and groups of one photo. Keypoints found in one view only are left out.
+    """Return the patches (N, S, S) and groups of one photo, for keypoints found in several views.
 
     Args:
         photo: Image file.
@@ -82,7 +82,8 @@ def synthetic_groups(
 
 def _random_keypoints(image: Image, count: int, random: np.random.Generator) -> Frames:
     """Return frames (N, 2, 3) inside the photo, drawn from the stronger half of its keypoints."""
-    # Imprecise upscaling moves keypoints by a quarter of a pixel. All sets were built like this and stay comparable.
+    # Imprecise upscaling moves keypoints by a quarter of a pixel. All sets were built like this and
+    # stay comparable.
     frames, _ = sift(contrast=0.02, precise=False).detect(image)
     frames = frames[inside(frames, *image.shape)]
     strong = frames[: max(2 * count, len(frames) // 2)]
@@ -90,7 +91,7 @@ def _random_keypoints(image: Image, count: int, random: np.random.Generator) -> 
 
 
 def _detect(view: Image, homography: NDArray[np.float64], size: tuple[int, ...]) -> Frames:
-    """Return the frames (N, 2, 3) of a view whose patches show the photo, not the repeated pixels at its border."""
+    """Return the frames (N, 2, 3) of a view whose patches do not reach beyond the border of the photo."""
     found, _ = sift(contrast=0.04, precise=False).detect(view)
     found = found[inside(found, *view.shape)]
     return found[inside(transform_frames(found, np.linalg.inv(homography)), *size)]
@@ -99,7 +100,7 @@ def _detect(view: Image, homography: NDArray[np.float64], size: tuple[int, ...])
 def _matching_keypoints(
     expected: Frames, found: Frames, views: SyntheticViews
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return indices (P,) and (P,) of mutually nearest frames that are within the limits of `views`."""
+    """Return indices (P,), (P,) of mutually nearest frames that are within the limits of `views`."""
     if not len(expected) or not len(found):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     distance = np.linalg.norm(centres(expected)[:, None] - centres(found), axis=2)

@@ -1,4 +1,4 @@
-"""Read the tracks of a COLMAP model as groups of frames: position, size and orientation of each point in its images."""
+"""Read the tracks of a COLMAP model as groups of frames with position, size and orientation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 DEFAULT_HALF_SIDE = 16.0
-"""Half the side of a frame in pixels, in the view of median scale of a track, where no keypoint defines the size."""
+"""Half side of a frame in pixels, in the view of median scale of a track, without keypoint sizes."""
 MAX_SCALE_ERROR = 0.5
 """Largest difference in octaves between the scale of an observation and the median of its track."""
 MAX_ANGLE_ERROR = 20.0
-"""Largest difference in degrees between the orientation of an observation and the mean of its track."""
+"""Largest difference in degrees between an observation's orientation and the mean of its track."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Tracks:
     dropped: dict[str, int]
 
     def observations(self) -> list[tuple[str, int]]:
-        """Return image name and keypoint of each observation (O,), which models of the same photos may share."""
+        """Return image name and keypoint of each observation. Models of the same photos may share some."""
         return [(self.images[image], int(keypoint)) for image, keypoint in zip(self.image, self.keypoint, strict=True)]
 
     def without(self, used: set[tuple[str, int]]) -> Tracks:
@@ -76,7 +76,7 @@ class Tracks:
 
 @dataclass(frozen=True)
 class _Observations:
-    """All observations of a model, sorted by point and image: (O,) indices, and the points `xyz` (T, 3)."""
+    """All observations of a model, sorted by point and image: indices (O,), and points (T, 3)."""
 
     point: Integers
     image: Integers
@@ -97,11 +97,11 @@ class _View:
 def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 16) -> Tracks:
     """Read the tracks of a model and keep their consistent observations.
 
-    With a database, scale and orientation are those of its keypoints, so that the groups contain the errors of the
-    detector. Observations that contradict the cameras are wrong matches or wrong frames and are dropped: a size in the
-    world more than half an octave from the median of the track, or an orientation more than 20° from its mean. Without
-    a database, scale and orientation follow from the cameras: a square that faces the first view is projected into the
-    other views.
+    With a database, scale and orientation are those of its keypoints, so that the groups contain
+    the errors of the detector. Observations that contradict the cameras are wrong matches or wrong
+    frames and are dropped: a size in the world more than half an octave from the median of the
+    track, or an orientation more than 20° from its mean. Without a database, scale and orientation
+    follow from the cameras: a square that faces the first view is projected into the other views.
 
     Args:
         model: Folder with cameras, images and points3D (.bin or .txt).
@@ -178,9 +178,10 @@ def _project(views: list[_View], observed: _Observations) -> tuple[Floats, Float
     """Return what the cameras predict for each observation.
 
     Returns:
-        (O, 2) position of its keypoint; (O,) pixels per unit of the world, NaN behind the camera; (O,) angle in degrees
-        of the rotation nearest to the projection of a square that faces the first view of the track. Both sides of the
-        square are used, because one side may point at the camera.
+        (O, 2) position of its keypoint; (O,) pixels per unit of the world, NaN behind the camera;
+        (O,) angle in degrees of the rotation nearest to the projection of a square that faces the
+        first view of the track. Both sides of the square are used, because one side may point at
+        the camera.
     """
     point, image = observed.point, observed.image
     xy, zoom, turn = np.empty((len(point), 2)), np.empty(len(point)), np.empty(len(point))
@@ -202,7 +203,7 @@ def _project(views: list[_View], observed: _Observations) -> tuple[Floats, Float
 
 
 def _projected_direction(direction: Floats, position: Floats) -> tuple[Floats, Floats]:
-    """Return the image direction of a 3-D direction at a position, both (O, 3) in the camera, up to a factor of z²."""
+    """Project directions (O, 3) at positions (O, 3), in camera coordinates, up to a factor of z²."""
     x, y, z = position.T
     return direction[:, 0] * z - x * direction[:, 2], direction[:, 1] * z - y * direction[:, 2]
 
@@ -245,7 +246,7 @@ def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
 
 
 def _near_points(xy: Floats, observed: _Observations, kept: Integers, views: int) -> Integers:
-    """Return pairs (P, 2) of kept points that are close to each other in some image, as indices into `kept`."""
+    """Return pairs (P, 2) of indices into `kept`: points close to each other in some image."""
     new_index = np.full(len(observed.xyz), -1)
     new_index[kept] = np.arange(len(kept))
     pairs = [np.empty((0, 2), np.int64)]
@@ -274,7 +275,7 @@ def _track_median(values: Floats, point: Integers, keep: Mask) -> Floats:
 
 
 def _angle_to_mean(angle: Floats, point: Integers, keep: Mask) -> Floats:
-    """Return degrees (O,) between each angle and the circular mean of the kept angles of its track."""
+    """Return degrees (O,) between each angle and the circular mean of the kept ones of its track."""
     unit = np.exp(1j * np.radians(angle))
     tracks = int(point.max(initial=-1)) + 1
     mean = np.bincount(point, unit.real * keep, tracks) + 1j * np.bincount(point, unit.imag * keep, tracks)
