@@ -1,4 +1,4 @@
-"""The site: `scripts/docs` builds it, with warnings as errors."""
+"""Sphinx configuration. `scripts/docs` builds the site with warnings as errors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ html_copy_source = False
 html_show_sphinx = False
 
 myst_heading_anchors = 3
-# A fence without a language holds commands.
+# Fences without a language contain shell commands.
 highlight_language = "bash"
-# Docstrings write code in single backticks.
+# Docstrings use single backticks for code.
 default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -41,10 +41,10 @@ _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s]+)\)")
 
 
-def _stay_inside(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Turn links out of docs/, which a code host follows, into links of the site.
+def _link_inside(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace links to files outside docs/, which work on a code host, by links within the site.
 
-    A module becomes its page of code, a model card its page. Of other files (results, recipes) the name is left.
+    A module links to its source page and a model card to its page. Other files (results, recipes) keep only their name.
     """
     up = "../" * page.count("/")
 
@@ -60,10 +60,10 @@ def _stay_inside(_app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def _from_markdown(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
-    """Docstrings are written to be read as they stand; what reStructuredText would take otherwise is put right.
+    """Convert docstrings, which are written as plain text, to reStructuredText.
 
-    An indented block after an empty line is a figure or a table, letters may follow code, as in `KeyPoint`s, and a line
-    that says no more than "S." begins no list.
+    An indented block after an empty line becomes a literal block. Letters may follow code, as in `KeyPoint`s. A line that
+    consists of "S." does not start a list.
     """
     written = [""]
     for line in lines:
@@ -78,13 +78,13 @@ def _from_markdown(_app: Sphinx, _what: str, _name: str, _object: object, _optio
 def _short_arrays(
     _app: Sphinx, _what: str, _name: str, _object: object, _options: object, arguments: str | None, returned: str | None
 ) -> tuple[str | None, ...]:
-    """Arrays as the code names them, NDArray[…], instead of what that stands for."""
+    """Shorten the types of arrays to NDArray[…]."""
     return tuple(text and _ARRAY.sub(r"NDArray[\1]", text) for text in (arguments, returned))
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
-    app.connect("source-read", _stay_inside)
-    # Before napoleon, which indents what it reads.
+    """Register the hooks."""
+    app.connect("source-read", _link_inside)
+    # Runs before napoleon, which indents sections.
     app.connect("autodoc-process-docstring", _from_markdown, priority=400)
     app.connect("autodoc-process-signature", _short_arrays)

@@ -1,7 +1,6 @@
-"""Draw the pictures of the documentation with doap's own functions: `python docs/pictures/make.py`, with matplotlib.
+"""Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
-What the pictures of docs/mathematics.md show is computed by `doap.functional`, nothing by hand; matches.jpg is what
-`doap match --sample` draws.
+The figures of docs/loss.md are computed with `doap.functional`. matches.jpg is the output of `doap match --sample`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from torch import Tensor
 from doap.functional import average_precision, relaxed_average_precision, soft_histogram
 
 HERE = Path(__file__).parent
-MATCH, OTHER, LINE, FAINT = "#1a7f5a", "#c9ced6", "#2f5fb3", "#8a94a3"
+MATCH, DISTRACTOR, LINE, FAINT = "#1a7f5a", "#c9ced6", "#2f5fb3", "#8a94a3"
 STYLE = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
     "figure.facecolor": "white",
-    # The same picture has the same bytes.
+    # Makes the SVG files reproducible.
     "svg.hashsalt": "doap",
 }
 
 
 def one_query() -> tuple[Tensor, Tensor]:
-    """(1, N) distances of one query to 3 matches and 500 distractors, and who is a match."""
+    """Return distances (1, N) from one query to 3 matches and 500 distractors, and a mask of the matches."""
     generator = torch.Generator().manual_seed(0)
     distractors = (1.25 + 0.16 * torch.randn(1, 500, generator=generator)).clamp(0.3, 2)
     distances = torch.cat([torch.tensor([[0.45, 0.78, 0.95]]), distractors], dim=1)
@@ -41,39 +40,40 @@ def one_query() -> tuple[Tensor, Tensor]:
 
 
 def relaxed(distances: Tensor, positive: Tensor, bins: int) -> Tensor:
-    """(Q,) the AP that is optimised, of (Q, N) distances in 0…2."""
+    """Return the relaxed AP (Q,) of distances (Q, N) in 0…2."""
     centres = torch.linspace(0, 2, bins + 1)
     return relaxed_average_precision(soft_histogram(distances, centres, positive), soft_histogram(distances, centres))
 
 
 def rankings() -> Figure:
-    """Batches whose errors are as many, and in other places."""
+    """Draw rankings with their AP and their number of violated triplets."""
     figure, axes = plt.subplots(figsize=(7.6, 2.9))
     for row, matches in enumerate([(1, 2), (1, 3), (2, 3), (1, 4), (1, 10), (9, 10)]):
         positive = torch.tensor([[rank in matches for rank in range(1, 11)]])
         precision = average_precision(torch.arange(10.0)[None], positive).item()
         wrong = sum(rank - 1 - index for index, rank in enumerate(matches))
-        for place, is_match in enumerate(positive[0].tolist()):
-            axes.add_patch(Rectangle((place, -row), 0.86, 0.72, color=MATCH if is_match else OTHER))
+        for rank, is_match in enumerate(positive[0].tolist()):
+            axes.add_patch(Rectangle((rank, -row), 0.86, 0.72, color=MATCH if is_match else DISTRACTOR))
+        axes.text(-0.4, -row + 0.34, f"{row + 1}", va="center", ha="right", color=FAINT)
         axes.text(11, -row + 0.34, f"{precision:.2f}", va="center", ha="right", weight="bold")
         axes.text(14.4, -row + 0.34, f"{wrong}", va="center", ha="right", color=FAINT)
     axes.text(11, 1.15, "AP", ha="right", weight="bold")
-    axes.text(14.4, 1.15, "wrong triplets", ha="right", color=FAINT)
+    axes.text(14.4, 1.15, "violated triplets", ha="right", color=FAINT)
     axes.text(0, 1.15, "nearest", ha="left")
     axes.text(9.86, 1.15, "furthest", ha="right")
-    axes.set(xlim=(-0.1, 14.5), ylim=(-5.1, 1.7))
+    axes.set(xlim=(-0.9, 14.5), ylim=(-5.1, 1.7))
     axes.axis("off")
     return figure
 
 
 def two_bins() -> Figure:
-    """One distance and the two bins that share it."""
+    """Draw one distance and the two bins to which it contributes."""
     figure, axes = plt.subplots(figsize=(7.6, 2.8))
     centres, distance = torch.linspace(0, 2, 9), 0.83
     counts = soft_histogram(torch.tensor([[distance]]), centres)[0]
     for centre, count in zip(centres.tolist(), counts.tolist(), strict=True):
         kernel = [centre - 0.25, centre, centre + 0.25]
-        axes.plot(kernel, [0, 1, 0], color=LINE if count else OTHER, linewidth=2 if count else 1.2)
+        axes.plot(kernel, [0, 1, 0], color=LINE if count else DISTRACTOR, linewidth=2 if count else 1.2)
         axes.plot(centre, 0, marker="|", color=FAINT, markersize=9)
         if count:
             axes.hlines(count, min(centre, distance), max(centre, distance), color=MATCH, linestyle=":")
@@ -82,52 +82,52 @@ def two_bins() -> Figure:
             share = axes.text(centre + aside, count, f"{count:.2f}", ha=side, va="center", color=MATCH)
             share.set_bbox({"color": "white", "pad": 1})
     axes.vlines(distance, 0, 1.05, color=MATCH)
-    axes.text(distance, 1.09, f"a distance of {distance}", ha="center", color=MATCH)
-    axes.set(xlim=(0, 2), ylim=(0, 1.2), xlabel="distance; a tick is the centre of a bin", ylabel="share of a bin")
+    axes.text(distance, 1.09, f"distance {distance}", ha="center", color=MATCH)
+    axes.set(xlim=(0, 2), ylim=(0, 1.2), xlabel="distance (ticks: bin centres)", ylabel="contribution to a bin")
     return figure
 
 
 def moving_match() -> Figure:
-    """AP while one match moves away, exact and relaxed."""
+    """Draw exact and relaxed AP while the only match moves away from the query."""
     distances, positive = one_query()
     where = torch.linspace(0.3, 1.9, 800)
-    lists = distances[:, 2:].repeat(len(where), 1)
-    lists[:, 0] = where
-    positives = positive[:, 2:].expand_as(lists)
+    moved = distances[:, 2:].repeat(len(where), 1)
+    moved[:, 0] = where
+    positives = positive[:, 2:].expand_as(moved)
     figure, axes = plt.subplots(figsize=(7.6, 3.2))
-    axes.plot(where, average_precision(lists, positives), color=FAINT, label="exact: steps, no slope", linewidth=1.4)
-    axes.plot(where, relaxed(lists, positives, 25), color=LINE, label="relaxed, 25 bins", linewidth=2)
-    axes.plot(where, relaxed(lists, positives, 8), color=MATCH, label="relaxed, 8 bins", linewidth=2)
-    axes.plot(distances[0, 3:], torch.full((500,), -0.05), "|", color=OTHER, markersize=8)
-    axes.set(xlabel="distance of the only match; ticks are 500 distractors", ylabel="AP", xlim=(0.3, 1.9))
+    axes.plot(where, average_precision(moved, positives), color=FAINT, label="exact AP", linewidth=1.4)
+    axes.plot(where, relaxed(moved, positives, 25), color=LINE, label="relaxed AP, 25 bins", linewidth=2)
+    axes.plot(where, relaxed(moved, positives, 8), color=MATCH, label="relaxed AP, 8 bins", linewidth=2)
+    axes.plot(distances[0, 3:], torch.full((500,), -0.05), "|", color=DISTRACTOR, markersize=8)
+    axes.set(xlabel="distance of the match (ticks: 500 distractors)", ylabel="AP", xlim=(0.3, 1.9))
     axes.legend()
     return figure
 
 
 def pushes() -> Figure:
-    """Where the distances of a query lie, and how hard AP pushes each."""
+    """Draw the distances of one query and the gradient of AP with respect to each."""
     distances, positive = one_query()
     moved = distances.clone().requires_grad_()
     relaxed(moved, positive, 25).sum().backward()
     assert moved.grad is not None
     slope, near = moved.grad[0], distances[0]
     figure, (above, below) = plt.subplots(2, 1, figsize=(7.6, 4.2), sharex=True, height_ratios=(1, 1.3))
-    above.hist(near[3:].tolist(), bins=50, color=OTHER)
+    above.hist(near[3:].tolist(), bins=50, color=DISTRACTOR)
     above.vlines(near[:3], 0, 34, color=MATCH, linewidth=2.5)
     above.text(near[0].item() + 0.015, 28, "3 matches", color=MATCH)
     above.text(1.27, 36, "500 distractors", color=FAINT, ha="center")
-    above.set(ylabel="how many")
+    above.set(ylabel="count")
     below.axhline(0, color=FAINT, linewidth=0.8)
     below.vlines(near[3:], 0, slope[3:], color=LINE, linewidth=1.2)
     below.vlines(near[:3], 0, slope[:3], color=MATCH, linewidth=2.5)
-    below.text(1.5, 0.9 * slope.max().item(), "above 0: further, and AP rises", ha="center", color=LINE)
-    below.text(1.5, 0.9 * slope.min().item(), "below 0: nearer, and AP rises", ha="center", color=MATCH)
+    below.text(1.42, 0.9 * slope.max().item(), "distractors: AP rises with distance", ha="center", color=LINE)
+    below.text(1.42, 0.9 * slope.min().item(), "matches: AP falls with distance", ha="center", color=MATCH)
     below.set(xlabel="distance to the query", ylabel="∂AP / ∂distance", xlim=(0.3, 1.8))
     return figure
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
         for draw in (rankings, two_bins, moving_match, pushes):
