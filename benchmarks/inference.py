@@ -52,10 +52,10 @@ def main() -> None:
     keypoints = list(found[: len(found) // BATCH * BATCH])
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = {"onnx float32": write_onnx(descriptor, Path(folder) / "float32.onnx").path}
+        files = {"onnx float32": write_onnx(descriptor, Path(folder) / "float32.onnx").out}
         if options.set:
             int8 = write_onnx(descriptor, Path(folder) / "int8.onnx", calibration=open_set(options.set))
-            files["onnx int8"] = int8.path
+            files["onnx int8"] = int8.out
         for threads in options.threads:
             torch.set_num_threads(threads)
             cv2.setNumThreads(threads)

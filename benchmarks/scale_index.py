@@ -32,7 +32,7 @@ import record
 import torch
 
 from doap.scale import FeatureSet, StoredImage
-from doap.scale.features import PartWriter, rows_table
+from doap.scale.features import PartWriter, make_table
 from doap.scale.index import Index, IndexKind, build_index, plan_index
 from doap.scale.index.engine import faiss_library, set_probes
 from doap.types import Features
@@ -89,7 +89,7 @@ def collect(features: FeatureSet, names: list[str], out: Path, size: int, seed: 
             for image in copies(features, names, seed):
                 rows = image.features
                 kept = Features(rows.frames[:left], rows.responses[:left], rows.descriptors[:left], rows.image_size)
-                writer.add(rows_table([StoredImage(image.name, image.checksum, kept)], features.extractor))
+                writer.add(make_table([StoredImage(image.name, image.checksum, kept)], features.extractor))
                 left -= len(kept)
                 if not left:
                     break

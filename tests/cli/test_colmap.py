@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from doap.cli import app
 from doap.cli.colmap import colmap
 from doap.errors import DoapError
-from doap.export.colmap import write_database
+from doap.export.colmap import write_colmap
 from oracles.plane_scene import VIEWS, pose, render
 
 
@@ -34,7 +34,7 @@ def test_database_is_written_told_and_then_left_alone(photos, tmp_path):
     ran = doap(*arguments, "--json")
     assert ran.exit_code == 0, ran.exception
     told = json.loads(ran.stdout)
-    assert (told["database"], told["images"], told["pairs"], told["unchanged"]) == (str(out), 3, 3, False)
+    assert (told["out"], told["images"], told["pairs"], told["unchanged"]) == (str(out), 3, 3, False)
     assert told["keypoints"] > told["matches"] >= told["verified_matches"] > 0
     assert list(told["skipped"]) == ["bad.jpg"]
     assert "left out: " in ran.stderr
@@ -86,8 +86,8 @@ def test_wrong_use_exits_with_2(photos, tmp_path):
 
 
 def test_defaults_are_those_of_the_function():
-    typed, own = inspect.signature(colmap).parameters, inspect.signature(write_database).parameters
-    for name in ("max_keypoints", "ratio"):
+    typed, own = inspect.signature(colmap).parameters, inspect.signature(write_colmap).parameters
+    for name in ("max_keypoints", "overlap", "ratio"):
         assert typed[name].default == own[name].default
     assert typed["camera_mode"].default.value == own["camera_mode"].default
-    assert typed["pairs"].default == own["pairs"].default.__name__
+    assert typed["pairs"].default == own["pairs"].default

@@ -46,8 +46,8 @@ def test_int8_is_calibrated_with_a_set_and_told_as_json(doap, folder, tmp_path):
     ran = doap("export", folder / "my.safetensors", "--int8", patches, "--out", out, "--json")
     assert (ran.returncode, ran.stderr) == (0, "")
     told = json.loads(ran.stdout)
-    assert set(told) == {"path", "format", "opset", "numbers", "patches", "difference", "agreement"}
-    assert (told["path"], told["format"], told["numbers"], told["patches"]) == (str(out), "onnx", "int8", 50)
+    assert set(told) == {"out", "format", "opset", "precision", "patches", "max_difference", "agreement"}
+    assert (told["out"], told["format"], told["precision"], told["patches"]) == (str(out), "onnx", "int8", 50)
     assert 0.9 < told["agreement"] < 1
 
 

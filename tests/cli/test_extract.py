@@ -27,7 +27,7 @@ def test_a_folder_becomes_features_and_matches(doap, images, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
     told = json.loads(ran.stdout)
-    assert (told["written"], told["kept"], list(told["skipped"])) == (3, 0, ["cut.png"])
+    assert (told["extracted"], told["reused"], list(told["skipped"])) == (3, 0, ["cut.png"])
     assert (told["out"], told["matches"], told["pairs"]) == (str(features), str(matches), 2)
     with h5py.File(features, "r") as file:
         assert sorted(file) == ["0.png", "1.png", "2.png"]
@@ -59,8 +59,8 @@ def test_a_folder_becomes_a_set_of_features(doap, images, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
     told = json.loads(ran.stdout)
-    assert (told["out"], told["written"], told["kept"], list(told["failed"])) == (str(out), 3, 0, ["cut.png"])
-    assert set(told) == {"out", "written", "kept", "failed", "removed", "seconds", "images_per_second"}
+    assert (told["out"], told["extracted"], told["reused"], list(told["skipped"])) == (str(out), 3, 0, ["cut.png"])
+    assert set(told) == {"out", "extracted", "reused", "skipped", "removed", "seconds", "images_per_second"}
     features = FeatureSet(out)
     assert features.names == ["0.png", "1.png", "2.png"]
     assert (features.extractor.descriptor, features.extractor.detector) == ("teblid", "sift")

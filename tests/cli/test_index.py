@@ -79,7 +79,7 @@ def test_images_come_and_go(doap, folder, index):
     ran = doap("index", "remove", "2/1.png", "--index", index)
     assert ran.stdout == f"{index}: 1 images removed\n"
     added = json.loads(doap("index", "add", folder / "features", "--index", index, "--json").stdout)
-    assert {"added": 0, "replaced": 0, "unchanged": 11, "kept_out": 1}.items() <= added.items()
+    assert {"added": 0, "replaced": 0, "unchanged": 11, "excluded": 1}.items() <= added.items()
     ran = doap("index", "search", folder / "photos" / "2" / "1.png", "--index", index, "--top", 12, "--json")
     assert "2/1.png" not in [one["name"] for one in json.loads(ran.stdout)["found"]]
     assert json.loads(doap("index", "info", index, "--json").stdout)["removed_images"] == 1

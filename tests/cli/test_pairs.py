@@ -45,10 +45,10 @@ def test_the_shell_has_the_defaults_of_the_functions():
     from doap.cli.index import build, search
     from doap.cli.pairs import pairs
     from doap.scale.index import build_index
-    from doap.scale.pairs import choose_pairs
-    from doap.scale.search import find_images
+    from doap.scale.pairs import select_pairs
+    from doap.scale.search import search_images
 
-    for command, function in ((build, build_index), (search, find_images), (pairs, choose_pairs)):
+    for command, function in ((build, build_index), (search, search_images), (pairs, select_pairs)):
         shell, python = (inspect.signature(one).parameters for one in (command, function))
         for name in (shell.keys() & python.keys()) - {"features"}:
             assert shell[name].default == python[name].default, name

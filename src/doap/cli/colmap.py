@@ -6,16 +6,12 @@ import dataclasses
 import json
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-import doap
-from doap.cli.names import DESCRIPTOR_HELP, open_detector
+from doap.cli.names import DESCRIPTOR_HELP
 from doap.cli.progress import reported
-
-if TYPE_CHECKING:
-    from doap.export.pairs import Pairing
 
 
 class CameraMode(str, Enum):
@@ -45,16 +41,17 @@ def colmap(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a COLMAP database: keypoints, descriptors and verified matches. Killed? The same command resumes."""
-    from doap.export.colmap import write_database
+    from doap.export.colmap import write_colmap
 
     with reported("photos", quiet=as_json) as report:
-        written = write_database(
+        written = write_colmap(
             images,
             out,
-            doap.load(descriptor),
-            detector=open_detector(detector),
+            descriptor,
+            detector=detector,
             max_keypoints=max_keypoints,
-            pairs=_pairing(pairs, overlap) if matches else None,
+            pairs=pairs if matches else None,
+            overlap=overlap,
             ratio=ratio,
             camera_mode=camera_mode.value,
             progress=report,
@@ -62,7 +59,7 @@ def colmap(
     for reason in written.skipped.values():
         typer.echo(f"left out: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "database": str(out)}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
         return
     state = "finished before, nothing to do" if written.unchanged else "written"
     typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
@@ -72,11 +69,3 @@ def colmap(
     else:
         typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
     typer.echo(f"  then: colmap mapper --database_path {out} --image_path {images} --output_path sparse")
-
-
-def _pairing(text: str, overlap: int) -> Pairing:
-    from doap.export.pairs import exhaustive, listed, sequential
-
-    if text == "exhaustive":
-        return exhaustive
-    return sequential(overlap) if text == "sequential" else listed(text)

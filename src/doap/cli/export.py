@@ -28,18 +28,15 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a descriptor for other runtimes, as one file, if they make the same of patches as doap does."""
-    from doap.data.store import open_set
-    from doap.descriptor import Descriptor
-    from doap.export.onnx import write_onnx
+    from doap.export import export_descriptor
 
-    calibration = open_set(int8) if int8 else None
-    written = write_onnx(Descriptor.load(descriptor), out, calibration=calibration)
+    written = export_descriptor(descriptor, out, to=to.value, calibration=int8)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "path": str(out), "format": to.value}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to.value}))
         return
-    typer.echo(f"{out}: {written.numbers}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
     typer.echo(
         f"  {written.patches} patches described by both: agreement {written.agreement:.6f}, "
-        f"largest difference {written.difference:.2g}"
+        f"largest difference {written.max_difference:.2g}"
     )
     typer.echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")

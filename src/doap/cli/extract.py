@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import doap
-from doap.cli.names import DESCRIPTOR_HELP, open_detector
+from doap.cli.names import DESCRIPTOR_HELP
 from doap.cli.progress import reported
 
 
@@ -33,6 +31,7 @@ class Engine(str, Enum):
 class Stored(str, Enum):
     """What real descriptors are written as."""
 
+    float32 = "float32"
     float16 = "float16"
     uint8 = "uint8"
 
@@ -64,7 +63,7 @@ def extract(
     if file_format is Format.hloc:
         if engine is Engine.ray or workers or address or stored:
             raise typer.BadParameter("expected --engine, --workers, --address and --stored with --format parquet only")
-        _extract_to_hloc(images, out, descriptor, detector or "sift", max_keypoints, pairs, matches, ratio, as_json)
+        _extract_to_hloc(images, out, descriptor, detector, max_keypoints, pairs, matches, ratio, as_json)
         return
     if pairs or matches or ratio is not None:
         raise typer.BadParameter("expected --pairs, --matches and --ratio with --format hloc only")
@@ -74,32 +73,28 @@ def extract(
     from doap.scale import extract_folder
 
     tune_allocator()
-    # A file is found from everywhere: by other processes, and by those who search in the features later.
-    name = str(Path(descriptor).absolute()) if Path(descriptor).is_file() else descriptor
     with reported("images", quiet=as_json) as report:
         done = extract_folder(
             images,
             out,
-            doap.load(name),
-            descriptor_name=name,
-            detector=open_detector(detector) if detector else None,
+            descriptor,
+            detector=detector,
             max_keypoints=max_keypoints,
             stored=stored.value if stored else None,
             engine=engine.value,
             workers=workers,
             address=address,
-            reopen=partial(doap.load, name),
             progress=report,
         )
-    for reason in done.failed.values():
+    for reason in done.skipped.values():
         typer.echo(f"left out: {reason}", err=True)
     if as_json:
         typer.echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
         return
-    typer.echo(f"{out}: {done.written:,} images added, {done.kept:,} there before, {len(done.failed):,} left out")
+    typer.echo(f"{out}: {done.extracted:,} images added, {done.reused:,} there before, {len(done.skipped):,} left out")
     if done.removed:
         typer.echo(f"  {done.removed:,} are no longer in {images} and not in the features either")
-    if done.written:
+    if done.extracted:
         typer.echo(f"  {done.images_per_second:,.1f} images/s")
 
 
@@ -107,7 +102,7 @@ def _extract_to_hloc(
     images: Path,
     out: Path,
     descriptor: str,
-    detector: str,
+    detector: str | None,
     max_keypoints: int,
     pairs: Path | None,
     matches: Path | None,
@@ -116,41 +111,26 @@ def _extract_to_hloc(
 ) -> None:
     if (pairs is None) != (matches is None):
         raise typer.BadParameter("expected both --pairs and --matches, or neither, got one of them")
-    from doap.export import hloc
-    from doap.export.pairs import listed
-    from doap.images import list_images
+    from doap.export.hloc import write_hloc
 
-    names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    wanted = listed(pairs)(names) if pairs else []
-    describer, finder = doap.load(descriptor), open_detector(detector)
     with reported("images", quiet=as_json) as report:
-        done = hloc.extract_features(
+        done = write_hloc(
             images,
             out,
-            describer,
-            descriptor_name=_identity(descriptor),
-            detector=finder,
+            descriptor,
+            detector=detector,
             max_keypoints=max_keypoints,
+            pairs=pairs,
+            matches=matches,
+            ratio=ratio,
             progress=report,
         )
-        matched = None
-        if matches is not None:
-            matched = hloc.match_features(out, wanted, matches, ratio=ratio, progress=report)
     for reason in done.skipped.values():
         typer.echo(f"left out: {reason}", err=True)
-    told = {"out": str(out), "written": done.written, "kept": done.kept, "skipped": done.skipped}
-    told |= {"matches": matches and str(matches), "pairs": matched.written + matched.kept if matched else None}
     if as_json:
-        typer.echo(json.dumps(told))
+        paths = {"out": str(out), "matches": matches and str(matches)}
+        typer.echo(json.dumps({**dataclasses.asdict(done), **paths}))
         return
-    typer.echo(f"{out}: {done.written:,} images added, {done.kept:,} there before, {len(done.skipped):,} left out")
+    typer.echo(f"{out}: {done.extracted:,} images added, {done.reused:,} there before, {len(done.skipped):,} left out")
     if matches is not None:
-        typer.echo(f"{matches}: {told['pairs']:,} pairs")
-
-
-def _identity(descriptor: str) -> str:
-    """A name, or for a file its checksum: weights that were trained on are others."""
-    from doap.files import sha256
-
-    path = Path(descriptor)
-    return sha256(path) if path.is_file() else descriptor
+        typer.echo(f"{matches}: {done.pairs:,} pairs")

@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import doap
-from doap.cli.names import open_detector
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import reported
 
 if TYPE_CHECKING:
-    from doap.scale.index import Index
     from doap.scale.search import SearchResult
-    from doap.types import Features
 
 app = typer.Typer(
     help="An index of many images: build it, change it, find a photo's like in it.",
@@ -89,20 +85,18 @@ def search(
     """Find the images that show what a photo shows."""
     if (out is None) != (images is None):
         raise typer.BadParameter("expected both --out and --images, or neither, got one of them")
-    from doap.scale.features import FeatureSet
-    from doap.scale.index import Index
-    from doap.scale.search import find_images
+    from doap.scale import Index, extract_query, search_images
 
     if out is not None:
         check_writable(out)
     opened = Index(index)
-    seen = _extract(query, opened, descriptor)
-    found = find_images(
+    seen = extract_query(opened, query, descriptor=descriptor)
+    found = search_images(
         opened,
         seen,
         top=top,
         verify=verify,
-        features=FeatureSet(features) if features else None,
+        features=features,
         neighbours=neighbours,
         probes=nprobe,
         threshold=threshold,
@@ -139,8 +133,8 @@ def add(
     typer.echo(
         f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} there before"
     )
-    if change.kept_out:
-        typer.echo(f"  {change.kept_out:,} kept out: they were removed from this index")
+    if change.excluded:
+        typer.echo(f"  {change.excluded:,} kept out: they were removed from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")
@@ -195,26 +189,6 @@ def _show(path: Path, as_json: bool) -> None:
     size = f"{told.bytes / 1e6:,.1f} MB on disk, {told.memory / 1e6:,.1f} MB in memory"
     typer.echo(f"  {size}; {told.bytes_per_descriptor:,.1f} bytes for each descriptor searched")
     typer.echo(f"  each query descriptor is compared with {told.compared:,} others")
-
-
-def _extract(query: Path, index: Index, descriptor: str | None) -> Features:
-    """Features of a photo, made as those of the index were, or an error."""
-    from doap.errors import DataError
-    from doap.pipeline import extract
-    from doap.scale.extractor import extractor_of
-
-    made = index.meta["extractor"]
-    name = descriptor or made["descriptor"]
-    describer, finder = doap.load(name), open_detector(made["detector"])
-    now = extractor_of(
-        describer, descriptor_name=name, detector=finder, max_keypoints=made["max_keypoints"], stored=made["stored"]
-    )
-    if now.fingerprint != made["fingerprint"]:
-        raise DataError(
-            f"{index.folder}: expected the descriptor of the index, {made['descriptor']} on {made['detector']}, "
-            f"got another by the name {name}; give its file with --descriptor"
-        )
-    return extract(query, describer, detector=finder, max_keypoints=made["max_keypoints"])
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:

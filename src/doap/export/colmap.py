@@ -1,11 +1,11 @@
-"""A COLMAP database with our keypoints, descriptors and matches: `colmap mapper` is the next step.
+"""Write COLMAP databases with keypoints, descriptors and verified matches; `colmap mapper` is the next step.
 
-    NAME.features/       features of each image, kept: with new images or another pairing only what is new is done
-    NAME.unfinished      the database while it is written; it becomes NAME by one rename, at the end
+    NAME.features/       feature set of the images; later runs extract only what is new
+    NAME.unfinished      the database while it is being written; renamed to NAME at the end
 
-What COLMAP needs is written through pycolmap. One table more, `doap`, holds the plan: which images, in which state, by
-what and how matched. COLMAP does not look at it. It tells a run that was killed where to go on, and one that has
-nothing to do that it has nothing to do.
+pycolmap writes everything that COLMAP reads. The additional table `doap` holds a manifest: the images with their
+checksums, and how they were extracted and matched. A run compares manifests to resume after an interruption, to reuse
+matches, and to return at once if nothing has changed.
 """
 
 from __future__ import annotations
@@ -14,47 +14,54 @@ import hashlib
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from doap.checks import check_choice, check_shape
 from doap.describer import Describer
 from doap.detectors import Detector
+from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
-from doap.export.feature_files import FeatureFiles
-from doap.export.pairs import Pair, Pairing, exhaustive
+from doap.export.pairs import NamePair, Pairs, resolve_pairs
+from doap.files import make_folder
 from doap.functional import quantise
-from doap.images import list_images
 from doap.images.frames import SIFT_EXTENT
 from doap.pipeline import match
-from doap.types import Progress, no_progress
+from doap.scale.extraction import list_names, local_engine, retry_damaged, update_features
+from doap.scale.extractor import Extractor, ExtractorInfo, open_extractor
+from doap.scale.features import FeatureSet
+from doap.types import Features, Progress, no_progress
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
-Plan = dict[str, Any]
-FORMAT = 1
+Manifest = dict[str, Any]
+FORMAT = 2
+# Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.
+_CACHED_IMAGES = 32
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a database holds.
+class ColmapSummary:
+    """Contents of a database.
 
     Attributes:
-        database: the file.
-        unchanged: whether it had been finished before, so that nothing was done.
-        images: how many images it has.
-        skipped: names of the images that were left out, and why.
-        keypoints: of all images.
-        pairs: pairs of images that were matched.
-        matches: of all pairs.
-        verified_pairs: pairs in which COLMAP found a common geometry.
-        verified_matches: matches that agree with it.
+        out: The database.
+        unchanged: Whether the database was already up to date.
+        images: Number of images.
+        skipped: Images that are not in the database, and the reasons.
+        keypoints: Number of keypoints of all images.
+        pairs: Number of matched image pairs.
+        matches: Number of matches of all pairs.
+        verified_pairs: Number of pairs for which COLMAP found a two-view geometry.
+        verified_matches: Number of matches that are inliers of it.
     """
 
-    database: Path
+    out: Path
     unchanged: bool
     images: int
     skipped: dict[str, str]
@@ -65,84 +72,82 @@ class Written:
     verified_matches: int
 
 
-def write_database(
+@dataclass(frozen=True)
+class _Job:
+    """Checked arguments of `write_colmap`."""
+
+    images: Path
+    names: list[str]
+    out: Path
+    extractor: Extractor
+    pairs: list[NamePair] | None
+    ratio: float | None
+    camera_mode: CameraMode
+    workers: int | None
+    device: torch.device
+
+    @property
+    def total(self) -> int:
+        """Number of images and pairs, for the progress."""
+        return len(self.names) + len(self.pairs or ())
+
+
+def write_colmap(
     images: str | Path,
     out: str | Path,
-    descriptor: Describer,
+    descriptor: str | Path | Describer = "doap-128",
     *,
-    detector: Detector | None = None,
+    detector: str | Detector | None = None,
     max_keypoints: int = 8192,
-    pairs: Pairing | None = exhaustive,
+    pairs: Pairs | None = "exhaustive",
+    overlap: int = 10,
     ratio: float | None = None,
     camera_mode: CameraMode = "auto",
+    workers: int | None = 1,
+    device: str | torch.device = "auto",
     progress: Progress = no_progress,
-) -> Written:
-    """Write a COLMAP database of a folder of images; killed, the same call resumes.
+) -> ColmapSummary:
+    """Write a COLMAP database of a folder of images. Resumable: run it again to continue or to update the database.
 
-    Matches are our own, exact and mutual; COLMAP verifies their geometry, always with the same seed. Descriptors are
-    stored too if they are 128 real numbers, as bytes (`doap.functional.quantise`), for COLMAP's own matcher and whoever
-    reads the database. Others cannot be: COLMAP ends the process when its matcher meets another length or type.
+    Matches are exact mutual nearest neighbours. COLMAP verifies their geometry with a fixed random seed. Real
+    descriptors with 128 dimensions are stored as bytes (`doap.functional.quantise`) for COLMAP's own matcher. Others
+    are not stored, because COLMAP's matcher terminates the process if it reads another length or type.
 
     Args:
-        images: folder; names in the database are paths inside it.
-        out: the database; one that doap did not write is never overwritten.
-        descriptor: a `Descriptor`, a peer such as `rootsift()`, or anything with their face.
-        detector: where to look; SIFT's blobs if not given.
-        max_keypoints: keypoints to keep of an image, the strongest; as many as COLMAP keeps.
-        pairs: which images to match; None for no matches, so that COLMAP's own matcher can make them.
-        ratio: as for `doap.match`.
-        camera_mode: which images share a camera, as in COLMAP: `auto` by EXIF, `single` all, `per-folder`, `per-image`.
-        progress: told the images and pairs done, how many there are, and which is at hand.
-
-    Returns:
-        What the database holds. An image that cannot be read is left out and told there.
+        images: Folder of images; names in the database are paths inside it.
+        out: The database. A file that doap did not write is never overwritten.
+        descriptor, detector, workers: As for `doap.extract_folder`.
+        max_keypoints: Maximum number of keypoints per image. The default is COLMAP's.
+        pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
+            pairs; None writes no matches and leaves matching to COLMAP.
+        overlap: For `sequential`: number of following images that each image is matched with.
+        ratio: Ratio test; see `doap.match`.
+        camera_mode: Images that share a camera, as in COLMAP: `auto` (by EXIF), `single`, `per-folder`, `per-image`.
+        device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Called with the number of finished images and pairs, their total number, and the current one.
     """
     _import_pycolmap()
     check_choice(camera_mode, get_args(CameraMode), name="camera_mode")
-    if pairs is None and not _is_storable(descriptor):
-        raise ArgumentError(
-            f"pairs: expected some with a {descriptor.kind} descriptor of {descriptor.dim}, got none; "
-            "COLMAP's own matcher knows 128 real numbers only"
-        )
     images, out = Path(images), Path(out)
-    names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    wanted = [] if pairs is None else pairs(names)
-    previous = _read_previous(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    features = FeatureFiles(_beside(out, ".features"), images, descriptor, detector, max_keypoints)
-    keys: dict[str, str] = {}
-    skipped: dict[str, str] = {}
-    for number, name in enumerate(names):
-        progress(number, len(names) + len(wanted), name)
-        try:
-            keys[name] = features.make(name)
-        except DataError as error:
-            skipped[name] = str(error)
-    if not keys:
-        raise DataError(f"{images}: expected images, got {len(names)} of which none can be read: {skipped[names[0]]}")
-    plan: Plan = {"format": FORMAT, "camera_mode": camera_mode, "images": keys, "ratio": ratio}
-    plan["pairs"] = None if pairs is None else hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
-    if previous != plan:
-        unfinished = _beside(out, ".unfinished")
-        if _read_plan(unfinished) != plan:
-            _start(unfinished, images, list(keys), features, camera_mode, store=_is_storable(descriptor))
-            if previous and pairs and previous["pairs"] and previous["ratio"] == ratio:
-                same = {name for name, key in keys.items() if previous["images"].get(name) == key}
-                _carry_over(out, unfinished, [pair for pair in wanted if same.issuperset(pair)])
-            _write_plan(unfinished, plan)
-        if pairs is not None:
-            _write_matches(unfinished, wanted, features, ratio, len(names), progress)
-            _verify(unfinished)
-        unfinished.replace(out)
-    progress(len(names) + len(wanted), len(names) + len(wanted), "finished")
-    return _told(out, keys, skipped, unchanged=previous == plan)
+    names = list_names(images)
+    chosen = None if pairs is None else resolve_pairs(pairs, names, overlap)
+    extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
+    if chosen is None and not _is_storable(extractor.info):
+        raise ArgumentError(
+            f"pairs: COLMAP's matcher requires 128 real numbers, got a {extractor.info.kind} descriptor with "
+            f"D = {extractor.info.dim}. Choose pairs to match with doap."
+        )
+    _check_replaceable(out)
+    make_folder(out.parent)
+    job = _Job(images, names, out, extractor, chosen, ratio, camera_mode, workers, resolve_device(device))
+    return retry_damaged(lambda: _write_database(job, progress))
 
 
-def keypoints_of(frames: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Frames (N, 2, 3) as COLMAP has them: its first pixel centre is (0.5, 0.5), ours is (0, 0).
+def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Convert frames (N, 2, 3) to COLMAP's keypoints. COLMAP's first pixel centre is (0.5, 0.5), doap's is (0, 0).
 
-    The size is σ, a sixth of half the side, whatever found the frame: so `doap data from-colmap` cuts the patch that
-    was described. COLMAP itself does not use it.
+    The scale is σ, a sixth of half the side, for frames of any detector. `doap data from-colmap` recovers the described
+    patch from it. COLMAP itself does not use it.
 
     Returns:
         (N, 4) x, y, σ and orientation in radians, clockwise; if not all frames are square, (N, 6) x, y and A / 6.
@@ -152,10 +157,59 @@ def keypoints_of(frames: NDArray[np.float32]) -> NDArray[np.float32]:
     shape, xy = precise[:, :, :2] / SIFT_EXTENT, precise[:, :, 2] + 0.5
     (a, b), (c, d) = shape.transpose(1, 2, 0)
     size = np.hypot(a, c)
-    # The sides of an image made smaller are rounded to pixels, which leaves its frames a little off square.
+    # The sides of a downscaled image are rounded to pixels, so its frames are not exactly square.
     if (np.hypot(a - d, b + c) <= 1e-3 * size).all():
         return np.column_stack([xy, size, np.arctan2(c, a)]).astype(np.float32)
     return np.column_stack([xy, a, b, c, d]).astype(np.float32)
+
+
+def _write_database(job: _Job, progress: Progress) -> ColmapSummary:
+    folder = _beside(job.out, ".features")
+    update_features(
+        job.images,
+        job.names,
+        folder,
+        job.extractor,
+        local_engine(job.images, job.extractor, job.workers),
+        lambda done, _, text: progress(done, job.total, text),
+    )
+    features = FeatureSet(folder)
+    if not features.names:
+        reason = features.failed[job.names[0]]
+        raise DataError(f"{job.images}: none of the {len(job.names)} images can be read. The first one: {reason}")
+    manifest = _make_manifest(job, features)
+    previous = _read_manifest(job.out)
+    if previous != manifest:
+        unfinished = _beside(job.out, ".unfinished")
+        if _read_manifest(unfinished) != manifest:
+            _start_database(unfinished, job, features)
+            if previous and _same_matching(previous, manifest):
+                _copy_matches(job, unfinished, manifest, previous)
+            _write_manifest(unfinished, manifest)
+        if job.pairs is not None:
+            _write_matches(unfinished, job, features, progress)
+            _verify(unfinished)
+        unfinished.replace(job.out)
+    progress(job.total, job.total, "finished")
+    return _summarise(job.out, features, unchanged=previous == manifest)
+
+
+def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
+    pairs = None if job.pairs is None else hashlib.sha256(json.dumps(job.pairs).encode()).hexdigest()
+    return {
+        "format": FORMAT,
+        "fingerprint": features.extractor.fingerprint,
+        "images": {name: features.checksums[name] for name in features.names},
+        "camera_mode": job.camera_mode,
+        "pairs": pairs,
+        "ratio": job.ratio,
+    }
+
+
+def _same_matching(manifest0: Manifest, manifest1: Manifest) -> bool:
+    """Return whether two databases contain matches, of equal features by equal rules."""
+    same = all(manifest0.get(key) == manifest1[key] for key in ("format", "fingerprint", "ratio"))
+    return same and None not in (manifest0["pairs"], manifest1["pairs"])
 
 
 def _import_pycolmap() -> Any:
@@ -164,88 +218,90 @@ def _import_pycolmap() -> Any:
     return pycolmap
 
 
-def _is_storable(descriptor: Describer) -> bool:
-    return descriptor.kind == "real" and descriptor.dim == 128
+def _is_storable(extractor: ExtractorInfo) -> bool:
+    return extractor.kind == "real" and extractor.dim == 128
 
 
-def _read_plan(database: Path) -> Plan | None:
-    """The plan that a database was written after; None if there is none."""
+def _read_manifest(database: Path) -> Manifest | None:
+    """Return the manifest of a database; None if there is none."""
     if not database.is_file():
         return None
     try:
         with closing(sqlite3.connect(database)) as opened:
-            plan: Plan = json.loads(opened.execute("SELECT plan FROM doap").fetchone()[0])
+            manifest: Manifest = json.loads(opened.execute("SELECT manifest FROM doap").fetchone()[0])
     except (sqlite3.DatabaseError, TypeError, json.JSONDecodeError):
         return None
-    return plan
+    return manifest
 
 
-def _read_previous(out: Path) -> Plan | None:
-    """The plan of a finished database that is there; refuses to touch what is not ours or in use."""
-    plan = _read_plan(out)
-    if out.exists() and plan is None:
-        raise DataError(f"{out}: expected nothing or a database that doap wrote, got another one; give another --out")
-    # SQLite would take the journal of an open database for the journal of the new one.
+def _check_replaceable(out: Path) -> None:
+    """Refuse to replace a file that doap did not write, or a database that is open."""
+    if out.exists() and _read_manifest(out) is None:
+        raise DataError(f"{out}: exists and was not written by doap. Choose another name.")
+    # SQLite would apply the journal of the open database to the new one.
     if (journal := _beside(out, "-wal")).exists():
-        raise DataError(f"{out}: expected a database that no program has open, got {journal.name} beside it; close it")
-    return plan
+        raise DataError(f"{out}: another program has the database open ({journal.name} exists). Close it.")
 
 
-def _write_plan(database: Path, plan: Plan) -> None:
+def _write_manifest(database: Path, manifest: Manifest) -> None:
     with closing(sqlite3.connect(database)) as opened, opened:
-        opened.execute("CREATE TABLE doap (plan TEXT NOT NULL)")
-        opened.execute("INSERT INTO doap VALUES (?)", [json.dumps(plan)])
+        opened.execute("CREATE TABLE doap (manifest TEXT NOT NULL)")
+        opened.execute("INSERT INTO doap VALUES (?)", [json.dumps(manifest)])
 
 
 def _beside(database: Path, ending: str) -> Path:
     return database.with_name(database.name + ending)
 
 
-def _start(
-    database: Path, images: Path, names: list[str], features: FeatureFiles, camera_mode: CameraMode, *, store: bool
-) -> None:
-    """A new database with everything but matches."""
+def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
+    """Create a database with cameras, images, keypoints and descriptors."""
     pycolmap = _import_pycolmap()
     for ending in ("", "-wal", "-shm"):
         _beside(database, ending).unlink(missing_ok=True)
     pycolmap.Database.open(database).close()
-    mode = getattr(pycolmap.CameraMode, camera_mode.upper().replace("-", "_"))
-    pycolmap.import_images(database, images, mode, names)
+    mode = getattr(pycolmap.CameraMode, job.camera_mode.upper().replace("-", "_"))
+    pycolmap.import_images(database, job.images, mode, features.names)
+    store = _is_storable(features.extractor)
     with pycolmap.Database.open(database) as opened:
-        ids = _ids(opened)
-        signed = store and any(bool((features.read(name).descriptors < 0).any()) for name in ids)
-        for name, image in ids.items():
-            found = features.read(name)
-            opened.write_keypoints(image, keypoints_of(found.frames))
+        ids = _read_ids(opened)
+        signed = store and any(bool((image.features.descriptors < 0).any()) for image in features.stream(ids))
+        for image in features.stream(ids):
+            opened.write_keypoints(ids[image.name], make_keypoints(image.features.frames))
             if store:
-                codes = quantise(found.descriptors, signed=signed).numpy()
+                codes = quantise(image.features.descriptors, signed=signed).numpy()
                 sift = pycolmap.FeatureExtractorType.SIFT
-                opened.write_descriptors(image, pycolmap.FeatureDescriptors(sift, codes))
+                opened.write_descriptors(ids[image.name], pycolmap.FeatureDescriptors(sift, codes))
 
 
-def _carry_over(old: Path, new: Path, pairs: list[Pair]) -> None:
-    """Copy the matches of pairs that an earlier database has, of images that are still the same."""
+def _copy_matches(job: _Job, new: Path, manifest: Manifest, previous: Manifest) -> None:
+    """Copy the matches of unchanged images from the previous database."""
     pycolmap = _import_pycolmap()
-    with pycolmap.Database.open(old) as before, pycolmap.Database.open(new) as after:
-        old_ids, new_ids = _ids(before), _ids(after)
-        for pair in pairs:
-            if old_ids.keys() >= set(pair) <= new_ids.keys() and before.exists_matches(*(old_ids[one] for one in pair)):
-                matches = before.read_matches(*(old_ids[one] for one in pair))
-                after.write_matches(*(new_ids[one] for one in pair), matches)
+    same = {name for name, checksum in manifest["images"].items() if previous["images"].get(name) == checksum}
+    with pycolmap.Database.open(job.out) as before, pycolmap.Database.open(new) as after:
+        old_ids, new_ids = _read_ids(before), _read_ids(after)
+        same &= old_ids.keys() & new_ids.keys()
+        for name0, name1 in job.pairs or ():
+            if name0 in same and name1 in same and before.exists_matches(old_ids[name0], old_ids[name1]):
+                matches = before.read_matches(old_ids[name0], old_ids[name1])
+                after.write_matches(new_ids[name0], new_ids[name1], matches)
 
 
-def _write_matches(
-    database: Path, pairs: list[Pair], features: FeatureFiles, ratio: float | None, done: int, progress: Progress
-) -> None:
-    """Match those pairs that are not matched yet."""
+def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Progress) -> None:
+    """Match all pairs that are not matched yet."""
     pycolmap = _import_pycolmap()
+
+    @lru_cache(_CACHED_IMAGES)
+    def read(name: str) -> Features:
+        stored = features.read(name).features
+        return replace(stored, descriptors=stored.descriptors.to(job.device))
+
     with pycolmap.Database.open(database) as opened:
-        ids = _ids(opened)
-        for number, (name0, name1) in enumerate(pairs):
-            progress(done + number, done + len(pairs), f"{name0} {name1}")
+        ids = _read_ids(opened)
+        for number, (name0, name1) in enumerate(job.pairs or ()):
+            progress(len(job.names) + number, job.total, f"{name0} {name1}")
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
                 continue
-            matches = match(features.read(name0), features.read(name1), ratio=ratio)
+            matches = match(read(name0), read(name1), ratio=job.ratio)
             opened.write_matches(ids[name0], ids[name1], matches.astype(np.uint32))
 
 
@@ -255,29 +311,25 @@ def _verify(database: Path) -> None:
     pycolmap.geometric_verification(database, two_view_geometry_options=options)
 
 
-def _ids(opened: Any) -> dict[str, int]:
-    """Ids of a database's images by name."""
+def _read_ids(opened: Any) -> dict[str, int]:
+    """Return the ids of a database's images by name."""
     return {image.name: image.image_id for image in opened.read_all_images()}
 
 
-def _told(database: Path, keys: dict[str, str], skipped: dict[str, str], *, unchanged: bool) -> Written:
+def _summarise(database: Path, features: FeatureSet, *, unchanged: bool) -> ColmapSummary:
     pycolmap = _import_pycolmap()
+    reason = "COLMAP cannot read this format, or the size differs from that of the other images of a single camera."
     with pycolmap.Database.open(database) as opened:
-        ids = _ids(opened)
-        refused = {
-            name: f"{name}: expected an image that COLMAP takes, got a format it does not read or, for one camera, "
-            "another size"
-            for name in keys
-            if name not in ids
-        }
-        return Written(
-            database,
-            unchanged,
-            len(ids),
-            {**skipped, **refused},
-            opened.num_keypoints(),
-            opened.num_matched_image_pairs(),
-            opened.num_matches(),
-            opened.num_verified_image_pairs(),
-            opened.num_inlier_matches(),
+        ids = _read_ids(opened)
+        refused = {name: f"{name}: {reason}" for name in features.names if name not in ids}
+        return ColmapSummary(
+            out=database,
+            unchanged=unchanged,
+            images=len(ids),
+            skipped={**features.failed, **refused},
+            keypoints=opened.num_keypoints(),
+            pairs=opened.num_matched_image_pairs(),
+            matches=opened.num_matches(),
+            verified_pairs=opened.num_verified_image_pairs(),
+            verified_matches=opened.num_inlier_matches(),
         )

@@ -1,24 +1,30 @@
-"""Features and matches in the HDF5 files of hloc (Hierarchical-Localization), read by it and by what is built on it.
+"""Write features and matches as the HDF5 files of hloc (Hierarchical-Localization).
 
-Features: a group for each image, named by its path inside the folder of images, with `keypoints` (N, 2) as (x, y),
-`descriptors` (D, N), `scores` (N,), larger is stronger, and `image_size` (width, height). Matches: a group `A/B` for
-the images A and B, with each `/` of their names turned into `-`, and in it `matches0` (N0,), the place in image B or
-−1, and `matching_scores0` (N0,), larger is better. Checked against hloc's own code (`extract_features.py`,
-`match_features.py`, `triangulation.py`, `utils/io.py`: list_h5_names, get_keypoints, find_pair, get_matches,
-`utils/parsers.py`: names_to_pair, `matchers/nearest_neighbor.py`):
+    NAME.features/       feature set of the images; later runs extract only what is new
+    NAME                 hloc's features file, written from the feature set
 
-- Pixel centres are at integers, as in doap: hloc adds the half that COLMAP wants when it imports them.
-- Images are read as they are stored, without their EXIF orientation, since hloc and COLMAP do so.
-- hloc writes `matches0` with 16 bits, where more than 32,767 keypoints overflow, and 16-bit floats; it reads any. Here
-  all have 32 bits.
-- Bits stay bytes, `descriptors` (D/8, N) uint8. hloc's own matchers take them for numbers: match them here.
+Features: one group per image, named by its path inside the folder of images, with `keypoints` (N, 2) as (x, y),
+`descriptors` (D, N), `scores` (N,), larger is stronger, and `image_size` (width, height). Matches: one group `A/B` for
+images A and B, with every `/` in their names replaced by `-`. It holds `matches0` (N0,), the index in image B or −1,
+and `matching_scores0` (N0,), larger is better. Additional attributes named `doap` hold settings and checksums; hloc
+ignores them. The layout follows hloc's code (`extract_features.py`, `match_features.py`, `triangulation.py`,
+`utils/io.py`: list_h5_names, get_keypoints, find_pair, get_matches, `utils/parsers.py`: names_to_pair,
+`matchers/nearest_neighbor.py`):
+
+- Pixel centres are at integers, as in doap. hloc adds the half pixel for COLMAP itself.
+- Images are read as stored, without EXIF orientation, as in hloc and COLMAP.
+- hloc writes `matches0` with 16 bits, which overflow at 32,768 keypoints, and 16-bit floats. It reads any type. doap
+  writes 32 bits.
+- Binary descriptors stay packed: `descriptors` (D/8, N) uint8. hloc's own matchers would interpret them as numbers, so
+  match them with doap.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,164 +35,238 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap import __version__
 from doap.checks import check_shape
 from doap.describer import Describer
-from doap.detectors import Detector, sift
+from doap.detectors import Detector
+from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
-from doap.images import list_images, read_grey
+from doap.export.pairs import NamePair, Pairs, resolve_pairs
+from doap.files import atomic_write, make_folder
 from doap.matching import match_descriptors
-from doap.pipeline import extract
+from doap.scale.extraction import list_names, local_engine, retry_damaged, update_features
+from doap.scale.extractor import Extractor, ExtractorInfo, open_extractor
+from doap.scale.features import FeatureSet
 from doap.types import Features, Progress, no_progress
 
 Group = dict[str, NDArray[Any]]
-
-_SETTINGS = "doap"
-# Descriptors of this many images are kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints.
-_IN_MEMORY = 64
+Settings = dict[str, Any]
+FORMAT = 1
+_ATTRIBUTE = "doap"
+# Images kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints and 128 dimensions.
+_CACHED_IMAGES = 64
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a run did.
+class HlocSummary:
+    """Result of `write_hloc`.
 
     Attributes:
-        out: the file.
-        written: groups that this run added.
-        kept: groups that were there before.
-        skipped: the images that could not be read, and why.
+        out: The features file.
+        images: Number of images in it.
+        extracted: Number of images that this run extracted.
+        reused: Number of images that an earlier run processed and that have not changed since.
+        skipped: Images without features, and the reasons.
+        matches: The matches file, if one was written.
+        pairs: Number of image pairs in it.
+        matched: Number of pairs that this run matched.
     """
 
     out: Path
-    written: int
-    kept: int
+    images: int
+    extracted: int
+    reused: int
     skipped: dict[str, str]
+    matches: Path | None = None
+    pairs: int = 0
+    matched: int = 0
 
 
-def extract_features(
+@dataclass(frozen=True)
+class _Job:
+    """Checked arguments of `write_hloc`."""
+
+    images: Path
+    names: list[str]
+    out: Path
+    extractor: Extractor
+    pairs: list[NamePair]
+    matches: Path | None
+    ratio: float | None
+    workers: int | None
+    device: torch.device
+
+    @property
+    def total(self) -> int:
+        """Number of images and pairs, for the progress."""
+        return len(self.names) + len(self.pairs)
+
+    @property
+    def feature_settings(self) -> Settings:
+        """Settings stored in the features file."""
+        return _make_settings("features", self.extractor.info)
+
+    @property
+    def match_settings(self) -> Settings:
+        """Settings stored in the matches file."""
+        return _make_settings("matches", self.extractor.info, ratio=self.ratio)
+
+
+def write_hloc(
     images: str | Path,
     out: str | Path,
-    descriptor: Describer,
+    descriptor: str | Path | Describer = "doap-128",
     *,
-    descriptor_name: str,
-    detector: Detector | None = None,
+    detector: str | Detector | None = None,
     max_keypoints: int = 2048,
-    progress: Progress = no_progress,
-) -> Written:
-    """Extract the features of a folder of images into one file. Killed? The same call resumes.
-
-    Images that are in the file already are skipped; so are those that cannot be read, and their reasons are returned.
-
-    Args:
-        images: the folder.
-        out: the HDF5 file; it appears when all is done. The work is in `out` + `.unfinished`.
-        descriptor, detector, most: as for `doap.extract`.
-        descriptor_name: tells descriptors apart; a file is only ever filled by one, with one set of settings.
-        progress: called before each image, and after the last, with how many are done, how many there are, and its name.
-    """
-    images, detector = Path(images), detector or sift()
-    names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    settings = {
-        "descriptor": descriptor_name,
-        "detector": detector.name,
-        "max_keypoints": max_keypoints,
-        "version": __version__,
-    }
-    settings |= {"magnification": detector.magnification, "patch_size": descriptor.patch_size}
-    skipped: dict[str, str] = {}
-
-    def make(name: str) -> Group | None:
-        try:
-            grey = read_grey(images / name)
-        except DataError as error:
-            skipped[name] = str(error)
-            return None
-        return _feature_group(extract(grey, descriptor, detector=detector, max_keypoints=max_keypoints))
-
-    written, kept = _fill(Path(out), settings, names, make, progress)
-    if len(skipped) == len(names):
-        first = next(iter(skipped.values()))
-        raise DataError(
-            f"{images}: expected an image that can be read, got {len(skipped)} that cannot; the first: {first}"
-        )
-    return Written(Path(out), written, kept, skipped)
-
-
-def match_features(
-    features: str | Path,
-    pairs: Sequence[tuple[str, str]],
-    out: str | Path,
-    *,
+    pairs: Pairs | None = None,
+    matches: str | Path | None = None,
     ratio: float | None = None,
+    workers: int | None = 1,
+    device: str | torch.device = "auto",
     progress: Progress = no_progress,
-) -> Written:
-    """Match pairs of images, mutual nearest neighbours, into one file. Killed? The same call resumes.
+) -> HlocSummary:
+    """Write hloc's features file of a folder of images and, optionally, its matches file.
+
+    Resumable: run it again to continue, or to update both files after images were added, changed or removed. Existing
+    matches are kept if the features of both images are unchanged.
 
     Args:
-        features: a file that `extract_features` made.
-        pairs: names of two images each; pairs with an image that is not in the file are left out.
-        out: the HDF5 file; it appears when all is done.
-        ratio: as for `doap.match`.
-        progress: as for `extract_features`.
+        images: Folder of images; names in the files are paths inside it.
+        out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.
+        descriptor, detector, max_keypoints, workers: As for `doap.extract_folder`.
+        pairs: Image pairs to match: a file with two names per line, a sequence of name pairs, `exhaustive` or
+            `sequential`. Requires `matches`. Pairs with an image that cannot be read are skipped.
+        matches: The matches file (HDF5), with the same rules as `out`.
+        ratio: Ratio test; see `doap.match`.
+        device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Called with the number of finished images and pairs, their total number, and the current one.
     """
-    h5py, features = _h5py(), Path(features)
-    if not _opens(features):
-        raise DataError(f"{features}: expected an HDF5 file of features, got none that opens; run `doap extract` first")
-    with h5py.File(features, "r") as file:
-        settings = {"features": file.attrs.get(_SETTINGS, ""), "ratio": ratio, "version": __version__}
-        pairs = [pair for pair in pairs if pair[0] in file and pair[1] in file]
-    images = {name for pair in pairs for name in pair}
-    if len({_flat(name) for name in images}) < len(images):
-        raise DataError(
-            f"{features}: expected names that differ when '/' is '-', as in hloc's files, got some that don't"
-        )
-    named = {pair_name(*pair): pair for pair in pairs}
-
-    @lru_cache(_IN_MEMORY)
-    def descriptors(name: str) -> Tensor:
-        with h5py.File(features, "r") as file:
-            return torch.from_numpy(np.ascontiguousarray(file[name]["descriptors"][()].T))
-
-    def make(name: str) -> Group:
-        of0, of1 = (descriptors(image) for image in named[name])
-        matches, distances = match_descriptors(of0, of1, ratio=ratio)
-        # As hloc's nearest neighbours have it: half of 1 + cos. For bits it is the share of those that are equal.
-        scores = 1 - (distances / (8 * of0.shape[1]) if of0.dtype == torch.uint8 else distances.square() / 4)
-        return _match_group(matches.numpy(), scores.numpy(), len(of0))
-
-    return Written(Path(out), *_fill(Path(out), settings, list(named), make, progress), skipped={})
+    _h5py()
+    if (pairs is None) != (matches is None):
+        raise ArgumentError("pairs and matches: expected both or neither, got one of them.")
+    images, out, matches = Path(images), Path(out), None if matches is None else Path(matches)
+    names = list_names(images)
+    chosen = [] if pairs is None else resolve_pairs(pairs, names)
+    _check_names(chosen)
+    extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
+    job = _Job(images, names, out, extractor, chosen, matches, ratio, workers, resolve_device(device))
+    _check_replaceable(out, job.feature_settings)
+    make_folder(out.parent)
+    if matches is not None:
+        _check_replaceable(matches, job.match_settings)
+        make_folder(matches.parent)
+    return retry_damaged(lambda: _write_files(job, progress))
 
 
-def write_features(path: str | Path, name: str, features: Features) -> None:
-    """Add the features of an image, under its name, to a file; both may be there already."""
-    _write(Path(path), name, _feature_group(features))
+def _write_files(job: _Job, progress: Progress) -> HlocSummary:
+    folder = job.out.with_name(job.out.name + ".features")
+    make_rows = local_engine(job.images, job.extractor, job.workers)
+
+    def report(done: int, _: int, text: str) -> None:
+        progress(done, job.total, text)
+
+    extraction = update_features(job.images, job.names, folder, job.extractor, make_rows, report)
+    features = FeatureSet(folder)
+    if not features.names:
+        reason = features.failed[job.names[0]]
+        raise DataError(f"{job.images}: none of the {len(job.names)} images can be read. The first one: {reason}")
+    _write_features(job, features)
+    pairs, matched = (0, 0) if job.matches is None else _write_matches(job, job.matches, features, progress)
+    progress(job.total, job.total, "finished")
+    return HlocSummary(
+        out=job.out,
+        images=len(features),
+        extracted=extraction.extracted,
+        reused=extraction.reused,
+        skipped=features.failed,
+        matches=job.matches,
+        pairs=pairs,
+        matched=matched,
+    )
 
 
-def write_matches(
-    path: str | Path, name0: str, name1: str, matches: NDArray[np.integer[Any]], scores: NDArray[Any], count: int
+def _write_features(job: _Job, features: FeatureSet) -> None:
+    """Write the features file, unless it already holds the images of the feature set."""
+    current = {name: [features.checksums[name]] for name in features.names}
+    if job.out.exists() and _read_groups(job.out) == current:
+        return
+    with atomic_write(job.out) as unfinished:
+        _create(unfinished, job.feature_settings)
+        with _open(unfinished, "a") as file:
+            for image in features.stream():
+                write_group(file, image.name, feature_group(image.features), [image.checksum])
+
+
+def _write_matches(job: _Job, out: Path, features: FeatureSet, progress: Progress) -> tuple[int, int]:
+    """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
+
+    HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
+    opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
+    """
+    unfinished = out.with_name(out.name + ".unfinished")
+    resumed = _is_intact(unfinished) and _difference(unfinished, job.match_settings) is None
+    source = unfinished if resumed else out if out.exists() else None
+    stored = _read_groups(source) if source else {}
+    checksums = {name: features.checksums[name] for name in features.names}
+    stale = {
+        group
+        for group, (name0, checksum0, name1, checksum1) in stored.items()
+        if checksums.get(name0) != checksum0 or checksums.get(name1) != checksum1
+    }
+    wanted = {pair_group(*pair): pair for pair in job.pairs if checksums.keys() >= set(pair)}
+    missing = [pair for group, pair in wanted.items() if group not in stored or group in stale]
+    if source == out and not stale and not missing:
+        return len(stored), 0
+    if not resumed:
+        shutil.copyfile(source, unfinished) if source else _create(unfinished, job.match_settings)
+    with _open(unfinished, "a") as file:
+        for group in stale:
+            del file[group]
+    _match_pairs(job, unfinished, features, missing, progress)
+    unfinished.replace(out)
+    return len(stored) - len(stale) + len(missing), len(missing)
+
+
+def _match_pairs(
+    job: _Job, unfinished: Path, features: FeatureSet, pairs: Sequence[NamePair], progress: Progress
 ) -> None:
-    """Add the matches of two images to a file; both may be there already.
+    @lru_cache(_CACHED_IMAGES)
+    def read(name: str) -> Tensor:
+        return features.read(name).features.descriptors.to(job.device)
 
-    Args:
-        path: the file.
-        name0, name1: of the images.
-        matches: (M, 2) indices into the keypoints of both, each of image 0 at most once.
-        scores: (M,), larger is better.
-        count: N0, keypoints of image 0.
-    """
-    _write(Path(path), pair_name(name0, name1), _match_group(matches, scores, count))
+    for number, (name0, name1) in enumerate(pairs, start=job.total - len(pairs)):
+        progress(number, job.total, f"{name0} {name1}")
+        descriptors0, descriptors1 = read(name0), read(name1)
+        matches, distances = match_descriptors(descriptors0, descriptors1, ratio=job.ratio)
+        # As in hloc's nearest neighbours: (1 + cosine) / 2. For binary descriptors, the fraction of equal bits.
+        binary = descriptors0.dtype == torch.uint8
+        scores = 1 - (distances / (8 * descriptors0.shape[1]) if binary else distances.square() / 4)
+        arrays = match_group(matches.cpu().numpy(), scores.cpu().numpy(), len(descriptors0))
+        with _open(unfinished, "a") as file:
+            checksums = features.checksums
+            write_group(file, pair_group(name0, name1), arrays, [name0, checksums[name0], name1, checksums[name1]])
 
 
-def pair_name(name0: str, name1: str) -> str:
-    """The group of two images."""
-    return f"{_flat(name0)}/{_flat(name1)}"
+def pair_group(name0: str, name1: str) -> str:
+    """Return the name of the group of two images."""
+    return f"{_flatten(name0)}/{_flatten(name1)}"
 
 
-def _flat(name: str) -> str:
+def _flatten(name: str) -> str:
     return name.replace("/", "-")
 
 
-def _feature_group(features: Features) -> Group:
+def _check_names(pairs: Sequence[NamePair]) -> None:
+    names: dict[str, str] = {}
+    for name in {name for pair in pairs for name in pair}:
+        if (other := names.setdefault(_flatten(name), name)) != name:
+            raise DataError(
+                f"{name} and {other}: hloc replaces / by - and cannot distinguish these names. Rename one image."
+            )
+
+
+def feature_group(features: Features) -> Group:
+    """Return the arrays of an image."""
     height, width = features.image_size
     return {
         "keypoints": features.keypoints,
@@ -196,92 +276,96 @@ def _feature_group(features: Features) -> Group:
     }
 
 
-def _match_group(matches: NDArray[np.integer[Any]], scores: NDArray[Any], count: int) -> Group:
+def match_group(matches: NDArray[np.integer[Any]], scores: NDArray[Any], count: int) -> Group:
+    """Return the arrays of an image pair.
+
+    Args:
+        matches: (M, 2) indices of keypoints in both images; a keypoint of image 0 occurs at most once.
+        scores: (M,), larger is better.
+        count: N0, the number of keypoints in image 0.
+    """
     number = check_shape(matches, "M 2", name="matches")["M"]
     check_shape(scores, str(number), name="scores")
     first = matches[:, 0]
     if number and (first.min() < 0 or first.max() >= count or len(np.unique(first)) < number):
-        raise ArgumentError(
-            f"matches: expected each keypoint of image 0 once at most, from 0 to {count - 1}, got others"
-        )
+        raise ArgumentError(f"matches: expected each keypoint of image 0 at most once, from 0 to {count - 1}.")
     matches0, scores0 = np.full(count, -1, np.int32), np.zeros(count, np.float32)
     matches0[first], scores0[first] = matches[:, 1], scores
     return {"matches0": matches0, "matching_scores0": scores0}
 
 
-def _fill(
-    out: Path, settings: Mapping[str, Any], names: list[str], make: Callable[[str], Group | None], progress: Progress
-) -> tuple[int, int]:
-    """Add the groups that are missing, whole or not at all; return how many were added and how many were there.
+def write_group(file: Any, name: str, arrays: Group, source: list[str]) -> None:
+    """Add a group to an open file. It is linked last, so that a group with a name is complete.
 
-    HDF5 does not survive being killed while a file is open for writing. So the work is done on another file, opened for
-    each group and closed again. What a killed run left is resumed if it opens, and is started anew if it does not.
+    Args:
+        file: Open HDF5 file.
+        name: Name of the group.
+        arrays: Its datasets.
+        source: Checksums of the images that it was computed from; for a pair also their names.
     """
-    unfinished = out.with_name(out.name + ".unfinished")
-    source = unfinished if _opens(unfinished) else out if out.exists() else None
-    there = _names_in(source, settings, names) if source else set()
-    missing = [name for name in names if name not in there]
-    written = 0
-    for number, name in enumerate(missing):
-        progress(len(names) - len(missing) + number, len(names), name)
-        group = make(name)
-        if group is None:
-            continue
-        if source != unfinished:
-            _begin(unfinished, source, settings)
-            source = unfinished
-        _write(unfinished, name, group)
-        written += 1
-    progress(len(names), len(names), "")
-    if source == unfinished:
-        unfinished.replace(out)
-    return written, len(there)
+    group = file.create_group(None)
+    for key, values in arrays.items():
+        group.create_dataset(key, data=np.ascontiguousarray(values))
+    group.attrs[_ATTRIBUTE] = json.dumps(source)
+    file[name] = group
 
 
-def _begin(unfinished: Path, source: Path | None, settings: Mapping[str, Any]) -> None:
-    """The file to work on: with the groups of a finished one, or new."""
-    if source:
-        shutil.copyfile(source, unfinished)
+def _read_groups(path: Path) -> dict[str, list[str]]:
+    """Return the sources of all groups by name."""
+    groups: dict[str, list[str]] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if _ATTRIBUTE in item.attrs:
+            groups[name] = json.loads(item.attrs[_ATTRIBUTE])
+
+    with _open(path, "r") as file:
+        file.visititems(visit)
+    return groups
+
+
+def _make_settings(content: str, extractor: ExtractorInfo, **more: Any) -> Settings:
+    return {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(extractor), **more}
+
+
+def _difference(path: Path, settings: Settings) -> str | None:
+    """Explain why an HDF5 file cannot be continued with these settings; None if it can."""
+    with _open(path, "r") as file:
+        stored: Settings = json.loads(file.attrs.get(_ATTRIBUTE, "{}"))
+    if not stored:
+        return "it was not written by doap"
+    for key in ("format", "content", "ratio"):
+        if stored.get(key) != settings.get(key):
+            return f"{key} is {settings.get(key)!r} instead of {stored.get(key)!r}"
+    return ExtractorInfo(**stored["extractor"]).difference(ExtractorInfo(**settings["extractor"]))
+
+
+def _check_replaceable(path: Path, settings: Settings) -> None:
+    """Refuse to replace a file that doap did not write or wrote with other settings."""
+    if not path.exists():
         return
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    with _h5py().File(unfinished, "w", libver="latest") as file:
-        file.attrs[_SETTINGS] = json.dumps(settings, sort_keys=True)
+    if not _is_intact(path):
+        raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
+    if difference := _difference(path, settings):
+        raise DataError(f"{path}: exists and cannot be updated: {difference}. Choose another name.")
 
 
-def _names_in(path: Path, settings: Mapping[str, Any], names: list[str]) -> set[str]:
-    """Those of the names that the file has; it must be one of ours, made with these settings."""
-    if not _opens(path):
-        raise DataError(
-            f"{path}: expected an HDF5 file, got another or a damaged one; delete it or choose another name"
-        )
-    with _h5py().File(path, "r") as file:
-        made = json.loads(file.attrs.get(_SETTINGS, "{}"))
-        for key, wanted in settings.items():
-            if (got := made.get(key)) != wanted:
-                raise DataError(f"{path}: expected {key} {wanted!r}, got a file with {got!r}; choose another name")
-        return {name for name in names if name in file}
-
-
-def _opens(path: Path) -> bool:
-    """Whether it is an HDF5 file that was closed as it should be: one that was not says so in its first block."""
-    h5py = _h5py()
+def _is_intact(path: Path) -> bool:
+    """Return whether a file is HDF5 and was closed properly, which its first block records."""
     try:
-        h5py.File(path, "r").close()
+        _open(path, "r").close()
     except OSError:
         return False
     return True
 
 
-def _write(path: Path, name: str, group: Group) -> None:
-    """Add a group, in place of one of that name. It gets its name last, so that one that is found is whole."""
-    # The newest layout of HDF5, as hloc has it: the only one that tells a file that was not closed.
-    with _h5py().File(path, "a", libver="latest") as file:
-        made = file.create_group(None)
-        for key, values in group.items():
-            made.create_dataset(key, data=np.ascontiguousarray(values))
-        if name in file:
-            del file[name]
-        file[name] = made
+def _create(path: Path, settings: Settings) -> None:
+    with _open(path, "w") as file:
+        file.attrs[_ATTRIBUTE] = json.dumps(settings, sort_keys=True)
+
+
+def _open(path: Path, mode: str) -> Any:
+    # The latest layout, as in hloc. It is the only one that detects a file that was not closed.
+    return _h5py().File(path, mode, libver="latest")
 
 
 def _h5py() -> Any:

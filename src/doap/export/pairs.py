@@ -1,69 +1,59 @@
-"""Which images are matched with which."""
+"""Pairs of images to match."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
 from doap.errors import ArgumentError, DataError
 
-Pair = tuple[str, str]
-Pairing = Callable[[Sequence[str]], list[Pair]]
-"""From the names of all images, in order, to the pairs to match: each once, the earlier name first."""
+NamePair = tuple[str, str]
+Pairs = str | Path | Sequence[NamePair]
+"""`exhaustive`, `sequential`, a file with one pair of names per line, or a sequence of pairs."""
 
 
-def exhaustive(names: Sequence[str]) -> list[Pair]:
-    """Each with each."""
-    return list(combinations(names, 2))
+def resolve_pairs(pairs: Pairs, names: Sequence[str], overlap: int = 10) -> list[NamePair]:
+    """Return the pairs of images to match, without duplicates, in the order of their names.
 
-
-def sequential(overlap: int = 10) -> Pairing:
-    """Each with the next `overlap` ones, for the frames of a film or photos taken along a way.
-
-    >>> sequential(2)(["1.jpg", "2.jpg", "3.jpg", "4.jpg"])
+    >>> resolve_pairs("sequential", ["1.jpg", "2.jpg", "3.jpg", "4.jpg"], overlap=2)
     [('1.jpg', '2.jpg'), ('1.jpg', '3.jpg'), ('2.jpg', '3.jpg'), ('2.jpg', '4.jpg'), ('3.jpg', '4.jpg')]
+
+    Args:
+        pairs: `exhaustive` for all pairs; `sequential` for each image with the next `overlap` images, as in a video; a
+            text file as COLMAP and hloc write it, with two names per line, where empty lines and #-comments are
+            skipped; or pairs of names. A name that no image has is an error.
+        names: Names of all images, sorted.
+        overlap: See `pairs`.
     """
     if overlap < 1:
-        raise ArgumentError(f"overlap: expected 1 or more, got {overlap}")
-
-    def pair(names: Sequence[str]) -> list[Pair]:
-        return [(name, other) for place, name in enumerate(names) for other in names[place + 1 : place + 1 + overlap]]
-
-    return pair
-
-
-def listed(file: str | Path) -> Pairing:
-    """Those of a text file as COLMAP and hloc write it: two names to a line; empty lines and #-comments are skipped.
-
-    A pair that is there twice, in any order, is matched once. A name that no image has is an error: a list for other
-    images would otherwise give an empty database, after a long time.
-    """
-    file = Path(file)
-
-    def pair(names: Sequence[str]) -> list[Pair]:
-        place = {name: number for number, name in enumerate(names)}
-        found = set()
-        for number, line in enumerate(_lines(file), start=1):
-            words = line.split()
-            if not words or line.startswith("#"):
-                continue
-            if len(words) != 2 or words[0] == words[1]:
-                raise DataError(f"{file}, line {number}: expected the names of two images, got {line!r}")
-            if unknown := [word for word in words if word not in place]:
-                raise DataError(
-                    f"{file}, line {number}: expected names of images, as paths inside their folder, got {unknown[0]!r}"
-                )
-            found.add(tuple(sorted(place[word] for word in words)))
-        return [(names[first], names[second]) for first, second in sorted(found)]
-
-    return pair
+        raise ArgumentError(f"overlap: expected 1 or more, got {overlap}.")
+    if isinstance(pairs, str) and pairs == "exhaustive":
+        return list(combinations(names, 2))
+    if isinstance(pairs, str) and pairs == "sequential":
+        return [(name, other) for index, name in enumerate(names) for other in names[index + 1 : index + 1 + overlap]]
+    listed = _read_lines(Path(pairs)) if isinstance(pairs, str | Path) else [("pairs", pair) for pair in pairs]
+    known = set(names)
+    found = set()
+    for where, pair in listed:
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise DataError(f"{where}: expected the names of two images, got {' '.join(pair)!r}.")
+        if unknown := [name for name in pair if name not in known]:
+            raise DataError(f"{where}: no image is named {unknown[0]!r}. Names are paths inside the folder of images.")
+        found.add((min(pair), max(pair)))
+    return sorted(found)
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[tuple[str, Sequence[str]]]:
+    """Return the position and the words of each line that is neither empty nor a comment."""
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise DataError(f"{file}: expected a list of pairs of images, got {error.strerror}; check the path") from error
+        raise DataError(f"{file}: cannot read the list of image pairs: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: expected a list of pairs of images as text, got other bytes") from error
+        raise DataError(f"{file}: expected a list of image pairs as UTF-8 text, got other bytes.") from error
+    return [
+        (f"{file}, line {number}", line.split())
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and not line.startswith("#")
+    ]

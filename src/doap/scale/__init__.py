@@ -1,19 +1,33 @@
-"""Collections of images: features of a folder or an archive, by processes of one machine or by a cluster.
+"""Large image collections: extract features of a folder or an archive, index and search them, and select pairs.
 
-Nothing of it is needed for two images, and nothing of an engine is imported before it is asked for.
+Two images need nothing of this package. The libraries of an engine are imported when it runs.
 """
 
-from doap.scale.extraction import Engine, Extracted, extract_folder
-from doap.scale.extractor import Extractor, Stored, extractor_of
+from doap.scale.extraction import Engine, ExtractionSummary, extract_folder
+from doap.scale.extractor import ExtractorInfo, Stored
 from doap.scale.features import FeatureSet, StoredImage
+from doap.scale.index import Index, IndexChange, IndexInfo, IndexKind, add_images, build_index, remove_images
+from doap.scale.pairs import select_pairs, write_pairs
+from doap.scale.search import SearchResult, extract_query, search_images
 
 __all__ = [
     "Engine",
-    "Extracted",
-    "Extractor",
+    "ExtractionSummary",
+    "ExtractorInfo",
     "FeatureSet",
+    "Index",
+    "IndexChange",
+    "IndexInfo",
+    "IndexKind",
+    "SearchResult",
     "Stored",
     "StoredImage",
+    "add_images",
+    "build_index",
     "extract_folder",
-    "extractor_of",
+    "extract_query",
+    "remove_images",
+    "search_images",
+    "select_pairs",
+    "write_pairs",
 ]

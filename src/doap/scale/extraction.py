@@ -1,4 +1,4 @@
-"""Features of a folder of images: what is missing is found out, an engine makes it, and parts are written."""
+"""Extract the features of a folder of images: find what is missing, run an engine, write parts."""
 
 from __future__ import annotations
 
@@ -7,46 +7,56 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import pyarrow as pa
+import torch
 
 from doap.checks import check_choice
-from doap.describer import Describer, DetectsKeypoints
-from doap.detectors import Detector, sift
+from doap.describer import Describer
+from doap.descriptor import load
+from doap.detectors import Detector
+from doap.device import Precision
 from doap.errors import ArgumentError
 from doap.files import sha256
 from doap.images import list_images
-from doap.scale.extractor import Stored, extractor_of
-from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, rows_table
-from doap.scale.local import extract_locally
-from doap.scale.stages import Describe, Look, make_stages
+from doap.scale.extractor import Extractor, Stored, open_extractor
+from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
+from doap.scale.local import extract_in_process, extract_locally
+from doap.scale.stages import Reopen, make_portable, make_stages, portable_describer
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
+MakeRows = Callable[[Sequence[str]], Generator[pa.Table]]
+"""A configured engine: yields the rows of the named images, several at a time and in any order."""
+
+_Result = TypeVar("_Result")
+# Starting a worker process takes as long as extracting about this many images.
+_IMAGES_PER_WORKER = 16
 
 
 @dataclass(frozen=True)
-class Extracted:
-    """What a run did.
+class ExtractionSummary:
+    """Result of `extract_folder`.
 
     Attributes:
-        out: the folder of features.
-        written: images whose features this run made.
-        kept: images that had been looked at before and have not changed since.
-        failed: images without features, of this run or kept, and why.
-        removed: images that are in the folder no more.
-        seconds: of the run.
-        images_per_second: that were looked at, with or without success.
+        out: Folder of the feature set.
+        extracted: Number of images that this run extracted.
+        reused: Number of images that an earlier run processed and that have not changed since.
+        removed: Number of images that are no longer in the folder.
+        skipped: Images without features, and the reasons.
+        seconds: Duration of the run.
+        images_per_second: Number of images processed per second, including skipped ones.
     """
 
     out: Path
-    written: int
-    kept: int
-    failed: dict[str, str]
+    extracted: int
+    reused: int
     removed: int
+    skipped: dict[str, str]
     seconds: float
     images_per_second: float
 
@@ -54,96 +64,173 @@ class Extracted:
 def extract_folder(
     images: str | Path,
     out: str | Path,
-    descriptor: Describer,
+    descriptor: str | Path | Describer = "doap-128",
     *,
-    descriptor_name: str,
-    detector: Detector | None = None,
+    detector: str | Detector | None = None,
     max_keypoints: int = 2048,
     stored: Stored | None = None,
     engine: Engine = "local",
     workers: int | None = None,
     address: str | None = None,
-    reopen: Callable[[], Describer] | None = None,
+    device: str | torch.device = "auto",
+    precision: Precision = "auto",
     progress: Progress = no_progress,
-) -> Extracted:
-    """Extract the features of a folder of images, as `doap.extract` makes them, into a `FeatureSet`.
+) -> ExtractionSummary:
+    """Extract the features of all images in a folder into a `FeatureSet`, as `doap.extract` does for one image.
 
-    Only what is missing or has changed is made: images by their checksum, all of them if the descriptor, the detector
-    or a setting is another. So the same call resumes a run that was interrupted or killed. An image that cannot be
-    read is recorded with its reason.
+    Resumable: only new and changed images are extracted, or all of them if the descriptor, the detector or a setting
+    has changed. An image that cannot be read is skipped. Keypoints are in the pixels as stored in the file.
 
-    Both engines start processes of their own. A script that calls this needs `if __name__ == "__main__":`.
+    More than one worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
 
     Args:
-        images: the folder; on a cluster, one that all machines see.
-        out: the folder to write. One run to a folder at a time; a second one is not noticed.
-        descriptor, most: as for `doap.extract`.
-        descriptor_name: kept with the features, for those who want to describe more images in the same way.
-        detector: where to look; if not given, the descriptor's own or SIFT's blobs.
-        stored: what real descriptors are written as, `float16` if not given. `uint8` takes half of that.
-        engine: `local` is this machine; `ray` is Ray Data, on this machine or a cluster.
-        workers: processes that look at images; as many as there are processors if not given. A cluster decides itself.
-        address: of a Ray cluster; else Ray is started here, and stopped at the end.
-        reopen: makes the descriptor in another process, for one that cannot be pickled.
-        progress: told the images done, how many there are, and how many are done in a second.
+        images: Folder of images, searched recursively. Every machine of a cluster must see it.
+        out: Folder of the feature set. Only one run at a time may write to it (not checked).
+        descriptor: Name, file or object; see `doap.load`. An object stays on its device, and other processes can only
+            receive it if it can be pickled.
+        detector: Name or object; None is the descriptor's own detector or SIFT.
+        max_keypoints: Maximum number of keypoints per image.
+        stored: Storage type of real descriptors: `float32`, `float16` (default) or `uint8`.
+        engine: `local` for this machine, `ray` for Ray Data on this machine or a cluster.
+        workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, or fewer
+            for a few images. A cluster ignores it.
+        address: Address of a Ray cluster; None starts Ray on this machine.
+        device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps". Ray requests GPUs for "cuda", and for
+            "auto" if the cluster has any.
+        precision: Arithmetic of the network: "auto", "float32" or "bfloat16".
+        progress: Called with the number of processed images, the number of images, and the speed.
     """
-    check_choice(engine, get_args(Engine), name="engine")
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers: expected 1 or more, got {workers}")
-    if address is not None and engine != "ray":
-        raise ArgumentError(f"address: expected none without the engine ray, got {address!r}")
-    begin = time.perf_counter()
-    images, out = Path(images).absolute(), Path(out)
-    names = [path.relative_to(images).as_posix() for path in list_images(images)]
-    detector = detector or (descriptor.detector if isinstance(descriptor, DetectsKeypoints) else sift())
-    extractor = extractor_of(
-        descriptor, descriptor_name=descriptor_name, detector=detector, max_keypoints=max_keypoints, stored=stored
+    _check_engine(engine, workers, address)
+    images = Path(images).absolute()
+    names = list_names(images)
+    extractor = open_extractor(
+        descriptor,
+        detector=detector,
+        max_keypoints=max_keypoints,
+        stored=stored,
+        # The machine that starts Ray may have no GPU, and the fingerprint does not depend on the device.
+        device="cpu" if engine == "ray" else device,
+        precision=precision,
     )
-    look, describe = make_stages(images, descriptor, detector, extractor, reopen, network_travels=engine == "ray")
-    workers = workers or os.cpu_count() or 1
-    with PartWriter(out, extractor) as writer:
-        progress(0, len(names), "comparing with what is there")
+    if engine == "ray":
+        make_rows = _ray_engine(images, extractor, workers, address, str(device), precision)
+    else:
+        make_rows = local_engine(images, extractor, workers, precision)
+    return update_features(images, names, Path(out), extractor, make_rows, progress)
+
+
+def update_features(
+    images: Path, names: Sequence[str], out: Path, extractor: Extractor, make_rows: MakeRows, progress: Progress
+) -> ExtractionSummary:
+    """Bring a feature set up to date with a folder of images.
+
+    Args:
+        images: Folder of images.
+        names: Names of all its images.
+        out: Folder of the feature set.
+        extractor: Extractor of the features.
+        make_rows: Engine that runs the extractor.
+        progress: As for `extract_folder`.
+    """
+    start = time.perf_counter()
+    with PartWriter(out, extractor.info) as writer:
+        progress(0, len(names), "comparing checksums")
         known = FeatureSet(out).checksums
-        missing = _missing(images, names, known)
+        missing = _find_missing(images, names, known)
         removed = sorted(known.keys() - set(names))
         if removed:
-            writer.add(rows_table([FailedImage(name, "", REMOVED) for name in removed], extractor))
-        kept, looked_at, written, start = len(names) - len(missing), 0, 0, time.perf_counter()
-        with closing(_rows(missing, look, describe, engine, workers, address)) as tables:
+            writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
+        reused, processed, extracted, engine_start = len(names) - len(missing), 0, 0, time.perf_counter()
+        with closing(_run(make_rows, missing)) as tables:
             for table in tables:
                 writer.add(table)
-                looked_at += len(table)
-                written += table["error"].null_count
-                speed = looked_at / (time.perf_counter() - start)
-                progress(kept + looked_at, len(names), f"{speed:,.1f} images/s")
-    done = FeatureSet(out)
-    for part in done.superseded:
+                processed += len(table)
+                extracted += table["error"].null_count
+                speed = processed / (time.perf_counter() - engine_start)
+                progress(reused + processed, len(names), f"{speed:,.1f} images/s")
+    features = FeatureSet(out)
+    for part in features.superseded:
         part.unlink()
-    seconds = time.perf_counter() - begin
-    return Extracted(out, written, kept, done.failed, len(removed), seconds, looked_at / seconds)
+    seconds = time.perf_counter() - start
+    return ExtractionSummary(
+        out, extracted, reused, len(removed), features.failed, seconds, images_per_second=processed / seconds
+    )
 
 
-def _rows(
-    names: Sequence[str], look: Look, describe: Describe, engine: Engine, workers: int, address: str | None
-) -> Generator[pa.Table]:
-    """Rows of images, by an engine, which is not even started for none."""
-    if not names:
-        return
-    if engine == "local":
-        yield from extract_locally(names, look, describe, workers)
-    else:
-        from doap.scale.ray import extract_with_ray
-
-        yield from extract_with_ray(names, look, describe, workers, address)
+def retry_damaged(action: Callable[[], _Result]) -> _Result:
+    """Run an action that extracts and reads features; if it finds a damaged part, delete the part and run it again."""
+    while True:
+        try:
+            return action()
+        except DamagedPart as damage:
+            damage.part.unlink()
 
 
-def _missing(images: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
-    """Those of the images that are new, or have other bytes than they had; one that was never read is new."""
-    there = [name for name in names if known.get(name)]
-    # Reading and adding up leave the interpreter to other threads.
+def list_names(images: Path) -> list[str]:
+    """Return the names of the images in a folder: their paths inside it, sorted."""
+    return [path.relative_to(images).as_posix() for path in list_images(images)]
+
+
+def local_engine(
+    images: Path, extractor: Extractor, workers: int | None = 1, precision: Precision = "auto"
+) -> MakeRows:
+    """Return the engine of this machine: in the calling process for one worker, with worker processes for more."""
+    detect, describe = make_stages(images, extractor)
+    if workers == 1:
+        return partial(extract_in_process, detect=detect, describe=describe)
+    portable = make_portable(detect, _reopen(extractor, precision))
+
+    def make_rows(names: Sequence[str]) -> Generator[pa.Table]:
+        processes = workers or min(os.cpu_count() or 1, 1 + len(names) // _IMAGES_PER_WORKER)
+        if processes == 1:
+            return extract_in_process(names, detect, describe)
+        return extract_locally(names, portable, describe, processes)
+
+    return make_rows
+
+
+def _ray_engine(
+    images: Path, extractor: Extractor, workers: int | None, address: str | None, device: str, precision: Precision
+) -> MakeRows:
+    from doap.scale.ray import extract_with_ray
+
+    reopen = _reopen(extractor, precision)
+    detect, describe = make_stages(images, extractor)
+    detect, describe = make_portable(detect, reopen), describe.to("cpu")
+    if describe.network is not None:
+        describe = replace(describe, network=portable_describer(describe.network, reopen))
+    processors = workers or os.cpu_count() or 1
+    return partial(
+        extract_with_ray, detect=detect, describe=describe, workers=processors, address=address, device=device
+    )
+
+
+def _check_engine(engine: str, workers: int | None, address: str | None) -> None:
+    check_choice(engine, get_args(Engine), name="engine")
+    if workers is not None and workers < 1:
+        raise ArgumentError(f"workers: expected 1 or more, got {workers}.")
+    if address is not None and engine != "ray":
+        raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
+
+
+def _reopen(extractor: Extractor, precision: Precision) -> Reopen | None:
+    name = extractor.info.descriptor
+    return None if name is None else partial(load, name, device="cpu", precision=precision)
+
+
+def _run(make_rows: MakeRows, names: Sequence[str]) -> Generator[pa.Table]:
+    """Run an engine, unless there is nothing to do."""
+    if names:
+        yield from make_rows(names)
+
+
+def _find_missing(images: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Return the images that are new, have changed, or could not be read before."""
+    stored = [name for name in names if known.get(name)]
+    # Reading and hashing release the interpreter lock.
     with ThreadPoolExecutor() as pool:
-        now = dict(zip(there, pool.map(_checksum, (images / name for name in there)), strict=True))
-    return [name for name in names if name not in now or now[name] != known[name]]
+        current = dict(zip(stored, pool.map(_checksum, (images / name for name in stored)), strict=True))
+    return [name for name in names if name not in current or current[name] != known[name]]
 
 
 def _checksum(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""What makes features, what it is known by, and the bytes its descriptors are stored as."""
+"""Feature extractors: a descriptor, a detector and settings, identified by one fingerprint."""
 
 from __future__ import annotations
 
@@ -6,42 +6,49 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap.baselines import BASELINES
 from doap.checks import check_choice
-from doap.describer import Describer
-from doap.detectors import Detector
+from doap.describer import Describer, DetectsKeypoints, fingerprint
+from doap.descriptor import SHIPPED, load
+from doap.detectors import Detector, as_detector
+from doap.device import Precision
 from doap.errors import ArgumentError
-from doap.pipeline import extract_sample
-from doap.types import Kind
+from doap.pipeline import extract, extract_sample
+from doap.types import Features, Kind
 
-Stored = Literal["float16", "uint8", "bits"]
-# The byte of the number 0, and steps from it to the largest of a row.
-_ZERO, _STEPS = 128, 127
+Stored = Literal["float32", "float16", "uint8", "bits"]
+"""Storage type of descriptors: `bits` for binary descriptors, one of the others for real ones."""
+
+_UINT8_ZERO, _UINT8_STEPS = 128, 127
 
 
 @dataclass(frozen=True)
-class Extractor:
-    """What made a set of features.
+class ExtractorInfo:
+    """Identity and settings of an extractor, as stored in the metadata of a feature set.
 
     Attributes:
-        fingerprint: checksum of what detector and descriptor make of a fixed picture, and of the settings.
-        descriptor: its name, or file.
-        detector: its name.
-        magnification: side of a patch over what the detector calls its size.
-        max_keypoints: keypoints of an image.
+        fingerprint: SHA-256 of the descriptor's fingerprint, the detector's frames on a fixed picture and the settings
+            below. It does not depend on the device or the precision of the descriptor.
+        descriptor: Name or file to pass to `doap.load`; None if the descriptor was given as an object.
+        detector: Name of the detector.
+        magnification: Side of a patch, divided by the size that the detector assigns to a keypoint.
+        max_keypoints: Maximum number of keypoints per image.
         kind: `real` or `binary`.
-        dim: D, numbers or bits.
-        stored: what descriptors are written as.
+        dim: D, the number of dimensions or bits.
+        stored: Storage type of the descriptors.
     """
 
     fingerprint: str
-    descriptor: str
+    descriptor: str | None
     detector: str
     magnification: float
     max_keypoints: int
@@ -49,37 +56,65 @@ class Extractor:
     dim: int
     stored: Stored
 
+    def difference(self, other: ExtractorInfo) -> str | None:
+        """Explain how another extractor differs from this one; None if both extract the same features."""
+        if self.fingerprint == other.fingerprint:
+            return None
+        mine, others = dataclasses.asdict(self), dataclasses.asdict(other)
+        changed = [key for key in mine if key not in ("fingerprint", "descriptor") and mine[key] != others[key]]
+        if not changed:
+            return "the descriptor has other weights, or the detector has other settings"
+        return ", ".join(f"{key} is {others[key]!r} instead of {mine[key]!r}" for key in changed)
 
-def extractor_of(
-    descriptor: Describer,
+
+@dataclass(frozen=True)
+class Extractor:
+    """A descriptor and a detector, ready to extract features; created by `open_extractor`."""
+
+    describer: Describer
+    detector: Detector
+    info: ExtractorInfo
+
+    def extract(self, image: str | Path | NDArray[np.uint8]) -> Features:
+        """Extract the features of an image file or of grey pixels (height, width)."""
+        return extract(image, self.describer, detector=self.detector, max_keypoints=self.info.max_keypoints)
+
+
+def open_extractor(
+    descriptor: str | Path | Describer,
     *,
-    descriptor_name: str,
-    detector: Detector,
+    detector: str | Detector | None = None,
     max_keypoints: int = 2048,
     stored: Stored | None = None,
+    exact: bool = False,
+    device: str | torch.device = "auto",
+    precision: Precision = "auto",
 ) -> Extractor:
-    """What `doap.extract` with these arguments is known by; an error if they do not go together.
+    """Load a descriptor and a detector, check that they fit together, and compute their fingerprint.
 
     Args:
-        descriptor, detector, most: as for `doap.extract`.
-        descriptor_name: for whoever wants to make more of such features; it does not show in the fingerprint.
-        stored: `float16` if not given, and `bits` for binary descriptors always.
+        descriptor, detector, max_keypoints, stored, device, precision: As for `doap.extract_folder`.
+        exact: Store real descriptors as float32 if `stored` is None.
     """
-    stored = stored or ("bits" if descriptor.kind == "binary" else "float16")
+    name = None
+    if isinstance(descriptor, str | Path):
+        name, descriptor = _absolute(descriptor), load(descriptor, device=device, precision=precision)
+    if detector is None and isinstance(descriptor, DetectsKeypoints):
+        detector = descriptor.detector
+    detector, binary = as_detector(detector), descriptor.kind == "binary"
+    stored = stored or ("bits" if binary else "float32" if exact else "float16")
     check_choice(stored, get_args(Stored), name="stored")
-    if (stored == "bits") != (descriptor.kind == "binary"):
-        raise ArgumentError(
-            f"stored: expected bits for binary descriptors, float16 or uint8 for real ones, got {stored} "
-            f"for {descriptor_name}, which is {descriptor.kind}"
-        )
+    if (stored == "bits") != binary:
+        allowed = "bits" if binary else "float32, float16 or uint8"
+        raise ArgumentError(f"stored: expected {allowed} for a {descriptor.kind} descriptor, got {stored}.")
     if max_keypoints < 1:
-        raise ArgumentError(f"most: expected 1 or more, got {max_keypoints}")
-    seen = extract_sample(descriptor, detector)
-    # Now, and not after the first thousand images.
-    encode(seen.descriptors, stored)
-    made = Extractor(
+        raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
+    sample = extract_sample(descriptor, detector)
+    # Fail here rather than after the first thousand images.
+    encode(sample.descriptors, stored)
+    info = ExtractorInfo(
         fingerprint="",
-        descriptor=descriptor_name,
+        descriptor=name,
         detector=detector.name,
         magnification=detector.magnification,
         max_keypoints=max_keypoints,
@@ -87,44 +122,58 @@ def extractor_of(
         dim=descriptor.dim,
         stored=stored,
     )
-    settings = dataclasses.asdict(made) | {"descriptor": ""}
+    identity = _hash(info, fingerprint(descriptor), sample.frames)
+    return Extractor(descriptor, detector, dataclasses.replace(info, fingerprint=identity))
+
+
+def _absolute(descriptor: str | Path) -> str:
+    """Return a name as it is and a file as an absolute path, so that other processes find it."""
+    name = str(descriptor)
+    return str(Path(name).absolute()) if Path(name).is_file() and name not in {*SHIPPED, *BASELINES} else name
+
+
+def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> str:
+    """Return the fingerprint of settings, a descriptor's fingerprint, and a detector's frames (N, 2, 3)."""
+    settings = dataclasses.asdict(info) | {"fingerprint": "", "descriptor": descriptor}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    digest.update(seen.frames.tobytes())
-    digest.update(seen.descriptors.cpu().numpy().tobytes())
-    return dataclasses.replace(made, fingerprint=digest.hexdigest())
+    # Rounded to 1/8 pixel and sorted, because processors differ in the last bits of positions and responses.
+    rounded = np.rint(8 * frames).astype(np.int32).reshape(-1, 6)
+    digest.update(rounded[np.lexsort(rounded.T)].tobytes())
+    return digest.hexdigest()
 
 
 def encode(descriptors: Tensor, stored: Stored) -> bytes:
-    """Bytes of descriptors (N, D) float32 or (N, D/8) uint8, row by row.
+    """Convert descriptors (N, D) float32 or (N, D/8) uint8 to bytes in row-major order.
 
-    As uint8 a number is told as a share of the largest of its row, in 127 steps to either side: what the largest is
-    need not be kept, for rows have unit length. COLMAP's bytes (`doap.functional.quantise`) are another thing: they are
-    to be compared as they are, and what they cut off and round does not come back.
+    `uint8` stores each value relative to the largest absolute value of its row, in 127 steps on either side of zero.
+    The largest value itself is not stored, because rows have unit length. These bytes differ from COLMAP's
+    (`doap.functional.quantise`), which are compared directly and cannot be converted back.
     """
     rows = descriptors.cpu()
     if stored == "uint8":
         lengths = rows.norm(dim=1)
         if not bool(((lengths - 1).abs() < 1e-3).logical_or(lengths == 0).all()):
-            raise ArgumentError("stored: expected float16 for descriptors without unit length, got uint8")
+            raise ArgumentError("stored: uint8 requires descriptors of unit length. Use float16 or float32.")
         largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-        rows = (rows / largest * _STEPS + _ZERO).round().to(torch.uint8)
-    elif stored == "float16":
-        rows = rows.half()
+        rows = (rows / largest * _UINT8_STEPS + _UINT8_ZERO).round().to(torch.uint8)
+    elif stored != "bits":
+        rows = rows.half() if stored == "float16" else rows
         if not bool(torch.isfinite(rows).all()):
-            raise ArgumentError("descriptors: expected finite numbers up to 65,504, as float16 has them, got others")
+            limit = " up to 65,504" if stored == "float16" else ""
+            raise ArgumentError(f"descriptors: expected finite values{limit} for {stored}, got larger ones or NaN.")
     return rows.numpy().tobytes()
 
 
 def decode(content: bytes, dim: int, stored: Stored) -> Tensor:
-    """Undo `encode`: (N, D) float32 or, for bits, (N, D/8) uint8.
+    """Convert bytes back to descriptors: (N, D) float32 or, for bits, (N, D/8) uint8.
 
-    float16 comes back to within 0.05 % of each number. Rows of uint8 have unit length again, and are less than
-    2·√D/254 of their largest number away from what they were; zeros stay zeros.
+    float32 and bits are exact, and float16 is accurate to 0.05 % of each value. Rows stored as uint8 are normalised to
+    unit length and move by less than 2·√D/254 of their largest value; zero rows stay zero.
     """
     width = dim // 8 if stored == "bits" else dim
-    numbers = np.float16 if stored == "float16" else np.uint8
-    # A copy, for torch wants to be allowed to write.
-    rows = torch.from_numpy(np.frombuffer(content, numbers).reshape(-1, width).copy())
+    # A copy, because torch requires writable memory.
+    values = np.frombuffer(content, "uint8" if stored == "bits" else stored).reshape(-1, width).copy()
+    rows = torch.from_numpy(values)
     if stored == "bits":
         return rows
-    return normalize(rows.float() - _ZERO) if stored == "uint8" else rows.float()
+    return normalize(rows.float() - _UINT8_ZERO) if stored == "uint8" else rows.float()

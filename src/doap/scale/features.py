@@ -1,12 +1,12 @@
-"""Features of many images: a folder of Parquet files, one row for each image.
+"""Feature sets: a folder of Parquet files with one row per image.
 
     FEATURES/
-    ├── meta.json             what made them: `Extractor`
-    └── part-000001.parquet   rows, as `SCHEMA` has them; a part is whole or not there, and is never changed
+    ├── meta.json             format and extractor (`ExtractorInfo`)
+    └── part-000001.parquet   rows with the columns of `SCHEMA`; written atomically and never modified
 
-Parts are numbered as they are written, and of two rows of one image the newest counts, so that an image that changed
-is a row in a new part. Rows of another extractor than meta's do not count. An image that could not be read is a row
-with its reason and without features; one that was removed from the folder is a row that says so.
+Parts are numbered in the order of writing. If an image has several rows, the newest one counts, so a changed image gets
+a row in a new part. Rows with another fingerprint than the one in meta.json do not count. An image that could not be
+read has a row with the reason and no features. An image that was removed from the folder has a row that marks it.
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ import pyarrow.parquet as pq
 
 from doap.errors import ArgumentError, DataError
 from doap.files import atomic_write, make_folder, sha256
-from doap.scale.extractor import Extractor, decode, encode
+from doap.scale.extractor import ExtractorInfo, decode, encode
 from doap.types import Features, Kind
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = pa.schema(
     {
         "name": pa.string(),  # path inside the folder of images
         "checksum": pa.string(),  # SHA-256 of the file; "" if it could not be read
         "height": pa.int32(),
         "width": pa.int32(),
-        "keypoints": pa.list_(pa.float32()),  # frames (N, 2, 3), row by row
+        "frames": pa.list_(pa.float32()),  # (N, 2, 3) in row-major order, in the pixels of the file
         "responses": pa.list_(pa.float32()),  # (N,)
-        "descriptors": pa.binary(),  # (N, D) float16 or uint8, or (N, D/8) bits, row by row
-        "extractor": pa.string(),  # its fingerprint
-        "error": pa.string(),  # null if all is well
+        "descriptors": pa.binary(),  # (N, D) floats or uint8, or (N, D/8) bits, in row-major order
+        "fingerprint": pa.string(),  # of the extractor
+        "error": pa.string(),  # null on success
     }
 )
 REMOVED = "removed from the folder"
-# Rows that are read together: 5 MB with 2,048 keypoints and 128 numbers, so that a single image is found quickly.
-_ROWS_AT_ONCE = 8
-# A part is written when its rows have so many bytes, or have waited for so long: few files for many images, and little
-# lost by a power cut.
-_BYTES_OF_A_PART, _SECONDS_OF_A_PART = 64 << 20, 120
+# A row group is read as a whole. It is small, so that reading a single image is fast.
+_ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 5 << 20, 8
+# A part is written when it reaches this size or age: few files, and little work lost in a power cut.
+_PART_BYTES, _PART_SECONDS = 64 << 20, 120
 
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image with its features; name is its path inside the folder, checksum the SHA-256 of its file."""
+    """An image with its features.
+
+    Attributes:
+        name: Path inside the folder of images.
+        checksum: SHA-256 of the file.
+        features: Keypoints and descriptors.
+    """
 
     name: str
     checksum: str
@@ -63,15 +68,23 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class FailedImage:
-    """An image without features, and why; checksum is "" if not even its bytes were read."""
+    """An image without features, and the reason; the checksum is "" if the file could not be read."""
 
     name: str
     checksum: str
     reason: str
 
 
-class _Place(NamedTuple):
-    """Where an image's row is."""
+class DamagedPart(DataError):  # noqa: N818 - the name of the condition
+    """A part is damaged; its images can be extracted again after it is deleted."""
+
+    def __init__(self, part: Path, cause: Exception) -> None:
+        self.part = part
+        super().__init__(f"{part}: damaged ({cause}). Delete it and run doap extract again to restore its images.")
+
+
+class _Location(NamedTuple):
+    """Position of an image's row."""
 
     part: Path
     row: int
@@ -80,34 +93,32 @@ class _Place(NamedTuple):
 
 
 class FeatureSet:
-    """A folder of features, as it is when it is opened.
+    """A folder of features, in its state at the time of opening.
 
-    Only names and checksums are read then, about 300 bytes for each image; features come one row group at a time.
+    Opening reads names and checksums only, about 300 bytes per image. Features are read one row group at a time.
 
     Args:
-        folder: that `doap.scale.extract_folder` wrote.
+        folder: Folder written by `doap.extract_folder`.
 
     Attributes:
-        meta: what meta.json holds.
-        extractor: what made the features.
-        names: of all images that have features, sorted.
-        failed: names of those that have none, and why.
-        checksums: of the files of both.
-        superseded: parts of which no row counts any more.
+        extractor: Identity and settings of the extractor.
+        names: Names of all images with features, sorted.
+        failed: Images without features, and the reasons.
+        checksums: SHA-256 of every image file, with or without features.
+        superseded: Parts without any current row.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.meta: dict[str, Any] = _read_meta(self.folder)
-        self.extractor = Extractor(**self.meta["extractor"])
-        self._parts = parts_of(self.folder)
-        places = {name: place for part in self._parts for name, place in self._rows_of(part)}
-        self._places = {name: place for name, place in places.items() if place.error is None}
-        counting = {place.part for place in places.values()}
-        self.superseded = [part for part in self._parts if part not in counting]
-        self.names: list[str] = sorted(self._places)
-        self.failed = {name: place.error for name, place in places.items() if place.error and place.error != REMOVED}
-        self.checksums = {name: place.checksum for name, place in places.items() if place.error != REMOVED}
+        self.extractor = _read_meta(self.folder)
+        self._parts = list_parts(self.folder)
+        rows = {name: location for part in self._parts for name, location in self._read_locations(part)}
+        self._locations = {name: location for name, location in rows.items() if location.error is None}
+        current = {location.part for location in rows.values()}
+        self.superseded = [part for part in self._parts if part not in current]
+        self.names: list[str] = sorted(self._locations)
+        self.failed = {name: row.error for name, row in rows.items() if row.error and row.error != REMOVED}
+        self.checksums = {name: row.checksum for name, row in rows.items() if row.error != REMOVED}
 
     @property
     def kind(self) -> Kind:
@@ -116,102 +127,108 @@ class FeatureSet:
 
     @property
     def dim(self) -> int:
-        """D, numbers or bits."""
+        """D, the number of dimensions or bits."""
         return self.extractor.dim
 
     def __len__(self) -> int:
         return len(self.names)
 
     def stream(self, names: Collection[str] | None = None) -> Iterator[StoredImage]:
-        """All images, or those of these names, in the order of the parts, a few in memory at a time."""
-        wanted = self.names if names is None else names
+        """Yield all images, or the named ones, in storage order with a few images in memory at a time."""
         rows: dict[Path, list[int]] = {part: [] for part in self._parts}
-        for name in wanted:
-            place = self._place(name)
-            rows[place.part].append(place.row)
+        for name in self.names if names is None else names:
+            location = self._locate(name)
+            rows[location.part].append(location.row)
         for part, chosen in rows.items():
             yield from self._read_rows(part, sorted(chosen))
 
     def read(self, name: str) -> StoredImage:
-        """One image."""
-        place = self._place(name)
-        return next(self._read_rows(place.part, [place.row]))
+        """Read one image."""
+        location = self._locate(name)
+        return next(self._read_rows(location.part, [location.row]))
 
     def checksum(self) -> str:
-        """Of meta.json and all parts: equal if and only if nothing was written since."""
-        whole = hashlib.sha256((self.folder / "meta.json").read_bytes())
+        """Return a checksum of meta.json and all parts; it changes whenever something is written."""
+        digest = hashlib.sha256((self.folder / "meta.json").read_bytes())
         for part in self._parts:
-            whole.update(f"{part.name} {sha256(part)}".encode())
-        return whole.hexdigest()
+            digest.update(f"{part.name} {sha256(part)}".encode())
+        return digest.hexdigest()
 
-    def _place(self, name: str) -> _Place:
-        if name not in self._places:
-            reason = self.failed.get(name, "it is not one of the images")
-            raise DataError(f"{self.folder}: expected features of {name}, got none: {reason}")
-        return self._places[name]
+    def _locate(self, name: str) -> _Location:
+        if name not in self._locations:
+            reason = self.failed.get(name, "the set has no image of this name")
+            raise DataError(f"{self.folder}: no features of {name}: {reason}")
+        return self._locations[name]
 
-    def _rows_of(self, part: Path) -> Iterator[tuple[str, _Place]]:
-        """Rows of a part that this extractor made."""
-        with _opened(part) as file:
-            columns = file.read(["name", "checksum", "extractor", "error"]).to_pydict()
-        for row, (name, checksum, maker, error) in enumerate(zip(*columns.values(), strict=True)):
-            if maker == self.extractor.fingerprint:
-                yield name, _Place(part, row, checksum, error)
+    def _read_locations(self, part: Path) -> Iterator[tuple[str, _Location]]:
+        """Yield the rows of a part that the current extractor wrote."""
+        with _open_part(part) as file:
+            columns = file.read(["name", "checksum", "fingerprint", "error"]).to_pydict()
+        for row, (name, checksum, fingerprint, error) in enumerate(zip(*columns.values(), strict=True)):
+            if fingerprint == self.extractor.fingerprint:
+                yield name, _Location(part, row, checksum, error)
 
     def _read_rows(self, part: Path, rows: Sequence[int]) -> Iterator[StoredImage]:
-        """Rows of a part, increasing, one row group after the other."""
+        """Yield rows of a part, given in increasing order, reading one row group at a time."""
         if not rows:
             return
-        with _opened(part) as file:
+        with _open_part(part) as file:
             ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
             groups = np.searchsorted(ends, rows, side="right")
             for group in np.unique(groups):
                 table = file.read_row_group(int(group))
                 first = int(ends[group]) - len(table)
                 for row in np.asarray(rows)[groups == group]:
-                    yield self._image(table.slice(int(row) - first, 1))
+                    yield self._convert(table.slice(int(row) - first, 1))
 
-    def _image(self, row: pa.Table) -> StoredImage:
-        """The image of a table of one row."""
-        frames, responses = (np.array(row[column][0].values, np.float32) for column in ("keypoints", "responses"))
+    def _convert(self, row: pa.Table) -> StoredImage:
+        """Convert a table of one row to an image."""
+        frames, responses = (np.array(row[column][0].values, np.float32) for column in ("frames", "responses"))
         descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
         size = (row["height"][0].as_py(), row["width"][0].as_py())
         features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size)
         return StoredImage(row["name"][0].as_py(), row["checksum"][0].as_py(), features)
 
 
-def rows_table(images: Sequence[StoredImage | FailedImage], extractor: Extractor) -> pa.Table:
-    """Rows of images, to be written by a `PartWriter`; one whose descriptors cannot be stored has failed."""
-    return pa.Table.from_pylist([_row(image, extractor) for image in images], SCHEMA)
+def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
+    """Open a feature set given by its folder; return an open one unchanged."""
+    return features if isinstance(features, FeatureSet) else FeatureSet(features)
 
 
-def _row(image: StoredImage | FailedImage, extractor: Extractor) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": image.name, "checksum": image.checksum, "extractor": extractor.fingerprint}
+def make_table(images: Sequence[StoredImage | FailedImage], extractor: ExtractorInfo) -> pa.Table:
+    """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one."""
+    return pa.Table.from_pylist([_make_row(image, extractor) for image in images], SCHEMA)
+
+
+def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": image.name, "checksum": image.checksum, "fingerprint": extractor.fingerprint}
     if isinstance(image, FailedImage):
-        empty = {"height": 0, "width": 0, "keypoints": [], "responses": [], "descriptors": b""}
+        empty = {"height": 0, "width": 0, "frames": [], "responses": [], "descriptors": b""}
         return row | empty | {"error": image.reason}
     features = image.features
     try:
         row["descriptors"] = encode(features.descriptors, extractor.stored)
     except ArgumentError as error:
-        return _row(FailedImage(image.name, image.checksum, f"{image.name}: {error}"), extractor)
+        return _make_row(FailedImage(image.name, image.checksum, f"{image.name}: {error}"), extractor)
     row["height"], row["width"] = features.image_size
-    return row | {"keypoints": features.frames.ravel(), "responses": features.responses}
+    return row | {"frames": features.frames.ravel(), "responses": features.responses}
 
 
 class PartWriter:
-    """Adds rows to a set. One writer to a set at a time; a second one is not noticed.
+    """Context manager that appends rows to a feature set; only one writer may be open at a time (not checked).
 
-    As a context it writes what is left at its end, also if that is an error or an interrupt: rows that are made count.
+    On exit it writes the remaining rows, also after an error or an interrupt.
     """
 
-    def __init__(self, folder: Path, extractor: Extractor) -> None:
-        """Begin a set, or go on with one; if another extractor made it, its rows do not count from now on."""
+    def __init__(self, folder: Path, extractor: ExtractorInfo) -> None:
+        """Create or continue a set. If another extractor wrote it, its rows no longer count."""
         self._folder = make_folder(folder)
         if not (folder / "meta.json").exists() and any(path.suffix != ".unfinished" for path in folder.iterdir()):
-            raise DataError(f"{folder}: expected features or an empty folder, got one with other files; choose another")
-        last = max(parts_of(folder), default=None, key=_number)
-        self._next = _number(last) + 1 if last else 1
+            raise DataError(
+                f"{folder}: expected a feature set or an empty folder, got other files. Choose another one."
+            )
+        last = max(list_parts(folder), default=None, key=_part_number)
+        self._next = _part_number(last) + 1 if last else 1
         self._waiting: list[pa.Table] = []
         self._since = 0.0
         meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
@@ -225,66 +242,67 @@ class PartWriter:
         self._write()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows; they are on the disk when there are enough for a part, when two minutes are over, or at the end."""
+        """Add rows; they reach the disk when the part is full, after two minutes, or on exit."""
         self._since = self._since if self._waiting else time.monotonic()
         self._waiting.append(rows)
         size = sum(table.nbytes for table in self._waiting)
-        if size >= _BYTES_OF_A_PART or time.monotonic() - self._since >= _SECONDS_OF_A_PART:
+        if size >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
             self._write()
 
     def _write(self) -> None:
         if not self._waiting:
             return
+        rows = pa.concat_tables(self._waiting)
+        bytes_per_row = max(1, rows.nbytes // len(rows))
         with atomic_write(self._folder / f"part-{self._next:06}.parquet") as unfinished:
-            # Descriptors are as good as noise to a compressor; checksums tell a damaged part.
+            # Descriptors do not compress. Page checksums detect a damaged part.
             pq.write_table(
-                pa.concat_tables(self._waiting),
+                rows,
                 unfinished,
-                row_group_size=_ROWS_AT_ONCE,
+                row_group_size=max(1, min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES // bytes_per_row)),
                 compression="none",
-                use_dictionary=["extractor"],
+                use_dictionary=["fingerprint"],
                 write_page_checksum=True,
             )
         self._next, self._waiting = self._next + 1, []
 
 
-def parts_of(folder: Path) -> list[Path]:
-    """The parts of a set, oldest first."""
-    return sorted(folder.glob("part-*.parquet"), key=_number)
+def list_parts(folder: Path) -> list[Path]:
+    """Return the parts of a set, oldest first."""
+    return sorted(folder.glob("part-*.parquet"), key=_part_number)
 
 
-def _number(part: Path) -> int:
+def _part_number(part: Path) -> int:
     text = part.stem.removeprefix("part-")
     if not text.isdecimal():
-        raise DataError(f"{part}: expected a part with a number, got another file; move it away")
+        raise DataError(f"{part}: expected a number after part-. Move the file out of the feature set.")
     return int(text)
 
 
-def _read_meta(folder: Path) -> dict[str, Any]:
+def _read_meta(folder: Path) -> ExtractorInfo:
     path = folder / "meta.json"
     if not path.is_file():
-        raise DataError(f"{folder}: expected features, a folder with meta.json, got none; make them with doap extract")
+        raise DataError(f"{folder}: not a feature set (no meta.json). Create one with doap extract.")
     try:
-        meta: dict[str, Any] = json.loads(path.read_text())
-        made = meta["format"]
-        Extractor(**meta["extractor"])
+        meta = json.loads(path.read_text())
+        version = meta["format"]
+        if version == FORMAT:
+            return ExtractorInfo(**meta["extractor"])
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path}: expected what made the features, got another or a damaged file ({error})") from error
-    if made != FORMAT:
-        raise DataError(f"{path}: expected format {FORMAT}, got {made}; make the features again with doap extract")
-    return meta
+        raise DataError(f"{path}: not the metadata of a feature set, or damaged ({error}).") from error
+    raise DataError(f"{path}: expected format {FORMAT}, got {version}. Extract the features again with doap extract.")
 
 
 @contextmanager
-def _opened(part: Path) -> Iterator[pq.ParquetFile]:
-    """A part to read from; what is wrong with it is told with its name."""
+def _open_part(part: Path) -> Iterator[pq.ParquetFile]:
+    """Open a part for reading; name it in every error."""
     try:
         with pq.ParquetFile(part, page_checksum_verification=True) as file:
             if not file.schema_arrow.equals(SCHEMA):
-                raise DataError(f"{part}: expected the columns of features, got others; move it away")
+                raise DataError(f"{part}: not a part of a feature set (other columns). Move the file away.")
             yield file
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{part}: expected a whole part, got a damaged one ({error}); "
-            "delete it and run doap extract again, which makes only what is missing"
-        ) from error
+        # Arrow reports damage as an OSError without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{part}: cannot be read: {error.strerror}.") from error
+        raise DamagedPart(part, error) from error

@@ -1,7 +1,7 @@
-"""The engine of one machine: processes look at images, and one network, in the process that asks, describes them.
+"""The local engine: worker processes detect, and one network in the calling process describes.
 
-Threads of that process share the network, each with images of its own and one processor for them. One batch spread
-over all processors would wait, layer by layer, for the one that is just looking at an image.
+Several threads of the calling process share the network, each with its own batch of images and one processor. A single
+batch spread over all processors would wait, layer by layer, for the processor that is busy with detection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -22,106 +22,119 @@ import torch
 from doap.errors import ArgumentError
 from doap.processes import follow_parent
 from doap.scale.features import FailedImage
-from doap.scale.stages import IMAGES_AT_ONCE, Describe, Look, Looked, begin_process
+from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
 
-TRIES = 3
-"""How many processes an image may end before it is given up."""
+MAX_CRASHES = 3
+"""Number of worker processes that an image may crash before it counts as failed."""
+_GPU_THREADS = 2
 
-_look: Look
+_detect: Detect
 
 
-def extract_locally(names: Sequence[str], look: Look, describe: Describe, workers: int) -> Iterator[pa.Table]:
-    """Rows of images, some at a time, in the order in which they were looked at."""
-    begun = deque[Future[pa.Table]]()
+def extract_in_process(names: Sequence[str], detect: Detect, describe: Describe) -> Generator[pa.Table]:
+    """Yield the rows of images one by one, without other processes."""
+    for name in names:
+        yield describe([detect(name)])
+
+
+def extract_locally(names: Sequence[str], detect: Detect, describe: Describe, workers: int) -> Generator[pa.Table]:
+    """Yield the rows of images in batches, in the order in which detection finishes.
+
+    Args:
+        names: Images.
+        detect: First stage, picklable.
+        describe: Second stage.
+        workers: Number of worker processes.
+    """
+    pending = deque[Future[pa.Table]]()
+    threads = workers if describe.device.type == "cpu" else _GPU_THREADS
     with (
-        closing(look_at(names, look, workers)) as looked,
-        # torch's threads alone: OpenCV has one number for the whole program, which is not ours.
-        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as describers,
+        closing(detect_images(names, detect, workers)) as results,
+        # OpenCV's number of threads stays as it is, because it holds for the whole program.
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         try:
-            while some := list(islice(looked, IMAGES_AT_ONCE)):
-                begun.append(describers.submit(describe, some))
-                if len(begun) > workers:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+            while batch := list(islice(results, IMAGES_PER_BATCH)):
+                pending.append(pool.submit(describe, batch))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in begun:
+            for future in pending:
                 future.cancel()
-            # This thread's number is what it was, but threads that begin later would take over the describers'.
+            # Threads started later would otherwise inherit the number set in the pool.
             torch.set_num_threads(torch.get_num_threads())
 
 
-def look_at(names: Sequence[str], look: Look, workers: int) -> Generator[Looked]:
-    """Look at images in other processes, and go on when one of them dies.
+def detect_images(names: Sequence[str], detect: Detect, workers: int) -> Generator[ImageResult]:
+    """Run the first stage in worker processes, and continue when one of them crashes.
 
-    Whose fault that was is not known: all images that were at hand are suspects. They are looked at again, one at a
-    time, and one that ends `TRIES` processes while it is alone has failed. An image that was not read has no checksum,
-    so the next run tries it again.
+    After a crash all images that were being processed are suspects, because the culprit is unknown. Suspects are
+    processed again one at a time. An image that crashes `MAX_CRASHES` processes on its own counts as failed. It has no
+    checksum, so the next run tries it again.
     """
-    fresh, suspects, deaths = deque(names), deque[str](), Counter[str]()
-    at_hand: dict[Future[Looked], str] = {}
-    # Enough for the processes to be busy while the network is.
-    most_at_hand = 2 * workers + IMAGES_AT_ONCE
-    suspect_at_hand = False
-    pool = _pool(look, workers)
+    fresh, suspects, crashes = deque(names), deque[str](), Counter[str]()
+    running: dict[Future[ImageResult], str] = {}
+    # Enough to keep the workers busy while the network describes.
+    max_running = 2 * workers + IMAGES_PER_BATCH
+    suspect_running = False
+    pool = _start_pool(detect, workers)
     try:
-        _check_that_processes_start(pool)
-        while fresh or suspects or at_hand:
+        _check_start(pool)
+        while fresh or suspects or running:
             try:
-                while (queue := suspects or fresh) and len(at_hand) < most_at_hand:
-                    # A suspect waits until nothing is at hand, and nothing is begun beside it.
-                    if at_hand and (suspects or suspect_at_hand):
+                while (queue := suspects or fresh) and len(running) < max_running:
+                    # A suspect runs on its own.
+                    if running and (suspects or suspect_running):
                         break
-                    future = pool.submit(_look_at, queue[0])
-                    suspect_at_hand = queue is suspects
-                    at_hand[future] = queue.popleft()
-                for future in wait(at_hand, return_when=FIRST_COMPLETED).done:
-                    seen = future.result()
-                    del at_hand[future]
-                    yield seen
+                    future = pool.submit(_detect_image, queue[0])
+                    suspect_running = queue is suspects
+                    running[future] = queue.popleft()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    result = future.result()
+                    del running[future]
+                    yield result
             except BrokenProcessPool:
                 pool.shutdown()
-                pool = _pool(look, workers)
-                alone = len(at_hand) == 1
-                for name in at_hand.values():
-                    deaths[name] += alone
-                    if deaths[name] < TRIES:
+                pool = _start_pool(detect, workers)
+                for name in running.values():
+                    crashes[name] += len(running) == 1
+                    if crashes[name] < MAX_CRASHES:
                         suspects.append(name)
                     else:
-                        reason = f"{look.images / name}: expected an image, got one that ended {TRIES} processes"
-                        yield FailedImage(name, "", reason)
-                at_hand.clear()
+                        yield FailedImage(name, "", f"{detect.images / name}: crashed {MAX_CRASHES} worker processes.")
+                running.clear()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _pool(look: Look, workers: int) -> ProcessPoolExecutor:
-    # A forked process would inherit the threads' locks of torch and OpenCV, in whatever state they are.
+def _start_pool(detect: Detect, workers: int) -> ProcessPoolExecutor:
+    # A forked process would inherit the locks of torch's and OpenCV's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(look,))
+    return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=(detect,))
 
 
-def _check_that_processes_start(pool: ProcessPoolExecutor) -> None:
-    """Before the images, which would be blamed for it one after the other."""
+def _check_start(pool: ProcessPoolExecutor) -> None:
+    """Check that worker processes start, so that images are not blamed for it."""
     try:
         pool.submit(os.getpid).result()
     except BrokenProcessPool as error:
         raise ArgumentError(
-            "workers: expected processes that start, got one that ended before its first image; a script that is run "
-            "needs `if __name__ == '__main__':` around what it does"
+            "workers: a worker process ended before its first image. A script with more than one worker needs "
+            "`if __name__ == '__main__':` around its code."
         ) from error
 
 
-def _begin(look: Look) -> None:
-    """Prepare a process that looks at images."""
-    global _look
-    _look = look
-    begin_process()
-    # An interrupt is for the process that asks. It ends this one, also by dying.
+def _initialise(detect: Detect) -> None:
+    """Prepare a worker process."""
+    global _detect
+    _detect = detect
+    prepare_worker()
+    # The calling process handles interrupts and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()
 
 
-def _look_at(name: str) -> Looked:
-    return _look(name)
+def _detect_image(name: str) -> ImageResult:
+    return _detect(name)

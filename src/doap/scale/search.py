@@ -1,36 +1,43 @@
-"""Which images of an index show what a photo shows: votes of its local descriptors, then the geometry of the best."""
+"""Search an index with a photo: its descriptors vote for images, and geometry verifies the best ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.errors import ArgumentError
+from doap.describer import Describer
+from doap.errors import ArgumentError, DataError
 from doap.geometry import estimate_geometry
 from doap.pipeline import match
-from doap.scale.features import FeatureSet
+from doap.scale.extractor import open_extractor
+from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index import Index
+from doap.scale.index.index import as_index
 from doap.types import Features
 
 NEIGHBOURS = 32
-"""Descriptors that each of a photo's votes by, the nearest; more than there are photos of one spot, or votes fade."""
+"""Number of nearest neighbours that a descriptor votes with. It should exceed the number of photos of one object."""
 SHORTLIST = 50
-"""Images with the most votes whose geometry is looked at."""
+"""Number of images that are verified: those with the most votes."""
+
+Points = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """An image of the index.
+    """An image found by `search_images`.
 
     Attributes:
-        name: its name.
-        votes: for it, larger is better; to be compared within one search only.
-        matches: keypoints of the query that look like one of this image; None without verification.
-        inliers: matches that agree with one geometry of two views; None without verification.
+        name: Name of the image.
+        votes: Score, larger is better; comparable within one search only.
+        matches: Number of matches with the query; None without verification.
+        inliers: Number of matches that agree with one two-view geometry; None without verification.
     """
 
     name: str
@@ -41,14 +48,15 @@ class SearchResult:
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """The votes of one photo.
+    """Votes of one photo.
 
     Attributes:
-        images: (I,) numbers of the images that got any, increasing.
-        totals: (I,) float64, the votes for each.
-        query, image, found: (V,) each, a row for each single vote: the query descriptor, the number of the image, and
-            the id of its descriptor that is nearest to the query's.
-        distance: (V,) of these two.
+        images: (I,) numbers of the images with votes, increasing.
+        totals: (I,) float64, votes per image.
+        query: (V,) index of the query descriptor of each vote.
+        image: (V,) number of the image.
+        found: (V,) id of the nearest descriptor of that image.
+        distance: (V,) distance between both descriptors.
     """
 
     images: NDArray[np.int64]
@@ -59,105 +67,153 @@ class Votes:
     distance: NDArray[Any]
 
 
-def find_images(
-    index: Index,
-    query: Features,
+def search_images(
+    index: str | Path | Index,
+    query: str | Path | NDArray[np.uint8] | Features,
     *,
     top: int = 10,
     verify: bool = False,
-    features: FeatureSet | None = None,
+    features: str | Path | FeatureSet | None = None,
     neighbours: int = NEIGHBOURS,
     probes: int | None = None,
     threshold: float = 1.5,
+    descriptor: str | Path | Describer | None = None,
+    device: str | torch.device = "auto",
 ) -> list[SearchResult]:
-    """The images of an index that look like a photo, best first.
+    """Find the images of an index that show the same object or scene as a photo, best first.
 
     Args:
-        index: where to look.
-        query: features of the photo, made as those of the index were.
-        top: how many images, if so many have anything in common with it.
-        verify: estimate the geometry of the photo and each of the 50 best (or `top`, if that is more), and put those
-            with the most inliers first.
-        features: those the index was made from. With them, verification matches all keypoints of two images with each
-            other; without, it takes for matches those neighbours that voted.
-        neighbours, probes: as `k` and `probes` of `Index.search`; there may be fewer descriptors than neighbours.
-        threshold: pixels that an inlier may be off.
+        index: The index or its folder.
+        query: An image file, grey pixels (height, width), or features from `extract_query`.
+        top: Maximum number of images.
+        verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
+            sort them by the number of inliers.
+        features: Features from which the index was built. Verification then matches all keypoints of both images;
+            without them it uses the neighbours that voted.
+        neighbours: Number of nearest neighbours that each descriptor votes with.
+        probes: Number of lists searched per descriptor; see `Index.search`.
+        threshold: Inlier threshold in pixels.
+        descriptor, device: As for `extract_query`.
     """
     if top < 1:
-        raise ArgumentError(f"top: expected 1 or more, got {top}")
+        raise ArgumentError(f"top: expected 1 or more, got {top}.")
+    index = as_index(index)
+    if not isinstance(query, Features):
+        query = extract_query(index, query, descriptor=descriptor, device=device)
     votes = cast_votes(index, query.descriptors, neighbours=neighbours, probes=probes)
-    best = most_voted(index, votes, max(top, SHORTLIST) if verify else top)
+    best = rank_images(index, votes, max(top, SHORTLIST) if verify else top)
     if not verify:
         return [SearchResult(index.images.names[number], total) for number, total in best]
-    found = []
+    stored = None if features is None else as_feature_set(features)
+    results = []
     for number, total in best:
-        points = _stored_matches(index, query, number, features) if features else _voted(index, query, number, votes)
+        name = index.images.names[number]
+        points = _match_stored(query, stored, name) if stored else _match_by_votes(index, query, number, votes)
         inliers = estimate_geometry(*points, threshold=threshold).inliers
-        found.append(SearchResult(index.images.names[number], total, len(points[0]), int(inliers.sum())))
-    # The sort is stable: of equal inliers the most voted stays first.
-    return sorted(found, key=lambda image: -(image.inliers or 0))[:top]
+        results.append(SearchResult(name, total, len(points[0]), int(inliers.sum())))
+    # The sort is stable: images with equal inliers stay sorted by votes.
+    return sorted(results, key=lambda result: -(result.inliers or 0))[:top]
+
+
+def extract_query(
+    index: str | Path | Index,
+    image: str | Path | NDArray[np.uint8],
+    *,
+    descriptor: str | Path | Describer | None = None,
+    device: str | torch.device = "auto",
+) -> Features:
+    """Extract the features of a photo with the extractor of an index.
+
+    Args:
+        index: The index or its folder.
+        image: An image file or grey pixels (height, width).
+        descriptor: Descriptor of the index, if its file was moved or it was given as an object; another one is refused.
+        device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
+    """
+    index = as_index(index)
+    info = index.extractor
+    if descriptor is None and info.descriptor is None:
+        raise ArgumentError(f"descriptor: {index.folder} does not know the file of its descriptor. Pass it here.")
+    extractor = open_extractor(
+        descriptor or info.descriptor or "",
+        detector=info.detector,
+        max_keypoints=info.max_keypoints,
+        stored=info.stored,
+        device=device,
+    )
+    if info.difference(extractor.info):
+        raise DataError(
+            f"{index.folder}: expected the descriptor of the index, {info.descriptor} with the detector "
+            f"{info.detector}, got a different one: {extractor.info.descriptor}. Pass the original descriptor."
+        )
+    return extractor.extract(image)
 
 
 def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None) -> Votes:
     """Let each descriptor (Q, D) of a photo vote for the images of its nearest neighbours.
 
-    - A vote is worth (1 − d/d_k)³, d being the distance and d_k that of the last of the k neighbours. Much nearer than
-      the rest is worth 1, and a descriptor that looks like everything has nothing to say. Without the power, neighbours
-      that are hardly nearer than the last outvote the few that are, the more so the larger k is.
-    - Each descriptor votes once for an image, by the nearest one there.
-    - Bursts are tamed: a vote is divided by the square root of the number of images that its descriptor votes for, and
-      of the number of votes that the descriptor found gives: leaves and windows would otherwise outvote all the rest.
-    - An image's total is divided by the square root of the number of its descriptors, or the richest would always win.
+    - A vote has the weight (1 − d/d_k)³, where d is the distance and d_k the distance of the last of the k neighbours.
+      A descriptor that resembles everything has hardly any weight. Without the power, many neighbours that are barely
+      closer than the last one would outvote the few that are much closer, all the more for a large k.
+    - Each descriptor votes at most once per image, with its nearest neighbour there.
+    - Repeated structures (leaves, windows) count less: a vote is divided by the square root of the number of images
+      that the query descriptor votes for, and of the number of votes that the found descriptor receives.
+    - The total of an image is divided by the square root of its number of descriptors.
     """
     k = min(neighbours, len(index))
     if not k or not len(descriptors):
-        nobody = np.empty(0, np.int64)
-        return Votes(nobody, np.empty(0), nobody, nobody, nobody, np.empty(0))
+        none = np.empty(0, np.int64)
+        return Votes(none, np.empty(0), none, none, none, np.empty(0))
     distances, ids = index.search(descriptors, k, probes=probes)
-    here = ids >= 0
-    # What was not found is told as the largest distance there is; the last that was found counts.
-    reached = np.where(here, distances, 0)
-    last = reached.max(axis=1, keepdims=True)
-    # All k at distance 0: copies, and as near as can be.
-    worth = np.where(last > 0, 1 - reached / np.maximum(last, np.finfo(np.float32).tiny), 1.0) ** 3
-    query, column = np.nonzero(here & (worth > 0))
-    found, worth, distance = ids[query, column], worth[query, column], distances[query, column]
+    valid = ids >= 0
+    # Missing neighbours have a huge distance; the last valid one counts.
+    valid_distances = np.where(valid, distances, 0)
+    last = valid_distances.max(axis=1, keepdims=True)
+    # If all k distances are 0, the neighbours are copies.
+    weights = np.where(last > 0, 1 - valid_distances / np.maximum(last, np.finfo(np.float32).tiny), 1.0) ** 3
+    query, column = np.nonzero(valid & (weights > 0))
+    found, weight, distance = ids[query, column], weights[query, column], distances[query, column]
     image = index.image_of(found)
-    # The first of each is the nearest, for rows are sorted by distance.
-    _, once = np.unique(query * len(index.images) + image, return_index=True)
-    query, image, found, worth, distance = (part[once] for part in (query, image, found, worth, distance))
-    _, of_descriptor, from_descriptor = np.unique(found, return_inverse=True, return_counts=True)
-    worth /= np.sqrt(np.bincount(query)[query] * from_descriptor[of_descriptor])
-    images, place = np.unique(image, return_inverse=True)
-    totals = np.bincount(place, worth, len(images)) / np.sqrt(index.images.count[images])
+    # The first vote for an image is the nearest, because neighbours are sorted by distance.
+    _, first = np.unique(query * len(index.images) + image, return_index=True)
+    query, image, found, weight, distance = (values[first] for values in (query, image, found, weight, distance))
+    _, inverse, votes_per_found = np.unique(found, return_inverse=True, return_counts=True)
+    weight /= np.sqrt(np.bincount(query)[query] * votes_per_found[inverse])
+    images, position = np.unique(image, return_inverse=True)
+    totals = np.bincount(position, weight, len(images)) / np.sqrt(index.images.counts[images])
     return Votes(images, totals, query, image, found, distance)
 
 
-def most_voted(index: Index, votes: Votes, top: int, *, but: int | None = None) -> list[tuple[int, float]]:
-    """Numbers and totals of the images with the most votes, most first, equal ones by name; all `but` one, if given."""
-    kept = votes.images != but if but is not None else np.ones(len(votes.images), np.bool_)
+def rank_images(index: Index, votes: Votes, top: int, *, exclude: int | None = None) -> list[tuple[int, float]]:
+    """Return numbers and votes of the images with the most votes, sorted by votes and name.
+
+    Args:
+        index: The index.
+        votes: Votes of a photo.
+        top: Maximum number of images.
+        exclude: Number of an image to leave out.
+    """
+    kept = votes.images != exclude if exclude is not None else np.ones(len(votes.images), np.bool_)
     images, totals = votes.images[kept], votes.totals[kept]
     if len(images) > top:
         enough = totals >= np.partition(totals, -top)[-top]
         images, totals = images[enough], totals[enough]
-    both = zip(images.tolist(), totals.tolist(), strict=True)
-    return sorted(both, key=lambda one: (-one[1], index.images.names[one[0]]))[:top]
+    ranked = zip(images.tolist(), totals.tolist(), strict=True)
+    return sorted(ranked, key=lambda image: (-image[1], index.images.names[image[0]]))[:top]
 
 
-Points = NDArray[np.float32]
-
-
-def _voted(index: Index, query: Features, number: int, votes: Votes) -> tuple[Points, Points]:
-    """(M, 2) and (M, 2): keypoints of the photo, and those of an image for which they voted, each at most once."""
+def _match_by_votes(index: Index, query: Features, number: int, votes: Votes) -> tuple[Points, Points]:
+    """Return keypoints (M, 2) of the photo and keypoints (M, 2) of an image that they voted for, each at most once."""
     rows = np.flatnonzero(votes.image == number)
     rows = rows[np.argsort(votes.distance[rows], kind="stable")]
     found, nearest = np.unique(votes.found[rows], return_index=True)
-    frames = index.frames(number)[found - index.images.first[number]]
+    frames = index.frames(number)[found - index.images.first_ids[number]]
     return query.keypoints[votes.query[rows[nearest]]], frames[:, :, 2]
 
 
-def _stored_matches(index: Index, query: Features, number: int, features: FeatureSet) -> tuple[Points, Points]:
-    """(M, 2) and (M, 2): mutual nearest neighbours among all keypoints of both."""
-    stored = features.read(index.images.names[number]).features
-    pairs = match(query, stored)
+def _match_stored(query: Features, features: FeatureSet, name: str) -> tuple[Points, Points]:
+    """Return keypoints (M, 2) and (M, 2) of mutual nearest neighbours among all keypoints of both images."""
+    stored = features.read(name).features
+    descriptors = stored.descriptors.to(query.descriptors.device)
+    pairs = match(query, Features(stored.frames, stored.responses, descriptors, stored.image_size))
     return query.keypoints[pairs[:, 0]], stored.keypoints[pairs[:, 1]]

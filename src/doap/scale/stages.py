@@ -1,49 +1,49 @@
-"""What is done with images, in two stages, wherever they run: all engines call these and nothing else.
+"""The two stages of extraction. Every engine runs these and nothing else.
 
-`Look` works on one image and can be done by many processes: read, detect, cut out patches. `Describe` works on what was
-seen in many images at once and is done where the network is. A descriptor that sees the image itself, not patches, is
-used while looking, and there is nothing left for the second stage but to write rows.
+`Detect` processes one image: it reads it, detects keypoints and cuts out patches. Many processes can run it. `Describe`
+describes the patches of several images together and runs where the network is. A descriptor that reads the image itself
+instead of patches runs in the first stage; the second stage then only converts its output to rows.
 """
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from doap.baselines import BASELINES
-from doap.describer import Describer, ImageDescriber, fingerprint
+from doap.describer import Describer, ImageDescriber
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
 from doap.files import sha256
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, extract
 from doap.processes import tune_allocator
-from doap.scale.extractor import Extractor
-from doap.scale.features import FailedImage, StoredImage, rows_table
+from doap.scale.extractor import Extractor, ExtractorInfo
+from doap.scale.features import FailedImage, StoredImage, make_table
 from doap.types import Kind
 
-Looked = StoredImage | FailedImage
+ImageResult = StoredImage | FailedImage
+Reopen = Callable[[], Describer]
+"""A picklable function that loads a describer in another process."""
 
-IMAGES_AT_ONCE = 4
-"""Images that are described together: 8,192 patches of 2,048 keypoints each; more make the last ones late."""
+IMAGES_PER_BATCH = 4
+"""Images described together: 8,192 patches at 2,048 keypoints per image. Larger batches delay the last images."""
 
 
-class Patches:
-    """The describer of those who describe later: the descriptor of a frame is its patch, S·S bytes.
-
-    So whoever looks at an image calls `doap.extract`, as whoever describes it at once does.
+class PatchCutter:
+    """Describer whose descriptors are the patches themselves, S·S bytes each, to be described in the second stage.
 
     Args:
-        descriptor: whose patches they are; of their size, and of its `extent` if it has one.
+        descriptor: Descriptor of the second stage; it defines the size and the extent of the patches.
     """
 
     kind: Kind = "binary"
@@ -53,21 +53,22 @@ class Patches:
         self.dim = 8 * self.patch_size**2
 
     def describe(self, patches: Tensor) -> Tensor:
-        """(N, 1, S, S) in 0…1 → (N, S·S) uint8."""
+        """Convert patches (N, 1, S, S) in 0…1 to (N, S·S) uint8."""
         return (patches * 255).round().to(torch.uint8).flatten(1)
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """(N, S·S) uint8 of frames (N, 2, 3)."""
+        """Cut out the patches of frames (N, 2, 3) as (N, S·S) uint8."""
         return torch.from_numpy(cut_patches(image, frames, self)).flatten(1)
 
 
 @dataclass(frozen=True)
-class Look:
-    """The first stage: what `doap.extract` makes of an image, or why it makes nothing.
+class Detect:
+    """First stage: `doap.extract` of one image, or the reason why it failed.
 
     Attributes:
-        images: the folder.
-        detector, describer, most: as for `doap.extract`; the describer is `Patches` if the second stage describes.
+        images: Folder of images.
+        detector, max_keypoints: As for `doap.extract`.
+        describer: As for `doap.extract`; a `PatchCutter` if the second stage describes.
     """
 
     images: Path
@@ -75,123 +76,124 @@ class Look:
     describer: Describer
     max_keypoints: int
 
-    def __call__(self, name: str) -> Looked:
+    def __call__(self, name: str) -> ImageResult:
         path = self.images / name
         try:
             checksum = sha256(path)
         except OSError as error:
-            return FailedImage(name, "", f"{path}: expected an image file, got {error.strerror}; check the path")
+            return FailedImage(name, "", f"{path}: cannot be read: {error.strerror}. Check the path.")
         try:
-            return StoredImage(
-                name, checksum, extract(path, self.describer, detector=self.detector, max_keypoints=self.max_keypoints)
-            )
-        # Whatever a library says of a strange image is its reason. That the arguments are right was seen before.
+            features = extract(path, self.describer, detector=self.detector, max_keypoints=self.max_keypoints)
+        # A library may raise anything for an unusual image. Wrong arguments were refused earlier.
         except Exception as error:
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"
             return FailedImage(name, checksum, " ".join(reason.split()))
+        return StoredImage(name, checksum, features)
 
 
 @dataclass(frozen=True)
 class Describe:
-    """The second stage: rows of what was seen in some images.
+    """Second stage: rows of several images.
 
     Attributes:
-        network: describes patches, those of all the images together; None if they are described already.
-        extractor: what the rows are made by.
+        network: Describes the patches of all images together; None if the first stage described them.
+        extractor: Identity and settings for the rows.
     """
 
     network: Describer | None
-    extractor: Extractor
+    extractor: ExtractorInfo
 
-    def __call__(self, looked: Sequence[Looked]) -> pa.Table:
-        """Rows of images in any number, in their order."""
-        return rows_table(looked if self.network is None else _described(looked, self.network), self.extractor)
+    @property
+    def device(self) -> torch.device:
+        """Device of the network."""
+        parameter = next(self.network.parameters(), None) if isinstance(self.network, nn.Module) else None
+        return torch.device("cpu") if parameter is None else parameter.device
+
+    def to(self, device: str) -> Describe:
+        """Return the stage with its network on another device; the network of this stage stays where it is."""
+        if not isinstance(self.network, nn.Module) or self.device == torch.device(device):
+            return self
+        return replace(self, network=cast(Describer, copy.deepcopy(self.network).to(device)))
+
+    def __call__(self, images: Sequence[ImageResult]) -> pa.Table:
+        """Return the rows of any number of images, in their order."""
+        found = [image.features for image in images if isinstance(image, StoredImage)]
+        if self.network is None or not found:
+            return make_table(images, self.extractor)
+        # Bytes go to the device; floats would take four times as long.
+        patches = torch.cat([features.descriptors for features in found]).to(self.device)
+        size = self.network.patch_size
+        described = self.network.describe(patches.view(-1, 1, size, size).float() / 255).cpu()
+        parts = iter(described.split([len(features) for features in found]))
+        results = [
+            replace(image, features=replace(image.features, descriptors=next(parts)))
+            if isinstance(image, StoredImage)
+            else image
+            for image in images
+        ]
+        return make_table(results, self.extractor)
 
 
-def _described(looked: Sequence[Looked], network: Describer) -> list[Looked]:
-    """Images with descriptors in place of patches."""
-    seen = [image.features for image in looked if isinstance(image, StoredImage)]
-    if not seen:
-        return list(looked)
-    patches = torch.cat([features.descriptors for features in seen])
-    size = network.patch_size
-    described = network.describe(patches.view(-1, 1, size, size).float() / 255).cpu()
-    of_each = iter(described.split([len(features) for features in seen]))
-    return [
-        replace(image, features=replace(image.features, descriptors=next(of_each)))
-        if isinstance(image, StoredImage)
-        else image
-        for image in looked
-    ]
+def make_stages(images: Path, extractor: Extractor) -> tuple[Detect, Describe]:
+    """Return both stages for this process."""
+    describer, limit = extractor.describer, extractor.info.max_keypoints
+    if isinstance(describer, ImageDescriber):
+        return Detect(images, extractor.detector, describer, limit), Describe(None, extractor.info)
+    return Detect(images, extractor.detector, PatchCutter(describer), limit), Describe(describer, extractor.info)
 
 
-def begin_process() -> None:
-    """For a process that is one of as many as are to be busy: one thread, and memory that is kept for the next images.
+def make_portable(detect: Detect, reopen: Reopen | None) -> Detect:
+    """Return the first stage in a form that can be pickled; it can be called after it was unpickled elsewhere.
 
-    Of a core's time for describing, a quarter went into pages that glibc had given back.
+    Args:
+        detect: First stage for this process.
+        reopen: Loads the describer in another process; None if it was given as an object.
+    """
+    if not _is_picklable(detect.detector):
+        raise ArgumentError(
+            f"detector: {detect.detector.name} cannot be sent to other processes (not picklable). Use workers=1."
+        )
+    return replace(detect, describer=portable_describer(detect.describer, reopen))
+
+
+def portable_describer(describer: Describer, reopen: Reopen | None) -> Describer:
+    """Return a describer in a form that can be pickled: itself, or a placeholder that is unpickled by `reopen`."""
+    if _is_picklable(describer):
+        return describer
+    if reopen is None:
+        raise ArgumentError(
+            f"descriptor: a {type(describer).__name__} cannot be sent to other processes (not picklable). "
+            "Pass its name or file instead of the object, or use workers=1."
+        )
+    return cast(Describer, _Placeholder(reopen))
+
+
+class _Placeholder:
+    """Is unpickled as the result of a function."""
+
+    def __init__(self, make: Reopen) -> None:
+        self._make = make
+
+    def __reduce__(self) -> tuple[Reopen, tuple[()]]:
+        return self._make, ()
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    # Every type raises an exception of its own.
+    except Exception:
+        return False
+    return True
+
+
+def prepare_worker() -> None:
+    """Configure a worker process: one thread, and freed memory is kept for the next images.
+
+    With glibc's defaults, a quarter of the describing time goes into mapping freed memory again.
     """
     import cv2
 
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     tune_allocator()
-
-
-def make_stages(
-    images: Path,
-    descriptor: Describer,
-    detector: Detector,
-    extractor: Extractor,
-    reopen: Callable[[], Describer] | None,
-    *,
-    network_travels: bool,
-) -> tuple[Look, Describe]:
-    """Both stages; the first can be sent to other processes, the second too if its network travels."""
-    if isinstance(descriptor, ImageDescriber):
-        look = Look(images, detector, sendable(descriptor, reopen), extractor.max_keypoints)
-        describe = Describe(None, extractor)
-    else:
-        look = Look(images, detector, Patches(descriptor), extractor.max_keypoints)
-        describe = Describe(sendable(descriptor, reopen) if network_travels else descriptor, extractor)
-    if not _pickles(detector):
-        raise ArgumentError(f"detector: expected one that can be pickled, got {detector.name} that cannot")
-    return look, describe
-
-
-def sendable(describer: Describer, reopen: Callable[[], Describer] | None) -> Describer:
-    """The describer, or a stand-in for one that cannot be pickled, which in another process is the describer again.
-
-    Args:
-        describer: anybody's.
-        reopen: makes it, in any process; not needed for `BASELINES`.
-    """
-    if _pickles(describer):
-        return describer
-    peer = BASELINES.get(getattr(describer, "name", ""))
-    if reopen is None and peer is not None and fingerprint(peer()) == fingerprint(describer):
-        reopen = peer
-    if reopen is None or not _pickles(reopen):
-        raise ArgumentError(
-            f"descriptor: expected one that can be pickled, got a {type(describer).__name__} that cannot; "
-            "give reopen=, a function of a module that makes it"
-        )
-    return cast(Describer, _OnItsWay(reopen))
-
-
-class _OnItsWay:
-    """Arrives in another process as what `make` makes there."""
-
-    def __init__(self, make: Callable[[], Describer]) -> None:
-        self._make = make
-
-    def __reduce__(self) -> tuple[Callable[[], Describer], tuple[()]]:
-        return self._make, ()
-
-
-def _pickles(value: Any) -> bool:
-    try:
-        pickle.dumps(value)
-    # Every type has its own way to refuse.
-    except Exception:
-        return False
-    return True

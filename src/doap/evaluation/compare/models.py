@@ -12,7 +12,7 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DoapError
 from doap.evaluation.compare.shots import Shot
-from doap.export.colmap import write_database
+from doap.export.colmap import write_colmap
 from doap.types import Progress
 
 FEWEST_PHOTOS = 3
@@ -65,9 +65,7 @@ def reconstruct(
             progress(number, len(describers), f"reconstruction with {name}")
             database = Path(folder) / f"{number}.db"
             try:
-                write_database(
-                    photos, database, describer, detector=detector, max_keypoints=max_keypoints, pairs=lambda _: joined
-                )
+                write_colmap(photos, database, describer, detector=detector, max_keypoints=max_keypoints, pairs=joined)
             except DoapError as error:
                 return {}, str(error)
             models[name] = _largest(database, photos, Path(folder) / f"{number}", seed)

@@ -1,4 +1,4 @@
-"""An index that is open: search it, ask what it holds, check it."""
+"""An open index: search it, and report or check its contents."""
 
 from __future__ import annotations
 
@@ -13,32 +13,37 @@ from torch import Tensor
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
-from doap.scale.features import FeatureSet
+from doap.scale.extractor import ExtractorInfo
+from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.build import check_extractor
-from doap.scale.index.engine import IndexKind, ids_of, merge_into, read_engine, set_probes
+from doap.scale.index.engine import IndexKind, list_ids, merge_into, read_engine, set_probes
 from doap.scale.index.folder import check_files, read_images, read_meta
 from doap.types import Kind
 
 CANDIDATES = 32
-"""Of a million descriptors the nearest was the nearest by its code for 47 in 100 queries, and among 32 for 92."""
-# 17 MB of descriptors, with 64 candidates of 128 numbers.
-_QUERIES_AT_ONCE = 512
+"""Additional neighbours by code that are compared exactly. Among a million descriptors the nearest one was the first by
+code for 47 % of the queries, and among the first 32 for 92 %."""
+# 17 MB of descriptors with 64 candidates and 128 dimensions.
+_QUERIES_PER_BLOCK = 512
 
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index holds and costs.
+    """Contents and costs of an index.
 
     Attributes:
-        kind, rule: of the index, and why it was chosen.
-        images, descriptors: that can be found.
-        removed_images, removed_descriptors: that are in the files and cannot.
-        shards: files that hold the descriptors.
-        bytes: of all files.
-        bytes_per_descriptor: of the shards, which are what is in memory; ids are 8 of them. Not the descriptors
-            themselves that `ivf-pq` has on disk beside its codes.
-        memory: bytes that an open index needs: the shards, and about 300 for each image.
-        compared: descriptors and centres of lists that one query descriptor is compared with.
+        kind: Kind of the index.
+        rule: Explanation of the choice.
+        images: Number of searchable images.
+        descriptors: Number of searchable descriptors.
+        removed_images: Number of removed images that are still in the files.
+        removed_descriptors: Number of their descriptors.
+        shards: Number of shards.
+        bytes: Size of all files.
+        bytes_per_descriptor: Size of the shards per descriptor, including 8 bytes for the id. Shards are kept in
+            memory. The original descriptors that `ivf-pq` keeps on disk are not included.
+        memory: Bytes of memory of an open index: the shards and about 300 bytes per image.
+        compared: Number of descriptors and list centres that a query descriptor is compared with.
     """
 
     kind: IndexKind
@@ -55,40 +60,41 @@ class IndexInfo:
 
 
 class Index:
-    """An index, as it is when it is opened; the descriptors are read at the first search.
+    """An index, in its state at the time of opening. The first search reads the descriptors.
 
     Args:
-        folder: that `build_index` made.
+        folder: Folder written by `build_index`.
 
     Attributes:
-        meta: what meta.json holds.
-        images: names and ids; a descriptor's id is its image's first id and its place there.
+        meta: Contents of meta.json.
+        extractor: Identity and settings of the extractor of the features.
+        images: Names and ids. The id of a descriptor is the first id of its image plus its position there.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.meta: dict[str, Any] = read_meta(self.folder)
+        self.extractor = ExtractorInfo(**self.meta["extractor"])
         self.images = read_images(self.folder, self.meta)
 
     @property
     def kind(self) -> Kind:
-        """Of the descriptors: `real` or `binary`."""
-        kind: Kind = self.meta["extractor"]["kind"]
-        return kind
+        """Kind of the descriptors: `real` or `binary`."""
+        return self.extractor.kind
 
     @property
     def dim(self) -> int:
-        """D, numbers or bits."""
-        return int(self.meta["extractor"]["dim"])
+        """D, the number of dimensions or bits."""
+        return self.extractor.dim
 
     @property
     def names(self) -> list[str]:
-        """Of the images that can be found, sorted."""
-        return sorted(self.images.number_of)
+        """Names of the searchable images, sorted."""
+        return sorted(self.images.numbers)
 
     def __len__(self) -> int:
-        """Descriptors that can be found."""
-        return int(self.images.count[~self.images.removed].sum())
+        """Return the number of searchable descriptors."""
+        return int(self.images.counts[~self.images.removed].sum())
 
     def search(
         self,
@@ -98,122 +104,128 @@ class Index:
         probes: int | None = None,
         candidates: int = CANDIDATES,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The nearest descriptors.
+        """Find the nearest descriptors of each query.
 
         Args:
-            descriptors: (Q, D) floats or, for bits, (Q, D/8) uint8.
-            k: how many; not more than there are.
-            probes: lists to look through for each query; as the index was planned if not given. Flat has no lists.
-            candidates: for codes (`ivf-pq`): the k + `candidates` nearest by their codes are compared again by the
-                descriptors themselves, which are on disk. With 0 codes decide, and distances are theirs.
+            descriptors: (Q, D) floats or, for binary descriptors, (Q, D/8) uint8.
+            k: Number of neighbours; at most the number of descriptors in the index.
+            probes: Number of lists searched per query; None is the index's default. Flat indexes have no lists.
+            candidates: For `ivf-pq`: the k + `candidates` nearest neighbours by code are compared again with the
+                original descriptors on disk. 0 uses codes only, and returns their distances.
 
         Returns:
-            Distances (Q, k), Euclidean float32 or Hamming int32, increasing, and ids (Q, k). Where the lists that were
-            looked through hold fewer than k, the id is −1 and the distance is meaningless and large.
+            Distances (Q, k), Euclidean float32 or Hamming int32, increasing, and ids (Q, k). If the searched lists hold
+            fewer than k descriptors, the remaining ids are −1 and their distances are meaningless.
         """
         binary = self.kind == "binary"
         check_shape(descriptors, f"Q {self.dim // 8 if binary else self.dim}", name="descriptors")
         queries = np.asarray(descriptors.cpu() if isinstance(descriptors, Tensor) else descriptors)
         if (queries.dtype == np.uint8) != binary:
-            raise ArgumentError(f"descriptors: expected {self.kind} ones, as in the index, got {queries.dtype}")
+            raise ArgumentError(f"descriptors: expected {self.kind} descriptors as in the index, got {queries.dtype}.")
         if not 1 <= k <= len(self):
-            raise ArgumentError(f"k: expected 1 to {len(self):,}, the descriptors of the index, got {k}")
+            raise ArgumentError(f"k: expected 1 to {len(self):,}, the number of descriptors in the index, got {k}.")
         self._set_probes(probes)
         if binary:
             return self._engine.search(np.ascontiguousarray(queries), k)  # type: ignore[no-any-return]
         queries = np.ascontiguousarray(queries, np.float32)
         if candidates and self.meta["index"]["kind"] == "ivf-pq":
-            squared, ids = self._compared(queries, self._engine.search(queries, min(k + candidates, len(self)))[1], k)
+            _, ids = self._engine.search(queries, min(k + candidates, len(self)))
+            squared, ids = self._compare_exactly(queries, ids, k)
         else:
             squared, ids = self._engine.search(queries, k)
-        # Rounding may leave a little less than 0 where a descriptor meets itself.
+        # Rounding may produce values slightly below 0 for identical descriptors.
         return np.sqrt(np.maximum(squared, 0, out=squared), out=squared), ids
 
     def image_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the images that descriptors are from, of any shape; −1 for −1."""
-        # Images without descriptors have the first id of the next: the last of equals is the one that has the id.
-        return np.where(ids < 0, -1, np.searchsorted(self.images.first, ids, side="right") - 1)
+        """Return the numbers of the images of descriptor ids of any shape; −1 for −1."""
+        # An image without descriptors has the same first id as the next image; the last of them has the descriptor.
+        return np.where(ids < 0, -1, np.searchsorted(self.images.first_ids, ids, side="right") - 1)
 
     def frames(self, number: int) -> NDArray[np.float32]:
-        """(N, 2, 3) of the descriptors of an image, in their order; only they are read."""
-        first, count = int(self.images.first[number]), int(self.images.count[number])
+        """Read the frames (N, 2, 3) of the descriptors of an image, in their order."""
+        first_id, count = int(self.images.first_ids[number]), int(self.images.counts[number])
         for shard in self.meta["shards"]:
-            begin = first - shard["first"]
-            if count and 0 <= begin < shard["count"]:
-                return np.array(self._map_frames(shard)[begin : begin + count])
+            start = first_id - shard["first_id"]
+            if count and 0 <= start < shard["count"]:
+                return np.array(self._map_frames(shard)[start : start + count])
         return np.empty((0, 2, 3), np.float32)
 
     def info(self) -> IndexInfo:
-        """Counts and costs."""
+        """Return contents and costs."""
         plan, images, files = self.meta["index"], self.images, self.meta["files"]
-        held = int(images.count.sum())
+        stored = int(images.counts.sum())
         shards = sum(files[shard["index"]]["bytes"] for shard in self.meta["shards"])
-        share = plan["probes"] / plan["lists"] if plan["lists"] else 1
+        searched = plan["probes"] / plan["lists"] if plan["lists"] else 1
         return IndexInfo(
             kind=plan["kind"],
             rule=plan["rule"],
-            images=len(images.number_of),
+            images=len(images.numbers),
             descriptors=len(self),
             removed_images=int(images.removed.sum()),
-            removed_descriptors=held - len(self),
+            removed_descriptors=stored - len(self),
             shards=len(self.meta["shards"]),
             bytes=sum(file["bytes"] for file in files.values()),
-            bytes_per_descriptor=shards / held,
+            bytes_per_descriptor=shards / stored,
             memory=shards + 300 * len(images),
-            compared=plan["lists"] + round(share * len(self)),
+            compared=plan["lists"] + round(searched * len(self)),
         )
 
-    def verify(self, features: FeatureSet | None = None) -> None:
-        """Read all files, and raise `DataError` at the first thing that is not as it was written.
+    def verify(self, features: str | Path | FeatureSet | None = None) -> None:
+        """Read all files and compare them with their checksums; raise `DataError` at the first difference.
 
         Args:
-            features: that should be all in the index as they are now, if given.
+            features: Check also that the index contains all of these features in their current state.
         """
         check_files(self.folder, self.meta)
         expected = 0
         for shard in self.meta["shards"]:
-            engine = self._read_shard(shard)
-            ids = np.sort(ids_of(engine, self.meta["index"]["kind"]))
-            if shard["first"] != expected or not np.array_equal(ids, np.arange(expected, expected + shard["count"])):
+            ids = np.sort(list_ids(self._read_shard(shard), self.meta["index"]["kind"]))
+            consecutive = np.array_equal(ids, np.arange(expected, expected + shard["count"]))
+            if shard["first_id"] != expected or not consecutive:
                 raise DataError(
-                    f"{self.folder / shard['index']}: expected the ids from {expected:,} on, got others; "
-                    "build the index again"
+                    f"{self.folder / shard['index']}: the ids do not start at {expected:,} or are not consecutive. "
+                    "Build the index again."
                 )
             expected += shard["count"]
             if self._map_frames(shard).shape != (shard["count"], 2, 3):
                 raise DataError(
-                    f"{self.folder / shard['frames']}: expected a frame for each descriptor, got others; "
-                    "build the index again"
+                    f"{self.folder / shard['frames']}: the number of frames differs from the number of descriptors. "
+                    "Build the index again."
                 )
-        if (held := int(self.images.count.sum())) != expected:
-            raise DataError(f"{self.folder}: expected images of {expected:,} descriptors, got {held:,}; build it again")
+        if (stored := int(self.images.counts.sum())) != expected:
+            raise DataError(
+                f"{self.folder}: the shards hold {expected:,} descriptors, but the images {stored:,}. Build it again."
+            )
         if features is not None:
-            check_extractor(self.folder, self.meta, features)
-            if features.checksum() not in {source["checksum"] for source in self.meta["sources"]}:
-                raise DataError(
-                    f"{features.folder}: expected the features that {self.folder} was made from, got others or changed "
-                    "ones; add them with doap index add"
-                )
+            self._verify_source(as_feature_set(features))
 
-    def _compared(
+    def _verify_source(self, features: FeatureSet) -> None:
+        check_extractor(self.folder, self.meta, features)
+        if features.checksum() not in {source["checksum"] for source in self.meta["sources"]}:
+            raise DataError(
+                f"{features.folder}: {self.folder} was not built from these features, or they have changed. Add them "
+                "with doap index add."
+            )
+
+    def _compare_exactly(
         self, queries: NDArray[np.float32], ids: NDArray[np.int64], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The nearest k of candidates (Q, C) by the descriptors themselves: squared distances (Q, k) and ids (Q, k)."""
+        """Return squared distances (Q, k) and ids (Q, k) of the nearest k of candidates (Q, C)."""
         squared = np.full(ids.shape, np.finfo(np.float32).max, np.float32)
-        starts = [shard["first"] for shard in self.meta["shards"]]
-        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
-            some = slice(begin, begin + _QUERIES_AT_ONCE)
-            shard_of = np.searchsorted(starts, ids[some], side="right") - 1
+        starts = [shard["first_id"] for shard in self.meta["shards"]]
+        for start in range(0, len(queries), _QUERIES_PER_BLOCK):
+            block = slice(start, start + _QUERIES_PER_BLOCK)
+            shard_of = np.searchsorted(starts, ids[block], side="right") - 1
             for number in np.unique(shard_of[shard_of >= 0]).tolist():
                 query, column = np.nonzero(shard_of == number)
-                rows = self._rows[number][ids[some][query, column] - starts[number]]
-                squared[some][query, column] = np.square(rows - queries[some][query]).sum(axis=1)
+                rows = self._rows[number][ids[block][query, column] - starts[number]]
+                squared[block][query, column] = np.square(rows - queries[block][query]).sum(axis=1)
         order = np.argsort(squared, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(squared, order, 1), np.take_along_axis(ids, order, 1)
 
     @cached_property
     def _rows(self) -> dict[int, NDArray[np.float16]]:
-        """(N, D) of each shard that has any, mapped: what is not asked for is not read."""
+        """(N, D) memory-mapped descriptors of each shard that has any."""
         return {
             number: np.memmap(self.folder / shard["rows"], np.float16, "r", shape=(shard["count"], self.dim))
             for number, shard in enumerate(self.meta["shards"])
@@ -222,32 +234,32 @@ class Index:
 
     @cached_property
     def _engine(self) -> Any:
-        """All shards as one index of FAISS, without what was removed."""
-        whole, *others = (self._read_shard(shard) for shard in self.meta["shards"])
+        """One FAISS index of all shards, without the removed images."""
+        engine, *others = (self._read_shard(shard) for shard in self.meta["shards"])
         for other in others:
-            merge_into(whole, other)
+            merge_into(engine, other)
         removed = np.flatnonzero(self.images.removed)
         if len(removed):
-            first, count = self.images.first[removed], self.images.count[removed]
-            # FAISS takes ids one by one: those of an image follow each other.
-            whole.remove_ids(np.concatenate([np.arange(f, f + c) for f, c in zip(first, count, strict=True)]))
-        return whole
+            first_ids, counts = self.images.first_ids[removed], self.images.counts[removed]
+            ids = [np.arange(first, first + count) for first, count in zip(first_ids, counts, strict=True)]
+            engine.remove_ids(np.concatenate(ids))
+        return engine
 
     def _set_probes(self, probes: int | None) -> None:
         plan = self.meta["index"]
+        if probes is not None and not plan["lists"]:
+            raise ArgumentError(f"probes: expected None because a flat index has no lists, got {probes}.")
         if probes is not None and not 1 <= probes <= plan["lists"]:
-            told = f"1 to {plan['lists']}, the lists of the index" if plan["lists"] else "none, for flat has no lists"
-            raise ArgumentError(f"probes: expected {told}, got {probes}")
+            raise ArgumentError(f"probes: expected 1 to {plan['lists']}, the number of lists, got {probes}.")
         if plan["lists"]:
             set_probes(self._engine, probes or plan["probes"])
 
     def _read_shard(self, shard: dict[str, Any]) -> Any:
         engine = read_engine(self.folder / shard["index"], self.kind)
         if engine.ntotal != shard["count"] or engine.d != self.dim:
-            found = f"{engine.ntotal:,} of {engine.d}"
             raise DataError(
-                f"{self.folder / shard['index']}: expected {shard['count']:,} descriptors of {self.dim}, got {found}; "
-                "copy or build the index again"
+                f"{self.folder / shard['index']}: expected {shard['count']:,} descriptors with D = {self.dim}, got "
+                f"{engine.ntotal:,} with D = {engine.d}. Copy or build the index again."
             )
         return engine
 
@@ -256,4 +268,9 @@ class Index:
         try:
             return np.load(path, mmap_mode="r" if shard["count"] else None, allow_pickle=False)  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
-            raise DataError(f"{path}: expected frames, got a damaged file; copy or build the index again") from error
+            raise DataError(f"{path}: damaged. Copy or build the index again.") from error
+
+
+def as_index(index: str | Path | Index) -> Index:
+    """Open an index given by its folder; return an open one unchanged."""
+    return index if isinstance(index, Index) else Index(index)
