@@ -26,7 +26,7 @@ import record
 
 from doap.images import list_images
 from doap.scale import FeatureSet
-from doap.scale.features import parts_of
+from doap.scale.features import list_parts
 
 DAMAGED = 20
 KILLS = 3
@@ -176,7 +176,7 @@ def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
 
 def compare(out: Path, expected: dict[str, tuple[bytes, bytes]], damaged: set[str]) -> dict[str, Any]:
     """Compare the stored images with the expected ones."""
-    names = [name for part in parts_of(out) for name in pq.read_table(part, columns=["name"])["name"].to_pylist()]
+    names = [name for part in list_parts(out) for name in pq.read_table(part, columns=["name"])["name"].to_pylist()]
     rows = rows_of(out)
     return {
         "rows": len(names),
