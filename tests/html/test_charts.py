@@ -1,4 +1,4 @@
-"""Charts show the values they are given, where they belong, under labels that can be read."""
+"""Charts draw each value at the right position, under labels that do not overlap."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def texts(svg: str, style: str) -> dict[str, tuple[float, float]]:
 
 
 def every_chart(label: str, value: float) -> dict[str, str]:
-    """One of each kind, of two values."""
+    """Draw one chart of each kind with two values."""
     dots = [Dot(label, "real", 8, value, label), Dot("other", "binary", 16, 2.0, "")]
     rows = [Whisker(label, "real", value, value, value), Whisker("other", "binary", 2.0, 1.0, 3.0)]
     lines = [Line(label, "first", [(0, value), (1, 2.0)], ["a", "b"], title=label)]
@@ -53,11 +53,11 @@ def test_text_is_escaped_and_tags_are_nested(kind: str) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("kind", ["line", "dot", "scatter"])
-def test_what_is_not_finite_is_not_drawn(kind: str, value: float) -> None:
+def test_values_that_are_not_finite_are_not_drawn(kind: str, value: float) -> None:
     assert not re.search(r"[=\s'MHVL](nan|-?inf)", every_chart("x", value)[kind])
 
 
-def test_a_chart_without_values_says_so() -> None:
+def test_a_chart_without_values_shows_a_note() -> None:
     assert "No values yet" in line_chart("", "", [Line("a", "first", [(0, math.nan)])], Axis(), Axis())
     assert "No values yet" in line_chart("", "", [], Axis(), Axis())
     assert_well_nested(dot_chart("", "", [], Axis()) + scatter_chart("", "", [], Axis(base=2), Axis(), "lower"))
@@ -70,9 +70,9 @@ def test_a_mark_stays_with_its_point_where_others_are_not_finite() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(3, 8))
 @example(0.0, 1.5, 3)  # 3 · 0.5 is a little more than 1.5 if the 0.5 is made of tenths
-def test_ticks_are_few_within_and_round(low: float, length: float, most: int) -> None:
-    ticks = Scale(low, low + length, 0, 1).ticks(most)
-    assert 1 <= len(ticks) <= most
+def test_ticks_are_few_and_within_the_axis(low: float, length: float, limit: int) -> None:
+    ticks = Scale(low, low + length, 0, 1).ticks(limit)
+    assert 1 <= len(ticks) <= limit
     assert ticks == sorted(ticks)
     slack = 1e-9 * (abs(low) + length)
     assert low - slack <= ticks[0] <= ticks[-1] <= low + length + slack
@@ -95,7 +95,7 @@ def test_equal_ratios_are_equal_lengths_on_a_logarithmic_axis() -> None:
     assert [scale(value) for value in (1, 2, 4, 16)] == pytest.approx([0, 25, 50, 100])
 
 
-def test_points_lie_where_the_axes_say() -> None:
+def test_points_lie_at_their_axis_positions() -> None:
     svg = line_chart("", "", [Line("", "first", [(0, 0), (5, 1), (10, 2)])], Axis(low=0, high=10), Axis(low=0, high=4))
     (x0, y0), (x1, y1), (x2, y2) = pairs(path_of(svg, "first"))
     assert x1 - x0 == pytest.approx(x2 - x1)
@@ -113,7 +113,7 @@ def test_labels_of_lines_are_a_line_apart_and_inside(ends: list[float]) -> None:
     assert heights[-1] <= 218
 
 
-def test_of_lines_that_end_alike_the_last_drawn_is_named_first() -> None:
+def test_the_last_drawn_of_lines_with_equal_ends_is_named_first() -> None:
     lines = [Line(name, "first", [(0, 0), (1, 1)]) for name in ("third", "second", "best")]
     found = texts(line_chart("", "", lines, Axis(), Axis()), " class='first'")
     assert sorted(found, key=lambda name: found[name][1]) == ["best", "second", "third"]
@@ -130,7 +130,7 @@ def test_a_long_curve_keeps_its_shape_in_few_points() -> None:
     assert max(math.dist(one, other) for one, other in itertools.pairwise(drawn)) < 2
 
 
-def test_a_dot_lies_within_its_whisker_by_its_value() -> None:
+def test_a_dot_lies_at_its_value_within_its_interval() -> None:
     rows = [Whisker("a", "real", 0.5, 0.4, 0.8, strong=True), Whisker("b", "binary", 0.2, 0.1, 0.3)]
     svg = dot_chart("", "", rows, Axis(low=0, high=1), reference=0.5)
     begin, y, end = map(float, re.search(rf"M{NUMBER} {NUMBER}H{NUMBER}", path_of(svg, "real")).groups())
@@ -142,13 +142,13 @@ def test_a_dot_lies_within_its_whisker_by_its_value() -> None:
     assert re.findall(r"<text class=strong[^>]*>(\w+)", svg) == ["a"]
 
 
-def test_a_long_label_is_clipped_and_told_in_full_under_the_pointer() -> None:
+def test_a_long_label_is_shortened_and_complete_in_its_tooltip() -> None:
     svg = dot_chart("", "", [Whisker("a-name-that-is-too-long", "real", 0.5, 0.4, 0.6)], Axis())
     assert ">a-name-that-is…<" in svg
     assert "<title>a-name-that-is-too-long 0.5" in svg
 
 
-def test_labels_of_dots_meet_neither_each_other_nor_dots() -> None:
+def test_labels_of_dots_overlap_neither_labels_nor_dots() -> None:
     dots = [Dot(f"name-{number}", "real", 32 * 2 ** (number % 3), 0.5 + number / 60, "") for number in range(17)]
     svg = scatter_chart("", "", dots, Axis("bytes", base=2), Axis("mAP"))
     labels = re.findall(rf"<text x={NUMBER} y={NUMBER} text-anchor=(\w+)>(name-\d+)<", svg)
@@ -165,7 +165,7 @@ def test_labels_of_dots_meet_neither_each_other_nor_dots() -> None:
 
 
 @pytest.mark.parametrize(("better", "steps"), [("higher", [0.3, 0.6]), ("lower", [0.2, 0.1])])
-def test_nothing_lies_beyond_the_frontier(better: str, steps: list[float]) -> None:
+def test_no_dot_lies_beyond_the_frontier(better: str, steps: list[float]) -> None:
     values = {8: [0.3, 0.2], 16: [0.25], 32: [0.6, 0.1]}
     dots = [Dot("", "real", size, value, "") for size, several in values.items() for value in several]
     path = path_of(scatter_chart("", "", dots, Axis(base=2), Axis(low=0, high=1), better), "reference")

@@ -1,8 +1,8 @@
-"""Pages that need nothing else: one HTML file with its style, its charts and its pictures inside."""
+"""Self-contained HTML pages: one file each, with its style sheet, SVG charts and pictures inside."""
 
 from doap.html.axes import Axis
 from doap.html.charts import Dot, Line, Whisker, dot_chart, histogram_chart, line_chart, scatter_chart
-from doap.html.page import data_uri, picture_cards, setting_tables, write_html
+from doap.html.page import data_uri, patch_grid, setting_tables, write_html
 
 __all__ = [
     "Axis",
@@ -13,7 +13,7 @@ __all__ = [
     "dot_chart",
     "histogram_chart",
     "line_chart",
-    "picture_cards",
+    "patch_grid",
     "scatter_chart",
     "setting_tables",
     "write_html",

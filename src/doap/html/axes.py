@@ -1,4 +1,4 @@
-"""Axes of charts: where values lie in a drawing, and the round numbers beside it."""
+"""Chart axes: map values to SVG coordinates and draw tick labels and grid lines."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
 
+MARGIN = 0.06
+"""Margin at each end of an axis, as a share of the range of the values."""
+
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis spans.
+    """The range and label of a chart axis.
 
     Attributes:
-        name: written beside it.
-        low, high: its ends; None leaves an end to the values, with some room.
-        base: of a logarithmic axis, 2 or 10; None is a linear one.
+        name: Axis label.
+        low, high: Limits of the axis; None takes the limit from the values, with a margin.
+        base: Base of a logarithmic axis, 2 or 10; None for a linear axis.
     """
 
     name: str = ""
@@ -25,15 +28,15 @@ class Axis:
     base: int | None = None
 
     def spanning(self, values: Iterable[float]) -> Axis:
-        """The axis with the ends it was given, or else those of the values, with some room."""
-        within = [math.log10(value) if self.base else value for value in values if math.isfinite(value)]
-        low, high = min(within, default=0.0), max(within, default=1.0)
-        room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-        low, high = (10.0**end if self.base else end for end in (low - room, high + room))
+        """Return the axis with missing limits taken from the finite values, plus a margin."""
+        finite = [math.log10(value) if self.base else value for value in values if math.isfinite(value)]
+        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        margin = MARGIN * (high - low) or 0.1 * abs(high) or 1.0
+        low, high = (10.0**end if self.base else end for end in (low - margin, high + margin))
         return replace(self, low=low if self.low is None else self.low, high=high if self.high is None else self.high)
 
     def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
-        """Where the axis lies if drawn from `start` to `end` for these values."""
+        """Return the mapping of this axis to the coordinates `start` to `end`."""
         axis = self.spanning(values)
         assert axis.low is not None
         assert axis.high is not None
@@ -42,7 +45,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the values from `low` to `high` lie in a drawing, from `start` to `end`."""
+    """A mapping of the values `low` to `high` to the SVG coordinates `start` to `end`."""
 
     low: float
     high: float
@@ -54,20 +57,20 @@ class Scale:
         low, high, at = (math.log10(part) if self.base else part for part in (self.low, self.high, value))
         return self.start + (self.end - self.start) * (at - low) / ((high - low) or 1)
 
-    def ticks(self, most: int) -> list[float]:
-        """Round numbers between the ends: at most so many of a linear axis."""
+    def ticks(self, limit: int) -> list[float]:
+        """Return round numbers within the limits of the axis, at most `limit` of them on a linear axis."""
         if self.base is None:
-            return _round_numbers(self.low, self.high, most)
+            return _round_numbers(self.low, self.high, limit)
         low, high = math.log(self.low, self.base), math.log(self.high, self.base)
-        # 1, 2 and 5 of each decade, or the decades alone where these would be many.
+        # 1, 2 and 5 of each decade on a short axis, only the decades on a long one.
         digits = (1, 2, 5) if self.base == 10 and high - low < 2 else (1,)
         powers = range(math.floor(low), math.ceil(high) + 1)
-        marks = [digit * float(self.base) ** power for power, digit in product(powers, digits)]
-        return [mark for mark in marks if self.low <= mark <= self.high]
+        ticks = [digit * float(self.base) ** power for power, digit in product(powers, digits)]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
 def draw_x(x: Scale, bottom: float, name: str, grid_to: float | None = None) -> list[str]:
-    """Round numbers below the drawing and the name below them; lines up to `grid_to`."""
+    """Draw the tick labels and the name of the x axis, and vertical grid lines up to `grid_to` if given."""
     svg = []
     for tick in x.ticks(6):
         if grid_to is not None:
@@ -79,7 +82,7 @@ def draw_x(x: Scale, bottom: float, name: str, grid_to: float | None = None) -> 
 
 
 def draw_y(y: Scale, left: float, right: float, name: str) -> list[str]:
-    """Lines at round numbers, the numbers beside them, and the name above."""
+    """Draw the grid lines, the tick labels and the name of the y axis."""
     svg = [f"<text x=0 y=12>{escape(name)}</text>"] if name else []
     for tick in y.ticks(6 if y.start > 100 else 3):
         svg.append(f"<path d='M{left} {y(tick):.1f}H{right}'/>")
@@ -87,9 +90,9 @@ def draw_y(y: Scale, left: float, right: float, name: str) -> list[str]:
     return svg
 
 
-def _round_numbers(low: float, high: float, most: int) -> list[float]:
-    """Multiples of the smallest of 1, 2, 5, 10, … that has at most so many of them."""
+def _round_numbers(low: float, high: float, limit: int) -> list[float]:
+    """Return the multiples of the smallest step of 1, 2, 5, 10, … that has at most `limit` of them."""
     tenth = 10.0 ** math.floor(math.log10((high - low) or 1) - 1)
     steps = [tenth * times for times in (1, 2, 5, 10, 20, 50)]
-    marks = [[step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps]
-    return next(some for some in marks if len(some) <= most)
+    ticks = [[step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps]
+    return next(some for some in ticks if len(some) <= limit)

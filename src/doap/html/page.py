@@ -1,4 +1,4 @@
-"""The HTML around charts: one style for all pages, pictures as data, tables of settings."""
+"""The HTML around charts: the style sheet of all pages, embedded pictures and tables of settings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from doap.files import atomic_write
 
 STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --peer: #848b93;
+:root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --baseline: #848b93;
   --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6; --tile: #f5f7f9 }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e6e9ec; --soft: #9aa2ab; --line: #2c3137;
-  --peer: #8b939c; --ours: #62a8ff; --bits: #ff9b52; --first: #ff7fae; --second: #45cbd9; --third: #b39bff;
+  --baseline: #8b939c; --ours: #62a8ff; --bits: #ff9b52; --first: #ff7fae; --second: #45cbd9; --third: #b39bff;
   --tile: #1d2126 } }
 body { margin: 0 auto; max-width: 1080px; padding: 24px 20px 48px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif }
@@ -45,9 +45,9 @@ path.ours { stroke: var(--ours) } text.ours { fill: var(--ours); font-weight: 60
 path.first { stroke: var(--first) } text.first { fill: var(--first); font-weight: 600 }
 path.second { stroke: var(--second) } text.second { fill: var(--second); font-weight: 600 }
 path.third { stroke: var(--third) } text.third { fill: var(--third); font-weight: 600 }
-path.peer { stroke: var(--peer); stroke-width: 1.5; stroke-dasharray: 5 4 } circle { fill: var(--ours) }
-path.other { stroke: var(--peer); opacity: .4 } path.other:hover { stroke: var(--ink); stroke-width: 3; opacity: 1 }
-path.lead { stroke: var(--peer); opacity: .5 } path.reference { stroke: var(--peer); stroke-dasharray: 3 3 }
+path.baseline { stroke: var(--baseline); stroke-width: 1.5; stroke-dasharray: 5 4 } circle { fill: var(--ours) }
+path.other { stroke: var(--baseline); opacity: .4 } path.other:hover { stroke: var(--ink); stroke-width: 3; opacity: 1 }
+path.lead { stroke: var(--baseline); opacity: .5 } path.reference { stroke: var(--baseline); stroke-dasharray: 3 3 }
 circle.quiet { opacity: 0 } circle:hover { opacity: 1; stroke: var(--ours); stroke-width: 3 }
 path.real { stroke: var(--ours); stroke-width: 2; opacity: .55 } rect.real { fill: var(--ours); rx: 4px }
 path.binary { stroke: var(--bits); stroke-width: 2; opacity: .55 } rect.binary { fill: var(--bits) }
@@ -77,7 +77,7 @@ details[open] > summary { margin-bottom: 8px }
 
 
 def write_html(out: Path, title: str, parts: Iterable[str]) -> Path:
-    """Write one page, whole or not at all; `title` is plain text, `parts` are HTML."""
+    """Write one page atomically; `title` is plain text, `parts` are HTML."""
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
     page = f"<!doctype html><html lang=en>{head}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n"
     with atomic_write(out) as unfinished:
@@ -85,35 +85,35 @@ def write_html(out: Path, title: str, parts: Iterable[str]) -> Path:
     return out
 
 
-def picture_cards(patches: NDArray[np.uint8], words: Iterable[Sequence[str]], style: str = "") -> str:
-    """Patches side by side on one card for each row, with words of HTML below each.
+def patch_grid(patches: NDArray[np.uint8], captions: Iterable[Sequence[str]], style: str = "") -> str:
+    """Show rows of patches side by side, with a caption below each patch.
 
     Args:
         patches: (N, n, S, S) uint8.
-        words: N rows of n.
-        style: a further CSS class.
+        captions: N rows of n captions, as HTML.
+        style: Additional CSS class.
     """
-    cards = []
-    for row, below in zip(patches, words, strict=True):
-        pictures = zip(row, below, strict=True)
-        cards.append("".join(f"<div><img src='{data_uri(patch)}' alt=''><br>{word}</div>" for patch, word in pictures))
-    return f"<div class='pictures {style}'>{''.join(f'<figure>{card}</figure>' for card in cards)}</div>"
+    figures = []
+    for row, texts in zip(patches, captions, strict=True):
+        cells = zip(row, texts, strict=True)
+        figures.append("".join(f"<div><img src='{data_uri(patch)}' alt=''><br>{text}</div>" for patch, text in cells))
+    return f"<div class='pictures {style}'>{''.join(f'<figure>{figure}</figure>' for figure in figures)}</div>"
 
 
 def setting_tables(values: Mapping[str, Any], name: str = "") -> str:
-    """A table of the plain values, then one of each section inside, however deep."""
+    """Show nested settings: a table of the plain values, then a table for each nested section."""
     rows = [(key, value) for key, value in values.items() if not isinstance(value, dict)]
     texts = [(key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for key, value in rows]
     cells = "".join(f"<tr><th>{escape(key)}<td>{escape(text)}" for key, text in texts)
     table = f"<table><caption>{escape(name)}</caption>{cells}</table>" if rows else ""
-    inner = {key: value for key, value in values.items() if isinstance(value, dict)}
-    return table + "".join(setting_tables(value, f"{name}.{key}".lstrip(".")) for key, value in inner.items())
+    sections = {key: value for key, value in values.items() if isinstance(value, dict)}
+    return table + "".join(setting_tables(value, f"{name}.{key}".lstrip(".")) for key, value in sections.items())
 
 
-def data_uri(pixels: NDArray[np.uint8], ending: str = ".png") -> str:
-    """A picture, grey (height, width) or (height, width, 3) blue, green, red, as the source of an `img`."""
+def data_uri(pixels: NDArray[np.uint8], extension: str = ".png") -> str:
+    """Encode a picture, grey (height, width) or BGR (height, width, 3), as the source of an `img` tag."""
     import cv2
 
-    done, encoded = cv2.imencode(ending, pixels)
-    assert done, "a uint8 picture can be encoded"
-    return f"data:image/{ending[1:].replace('jpg', 'jpeg')};base64," + base64.b64encode(encoded.tobytes()).decode()
+    done, encoded = cv2.imencode(extension, pixels)
+    assert done, "OpenCV can encode any uint8 picture"
+    return f"data:image/{extension[1:].replace('jpg', 'jpeg')};base64," + base64.b64encode(encoded.tobytes()).decode()

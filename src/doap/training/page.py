@@ -16,7 +16,7 @@ import numpy as np
 
 from doap.checks import check_shape
 from doap.errors import DataError
-from doap.html import Axis, Line, line_chart, picture_cards, setting_tables, write_html
+from doap.html import Axis, Line, line_chart, patch_grid, setting_tables, write_html
 from doap.training.log import Point, Record, peer_scores, points, read_log, seconds_of
 
 PEER_NAMES = {"sift": "SIFT", "rootsift": "RootSIFT"}
@@ -148,7 +148,7 @@ def _validation_charts(log: Sequence[Record]) -> list[str]:
         lines = [_line("ours", "ours", judged, log)] if judged else []
         for peer, value in peer_scores(log, name).items() if judged else ():
             label = f"{PEER_NAMES.get(peer, peer)} {_short(value)}"
-            lines.append(Line(label, "peer", [(0.0, value), (axis.high or 0.0, value)]))
+            lines.append(Line(label, "baseline", [(0.0, value), (axis.high or 0.0, value)]))
         values = [value for line in lines for _, value in line.points]
         decades = name == "fpr95" and bool(values) and 0 < 10 * min(values) <= max(values)
         scale = Axis(base=10 if decades else None)
@@ -198,7 +198,7 @@ def _gallery(path: Path) -> str:
     check_shape(distances, f"{number} 2", name=f"{path}: distances")
     words = [("query", f"match {match:.3g}", f"<b>wrong {wrong:.3g}</b>") for match, wrong in distances]
     legend = "A query, its best match, and the wrong patch nearest to it; the numbers are distances to the query."
-    return f"<p class=soft>{legend}</p>{picture_cards(patches, words)}"
+    return f"<p class=soft>{legend}</p>{patch_grid(patches, words)}"
 
 
 def _short(value: float) -> str:
