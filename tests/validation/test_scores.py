@@ -1,4 +1,4 @@
-"""Validation: what a describer is told it is worth, held against slow loops over all pairs."""
+"""Validation scores, compared with slow loops over all pairs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from doap import pipeline
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
-from doap.evaluation import describing, own
 from doap.functional import average_precision, fpr_at_recall, pack_bits
 from doap.pipeline import describe_patches
+from doap.validation import retrieval
 from doap.validation.sample import PatchSample
 from doap.validation.scores import validate
 from oracles.listwise import relation_tables
@@ -21,21 +22,23 @@ SIDE = 8
 
 
 def write_set(folder, units, ignore=()):
-    """A unit is (sequence, source, sizes of its groups); the first pixel of a patch is its group, the rest is noise."""
+    """Write units (scene, source, sizes of its groups); the first pixel of a patch is its group, the rest is noise."""
     writer = SetWriter(folder, SIDE, {"name": "test"}, [])
     random, first = np.random.default_rng(0), 0
-    for index, (sequence, source, counts) in enumerate(units):
+    for index, (scene, source, counts) in enumerate(units):
         patches = random.integers(0, 256, (sum(counts), SIDE, SIDE), dtype=np.uint8)
         patches[:, 0, 0] = np.repeat(np.arange(first, first + len(counts)), counts)
         first += len(counts)
         pairs = np.array(ignore if index == 0 else (), dtype=np.int64).reshape(-1, 2)
         position = np.zeros((len(counts), 3), dtype=np.float32)
-        writer.add(f"{index}", patches, UnitGroups(np.array(counts), sequence, position, source, pairs))
+        writer.add(f"{index}", patches, UnitGroups(np.array(counts), scene, position, source, pairs))
     return open_set(writer.finish())
 
 
 class Fake:
-    """A describer made of a function of the groups (N,) and of the patches (N, 1, S, S)."""
+    """A describer that applies a function to the groups (N,) and the patches (N, 1, S, S)."""
+
+    extent = 1.0
 
     def __init__(self, function, kind="real", patch_size=SIDE):
         self.function, self.kind, self.patch_size = function, kind, patch_size
@@ -48,8 +51,8 @@ class Fake:
 
 
 def hardest(describer, drawn, **arguments):
-    answers = own.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
-    return own.hardest(answers, drawn, **arguments)
+    result = retrieval.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
+    return retrieval.hardest(result, drawn, **arguments)
 
 
 def one_hot(groups, patches):
@@ -57,7 +60,7 @@ def one_hot(groups, patches):
 
 
 def collapsed(groups, patches):
-    """One point, but for the last bit of float32, which knows the group."""
+    """Return equal descriptors, except for the last bit of float32, which depends on the group."""
     described = torch.full((len(groups), 64), 0.125)
     described[:, 0] += 2**-26 * (groups % 7)
     return described
@@ -72,13 +75,13 @@ def noise(groups, patches):
 
 
 def coarse(groups, patches):
-    """Few different descriptors, so ties; a little better than chance."""
+    """Return few different descriptors, with many ties; slightly better than chance."""
     return (one_hot(groups // 3, patches) + (patches.flatten(1) > 0.8)).clamp(max=1)
 
 
 @pytest.fixture
 def several(tmp_path):
-    """Three places; in one there are two photos, and in another some groups ignore each other."""
+    """Return three scenes, one with two photos and one with groups that ignore each other."""
     units = [
         ("wall", "tracks", [2, 3, 4, 6]),
         ("graf", "a.png", [3, 2, 1]),
@@ -94,7 +97,7 @@ def many(tmp_path):
 
 
 def slow(describer, drawn):
-    """mAP, query by query, with the tables of all pairs and the metric that sorts."""
+    """Compute mAP query by query, with the table of all pairs and the metric that sorts."""
     described = describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).double()
     if describer.kind == "binary":
         described = torch.from_numpy(np.unpackbits(described.byte().numpy(), axis=1)).double()
@@ -110,86 +113,86 @@ def slow(describer, drawn):
 
 
 def test_perfect_describer_scores_one(many):
-    judged = validate(Fake(one_hot), PatchSample.draw(many))
-    assert judged.map == pytest.approx(1)
-    assert (judged.fpr95, judged.fpr95_expected) == (0, 0)
-    assert judged.seconds > 0
+    scores = validate(Fake(one_hot), PatchSample.draw(many))
+    assert scores.map == pytest.approx(1)
+    assert (scores.fpr95, scores.fpr95_expected) == (0, 0)
+    assert scores.seconds > 0
 
 
 def test_perfect_binary_describer_scores_one(many):
-    judged = validate(Fake(one_hot, "binary"), PatchSample.draw(many))
-    assert judged.map == pytest.approx(1)
-    assert judged.fpr95 == 0
+    scores = validate(Fake(one_hot, "binary"), PatchSample.draw(many))
+    assert scores.map == pytest.approx(1)
+    assert scores.fpr95 == 0
 
 
 @pytest.mark.parametrize(("function", "kind"), [(collapsed, "real"), (all_ones, "real"), (all_ones, "binary")])
-def test_constant_describer_earns_what_chance_gives(many, function, kind):
+def test_constant_describer_scores_chance(many, function, kind):
     drawn = PatchSample.draw(many)
-    judged = validate(Fake(function, kind), drawn)
+    scores = validate(Fake(function, kind), drawn)
     ties = [average_precision(torch.zeros(1, len(drawn) - 1), torch.arange(len(drawn) - 1)[None] < n) for n in (3, 2)]
-    assert judged.map == pytest.approx(float((4 * ties[0] + 3 * ties[1]) / 7))
-    assert judged.map < 0.1
-    assert judged.fpr95 == 1
-    assert judged.fpr95_expected == pytest.approx(0.95, abs=0.01)
+    assert scores.map == pytest.approx(float((4 * ties[0] + 3 * ties[1]) / 7))
+    assert scores.map < 0.1
+    assert scores.fpr95 == 1
+    assert scores.fpr95_expected == pytest.approx(0.95, abs=0.01)
 
 
 def test_random_describer_is_near_chance(many):
-    judged = validate(Fake(noise), PatchSample.draw(many))
-    assert judged.map < 0.1
-    assert judged.fpr95 == pytest.approx(0.95, abs=0.05)
+    scores = validate(Fake(noise), PatchSample.draw(many))
+    assert scores.map < 0.1
+    assert scores.fpr95 == pytest.approx(0.95, abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary"])
 @pytest.mark.parametrize("function", [noise, coarse, one_hot])
-def test_map_is_that_of_a_slow_loop(several, function, kind):
+def test_map_equals_a_slow_loop(several, function, kind):
     describer, drawn = Fake(function, kind), PatchSample.draw(several)
     assert validate(describer, drawn).map == pytest.approx(slow(describer, drawn), abs=1e-12)
 
 
-def test_rows_taken_at_a_time_change_nothing(several, monkeypatch):
+def test_block_size_does_not_change_the_scores(several, monkeypatch):
     describer, drawn = Fake(coarse), PatchSample.draw(several)
     whole, worst = validate(describer, drawn).map, hardest(describer, drawn)
-    monkeypatch.setattr(own, "rows_at_a_time", lambda gallery: 3)
-    monkeypatch.setattr(describing, "PATCHES_AT_ONCE", 5)
+    monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
+    monkeypatch.setattr(pipeline, "PATCHES_AT_ONCE", 5)
     assert validate(describer, drawn).map == pytest.approx(whole, abs=1e-12)
     assert all(np.array_equal(one, other) for one, other in zip(hardest(describer, drawn), worst, strict=True))
 
 
-def test_fpr95_is_that_of_the_pairs(several):
+def test_fpr95_equals_the_metric_on_the_pairs(several):
     describer, drawn = Fake(coarse, "binary"), PatchSample.draw(several)
     codes = np.unpackbits(describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
     pairs = torch.cat([drawn.positives, drawn.negatives]).tolist()
     distances = torch.tensor([(codes[one] != codes[other]).sum() for one, other in pairs])
     positive = torch.arange(len(pairs)) < len(drawn.positives)
-    judged = validate(describer, drawn)
-    assert judged.fpr95 == fpr_at_recall(distances, positive, ties="pessimistic")
-    assert judged.fpr95_expected == fpr_at_recall(distances, positive, ties="expected")
+    scores = validate(describer, drawn)
+    assert scores.fpr95 == fpr_at_recall(distances, positive, ties="pessimistic")
+    assert scores.fpr95_expected == fpr_at_recall(distances, positive, ties="expected")
 
 
 def confused(groups, patches):
-    """Groups 0 and 1 look the same, all others are themselves."""
+    """Return one-hot descriptors that confuse groups 0 and 1."""
     return one_hot(groups.clamp(min=1), patches)
 
 
 @pytest.mark.parametrize(
     ("sources", "ignore"), [(("tracks", "tracks"), [(0, 1)]), (("a.png", "b.png"), [])], ids=["named", "two photos"]
 )
-def test_pairs_that_say_nothing_do_not_count(tmp_path, sources, ignore):
+def test_ignored_pairs_do_not_count(tmp_path, sources, ignore):
     units = [("wall", sources[0], [3, 3]), ("boat", "tracks", [3, 3])]
     if not ignore:
         units[:1] = [("wall", source, [3]) for source in sources]
     drawn = PatchSample.draw(write_set(tmp_path / "ignoring", units, ignore))
-    judged = validate(Fake(confused), drawn)
-    assert judged.map == pytest.approx(1)
-    assert judged.fpr95 == 0
+    scores = validate(Fake(confused), drawn)
+    assert scores.map == pytest.approx(1)
+    assert scores.fpr95 == 0
     assert len(hardest(Fake(confused), drawn)[0]) == 0
 
 
-def test_the_same_pairs_count_where_nothing_ignores_them(tmp_path):
+def test_the_same_pairs_count_if_they_are_not_ignored(tmp_path):
     drawn = PatchSample.draw(write_set(tmp_path / "set", [("wall", "tracks", [3, 3]), ("boat", "tracks", [3, 3])]))
-    judged = validate(Fake(confused), drawn)
-    assert judged.map < 0.9
-    assert judged.fpr95 > 0.1
+    scores = validate(Fake(confused), drawn)
+    assert scores.map < 0.9
+    assert scores.fpr95 > 0.1
 
 
 def test_the_same_seed_draws_the_same(several):
@@ -199,28 +202,28 @@ def test_the_same_seed_draws_the_same(several):
     assert not np.array_equal(one.patches, other.patches)
 
 
-def test_sequences_give_alike_as_far_as_they_go():
+def test_scenes_contribute_evenly():
     source = memory_source([3] * 60, [0] * 40 + [1] * 15 + [2] * 5)
     drawn = PatchSample.draw(source, groups=35)
-    places = {patch.tobytes(): index // 3 for index, patch in enumerate(source.patches)}
-    groups = np.unique([places[patch.tobytes()] for patch in drawn.patches])
+    group_of = {patch.tobytes(): index // 3 for index, patch in enumerate(source.patches)}
+    groups = np.unique([group_of[patch.tobytes()] for patch in drawn.patches])
     assert np.bincount(source.scene_ids[groups]).tolist() == [15, 15, 5]
 
 
-def test_a_group_gives_no_more_than_asked_and_one_patch_is_no_group(several):
+def test_groups_are_cut_to_per_group_and_single_patches_are_left_out(several):
     drawn = PatchSample.draw(several, per_group=3)
     sizes = drawn.relation.groups.bincount().tolist()
     assert sizes == [2, 3, 3, 3, 3, 2, 2, 2, 3]
     assert len(drawn) == sum(sizes)
 
 
-def test_only_groups_that_may_be_drawn_are(several):
+def test_only_allowed_groups_are_drawn(several):
     among = several.scene_ids == several.scene_names.index("graf")
-    # Photos of one place ignore each other, but groups of one photo do not.
+    # Groups of different photos of a scene ignore each other; groups of one photo do not.
     assert set(PatchSample.draw(several, among=among).patches[:, 0, 0].tolist()) == {4, 5, 7, 8}
 
 
-def test_pairs_are_what_they_are_called(several):
+def test_positive_pairs_match_and_negative_pairs_are_distractors(several):
     drawn = PatchSample.draw(several, pairs=1000)
     positive, distractor = relation_tables(drawn.relation)
     assert positive[tuple(drawn.positives.T)].all()
@@ -230,7 +233,7 @@ def test_pairs_are_what_they_are_called(several):
     assert len(PatchSample.draw(several, pairs=7).positives) == 7
 
 
-def test_hardest_are_the_worst_mistakes_of_a_slow_loop(several):
+def test_hardest_equals_a_slow_loop(several):
     describer, drawn = Fake(noise), PatchSample.draw(several)
     described = describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).double()
     positive, distractor = relation_tables(drawn.relation)
@@ -247,26 +250,28 @@ def test_hardest_are_the_worst_mistakes_of_a_slow_loop(several):
     assert drawn.patches[triples].shape == (5, 3, SIDE, SIDE)
 
 
-def test_a_perfect_describer_has_no_errors_to_show(many):
+def test_a_perfect_describer_has_no_errors(many):
     triples, distances = hardest(Fake(one_hot), PatchSample.draw(many))
     assert (triples.shape, distances.shape) == ((0, 3), (0, 2))
 
 
 @pytest.mark.parametrize("size", [4, 13])
 def test_patches_of_another_size_are_resampled(many, size):
-    seen = []
-    describer = Fake(lambda groups, patches: seen.append(patches) or torch.ones(len(patches), 2), patch_size=size)
+    given = []
+    describer = Fake(lambda groups, patches: given.append(patches) or torch.ones(len(patches), 2), patch_size=size)
     drawn = PatchSample.draw(many)
     validate(describer, drawn)
-    assert seen[0].shape == (len(drawn), 1, size, size)
+    assert given[0].shape == (len(drawn), 1, size, size)
     # A mean that stays shows that nothing is cut off and nothing is shifted.
     torch.testing.assert_close(
-        seen[0].mean(dim=(1, 2, 3)), torch.from_numpy(drawn.patches).float().mean(dim=(1, 2)) / 255, atol=0.05, rtol=0
+        given[0].mean(dim=(1, 2, 3)), torch.from_numpy(drawn.patches).float().mean(dim=(1, 2)) / 255, atol=0.05, rtol=0
     )
 
 
-def test_what_cannot_be_drawn_is_told(several, tmp_path):
-    with pytest.raises(ArgumentError, match="groups, per_group and pairs: expected 2, 2 and 1 or more, got 5, 1 and 9"):
+def test_impossible_samples_are_refused(several, tmp_path):
+    with pytest.raises(
+        ArgumentError, match="groups, per_group and pairs: expected at least 2, 2 and 1, got 5, 1 and 9"
+    ):
         PatchSample.draw(several, groups=5, per_group=1, pairs=9)
     photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
     with pytest.raises(DataError, match="expected groups that are distractors to each other, got none"):

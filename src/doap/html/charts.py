@@ -165,9 +165,11 @@ def _line_marks(points: Sequence[Point], marks: Sequence[str]) -> list[str]:
 def _line_labels(ends: Sequence[tuple[Point, Line]], right: float, bottom: float) -> list[str]:
     """Write the labels of lines to the right of their ends, top to bottom, without overlap."""
     # The line drawn last is named first among lines that end at the same height.
-    ordered = sorted(reversed(ends), key=lambda end: end[0][1])
+    ordered = list(reversed(ends))
+    ordered.sort(key=lambda end: end[0][1])
+    baselines = _apart([end[1] + 4 for end, _ in ordered], 15, bottom)
     svg = []
-    for ((at, value), line), baseline in zip(ordered, _apart([end[1] + 4 for end, _ in ordered], 15, bottom), strict=True):
+    for ((at, value), line), baseline in zip(ordered, baselines, strict=True):
         svg.append(f"<path class=lead d='M{at:.1f} {value:.1f}L{right + 6} {baseline - 4:.1f}'/>")
         svg.append(f"<text class='{line.style}' x={right + 8} y={baseline:.1f}>{_label(line.label)}</text>")
     return svg

@@ -1,7 +1,15 @@
-"""Scores of a descriptor on a sample of patches: what training and evaluation share."""
+"""Scores of a descriptor on a sample of patches, shared by training and evaluation."""
 
-from doap.validation.retrieval import Answers, foremost, hardest, retrieve
+from doap.validation.retrieval import RetrievalResult, hardest, largest_margins, retrieve
 from doap.validation.sample import PatchSample
 from doap.validation.scores import ValidationScores, validate
 
-__all__ = ["Answers", "PatchSample", "ValidationScores", "foremost", "hardest", "retrieve", "validate"]
+__all__ = [
+    "PatchSample",
+    "RetrievalResult",
+    "ValidationScores",
+    "hardest",
+    "largest_margins",
+    "retrieve",
+    "validate",
+]

@@ -1,4 +1,4 @@
-"""Retrieval within a sample: every patch that has a match queries all the others."""
+"""Retrieval within a sample: every patch that has a match is a query, all other patches are the gallery."""
 
 from __future__ import annotations
 
@@ -19,67 +19,70 @@ from doap.validation.sample import PatchSample
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What each of Q queries was answered.
+class RetrievalResult:
+    """Retrieval of Q queries.
 
     Attributes:
-        precision: (Q,) AP, ties by their expectation.
-        triples: (Q, 3) the query, its nearest match and its nearest distractor.
-        apart: (Q, 2) its distances to the two.
+        average_precision: (Q,) expected AP over random orders of ties.
+        triplets: (Q, 3) indices of the query, its nearest match and its nearest distractor.
+        distances: (Q, 2) from the query to these two.
     """
 
-    precision: NDArray[np.float64]
-    triples: NDArray[np.int64]
-    apart: NDArray[np.float32]
+    average_precision: NDArray[np.float64]
+    triplets: NDArray[np.int64]
+    distances: NDArray[np.float32]
 
 
-def retrieve(described: Tensor, relation: Relation) -> Answers:
-    """Each item that has a match queries all others; memory is that of some rows of the (M, M) distances.
+def retrieve(descriptors: Tensor, relation: Relation) -> RetrievalResult:
+    """Query all other items with each item that has a match, a few rows of the (M, M) distances at a time.
 
     Args:
-        described: (M, D) float32 or (M, D/8) uint8.
-        relation: of M items.
+        descriptors: (M, D) float32 or (M, D/8) uint8.
+        relation: Relation of the M items.
     """
-    precision, triples, apart = [], [], []
-    for rows, distances, positive, distractor in _blocks(described, relation):
+    precision, triplets, apart = [], [], []
+    for rows, distances, positive, distractor in _blocks(descriptors, relation):
         precision.append(average_precision_by_counting(distances, positive, distractor))
         nearest = [distances.masked_fill(~kind, torch.inf).min(dim=1) for kind in (positive, distractor)]
-        triples.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
+        triplets.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
         apart.append(torch.stack([one.values for one in nearest], dim=1))
-    return Answers(*(torch.cat(parts).cpu().numpy() for parts in (precision, triples, apart)))
+    return RetrievalResult(*(torch.cat(parts).cpu().numpy() for parts in (precision, triplets, apart)))
 
 
-def hardest(answers: Answers, sample: PatchSample, number: int = 24) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The worst errors: a distractor much nearer to the query than any of its matches.
+def hardest(
+    result: RetrievalResult, sample: PatchSample, number: int = 24
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the worst errors: queries with a distractor much nearer than any match.
 
-    Each group asks once, with the worst of its patches, so that one odd group does not fill the gallery.
+    Only the worst patch of each group is returned, so that one odd group does not fill the gallery.
 
     Returns:
-        (n, 3) and (n, 2) of `answers`, the worst error first; fewer than `number` where there are fewer errors.
+        Triplets (n, 3) and distances (n, 2) of `result`, the worst error first; n ≤ `number`.
     """
-    return foremost(answers, sample, number, wrong=True)
+    return largest_margins(result, sample, number, correct=False)
 
 
-def foremost(
-    answers: Answers, sample: PatchSample, number: int, *, wrong: bool
+def largest_margins(
+    result: RetrievalResult, sample: PatchSample, number: int, *, correct: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Those that are most wrong, or most right: by the greatest margin, each group once."""
-    triples, apart = answers.triples, answers.apart
-    margin = (apart[:, 0] - apart[:, 1]) * (1 if wrong else -1)
+    """Return the correct (or wrong) answers with the largest margin, one per group; see `hardest`."""
+    triplets, distances = result.triplets, result.distances
+    margin = (distances[:, 0] - distances[:, 1]) * (-1 if correct else 1)
     order = np.argsort(-margin, kind="stable")
     order = order[margin[order] > 0]
-    groups = sample.relation.groups.numpy()[triples[order, 0]]
-    chosen = order[np.sort(np.unique(groups, return_index=True)[1])][:number]
-    return triples[chosen], apart[chosen]
+    groups = sample.relation.groups.numpy()[triplets[order, 0]]
+    first_of_group = np.sort(np.unique(groups, return_index=True)[1])
+    chosen = order[first_of_group][:number]
+    return triplets[chosen], distances[chosen]
 
 
-def _blocks(described: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Some queries (R,) at a time, with (R, M) distances to all, and who of all is positive and who a distractor."""
-    relation, described = relation.to(described.device), widened(described)
-    asking = QueryPairs(relation, 0, len(described))
-    for rows in asking.rows.split(rows_at_a_time(described)):
+def _blocks(descriptors: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yield R query indices, their (R, M) distances, and (R, M) masks of positives and of distractors."""
+    relation, descriptors = relation.to(descriptors.device), widened(descriptors)
+    queries = QueryPairs(relation, 0, len(descriptors))
+    for rows in queries.rows.split(rows_at_a_time(descriptors)):
         same = relation.groups[rows, None] == relation.groups
         distractor = torch.ones_like(same)
-        asking.fill_ignored(distractor, rows, False)
+        queries.fill_ignored(distractor, rows, False)
         positive = same.scatter(1, rows[:, None], False)
-        yield rows, table_distances(described[rows], described), positive, distractor & ~same
+        yield rows, table_distances(descriptors[rows], descriptors), positive, distractor & ~same

@@ -1,4 +1,4 @@
-"""A sample of a patch-group set: small enough to judge a describer on in seconds, the same each time."""
+"""A reproducible sample of a patch-group set, small enough to validate a descriptor in seconds."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class PatchSample:
     """Patches of some groups of a set, and pairs of them.
 
     Attributes:
-        patches: (M, S, S) uint8, those of a group together.
-        relation: who matches whom among them, and which pairs say nothing: see `Batches`, which makes it.
+        patches: (M, S, S) uint8; the patches of a group are adjacent.
+        relation: Relation of the patches, including the ignored pairs; see `Batches`.
         positives: (P, 2) pairs of patches of one group, each once.
         negatives: (P, 2) pairs of patches that are distractors to each other.
-        places: (M,) position in `scene_names` of the place that each patch is from.
-        scene_names: all those of the set.
+        scene_ids: (M,) index into `scene_names` of each patch.
+        scene_names: All scenes of the set.
     """
 
     patches: NDArray[np.uint8]
     relation: Relation
     positives: Tensor
     negatives: Tensor
-    places: Integers
+    scene_ids: Integers
     scene_names: Sequence[str]
 
     @classmethod
@@ -48,20 +48,20 @@ class PatchSample:
         *,
         among: NDArray[np.bool_] | None = None,
     ) -> PatchSample:
-        """Draw groups, as many from each sequence as far as they go, and pairs of their patches.
+        """Draw groups evenly over the scenes, and pairs of their patches.
 
         Args:
-            source: the groups; those of one patch are left out.
-            groups: how many; all, where the source has fewer.
-            per_group: most patches of a group, 2 or more.
-            pairs: most positive pairs, and most negative ones. There may be fewer positives than that in the sample;
-                they are not repeated, since FPR95 does not depend on how many there are of each kind.
-            seed: decides all that is drawn.
-            among: (G,) bool, the groups that may be drawn; None is all.
+            source: Groups to draw from; groups of one patch are left out.
+            groups: Number of groups; all of them if the source has fewer.
+            per_group: Maximum number of patches per group, at least 2.
+            pairs: Maximum number of positive pairs and of negative pairs. The sample may have fewer
+                positive pairs; they are not repeated, because FPR95 does not depend on the ratio.
+            seed: Random seed.
+            among: (G,) bool, the groups that may be drawn; None for all.
         """
         if groups < 2 or per_group < 2 or pairs < 1:
             raise ArgumentError(
-                f"groups, per_group and pairs: expected 2, 2 and 1 or more, got {groups}, {per_group} and {pairs}"
+                f"groups, per_group and pairs: expected at least 2, 2 and 1, got {groups}, {per_group} and {pairs}."
             )
         sampler = _EvenSampler(source, groups, seed, per_group, among)
         patches, relation = Batches(source, sampler, seed=seed, augment=False)[0]
@@ -69,20 +69,20 @@ class PatchSample:
         positives = _positive_pairs(relation.groups, pairs, generator)
         negatives = _negative_pairs(relation, pairs, generator)
         plan = sampler.batch(0)
-        places = source.scene_ids[plan.groups][plan.labels].astype(np.int64)
-        return cls(patches[:, 0].numpy(), relation, positives, negatives, places, source.scene_names)
+        scene_ids = source.scene_ids[plan.groups][plan.labels].astype(np.int64)
+        return cls(patches[:, 0].numpy(), relation, positives, negatives, scene_ids, source.scene_names)
 
     def __len__(self) -> int:
         return len(self.patches)
 
     @property
     def patch_size(self) -> int:
-        """S."""
+        """Side S of the patches, in pixels."""
         return int(self.patches.shape[1])
 
 
 class _EvenSampler(Sampler):
-    """One list: the sequences give a group each in turn, until there are enough."""
+    """A single batch of groups drawn from the scenes in turn."""
 
     steps_per_epoch = 1
 
@@ -94,34 +94,41 @@ class _EvenSampler(Sampler):
 
     def choose(self, step: int) -> Integers:
         shuffled = stream(self.seed, "validation", step).permutation(self.groups)
-        sequence = self.source.scene_ids[shuffled]
-        order = np.argsort(sequence, kind="stable")
-        size = np.unique(sequence, return_counts=True)[1]
-        turn = np.empty_like(order)
-        turn[order] = np.arange(len(order)) - np.repeat(size.cumsum() - size, size)
-        return np.sort(shuffled[np.argsort(turn, kind="stable")[: self.number]])
+        scene = self.source.scene_ids[shuffled]
+        by_scene = np.argsort(scene, kind="stable")
+        size = np.unique(scene, return_counts=True)[1]
+        # Rank of each group within its scene: rank 0 of every scene is drawn first, then rank 1, ….
+        rank = np.empty_like(by_scene)
+        rank[by_scene] = np.arange(len(by_scene)) - np.repeat(size.cumsum() - size, size)
+        return np.sort(shuffled[np.argsort(rank, kind="stable")[: self.number]])
 
 
 def _positive_pairs(groups: Tensor, number: int, generator: np.random.Generator) -> Tensor:
-    """(P, 2) items of one group; groups lie together, so its members are each other's neighbours at some distance."""
+    """Draw (P, 2) pairs of items of one group; the items of a group are adjacent."""
     largest = int(groups.bincount().max())
-    first = [(groups[step:] == groups[:-step]).nonzero()[:, 0] for step in range(1, largest)]
-    pairs = torch.cat([torch.stack([one, one + step], dim=1) for step, one in enumerate(first, start=1)])
+    pairs_by_step = []
+    for step in range(1, largest):
+        first = (groups[step:] == groups[:-step]).nonzero()[:, 0]
+        pairs_by_step.append(torch.stack([first, first + step], dim=1))
+    pairs = torch.cat(pairs_by_step)
     return pairs[torch.from_numpy(generator.permutation(len(pairs))[:number])]
 
 
 def _negative_pairs(relation: Relation, number: int, generator: np.random.Generator) -> Tensor:
-    """(P, 2) items that are distractors to each other, as many as there are among four times as many random pairs."""
+    """Draw (P, 2) pairs of mutual distractors from four times as many random pairs."""
     pairs = torch.from_numpy(generator.integers(len(relation), size=(4 * number, 2)))
-    of_group = relation.groups[pairs]
-    wanted = of_group[:, 0] != of_group[:, 1]
+    groups = relation.groups[pairs]
+    distractors = groups[:, 0] != groups[:, 1]
     if relation.clusters is not None and relation.ignored_clusters is not None:
-        wanted &= ~relation.ignored_clusters[tuple(relation.clusters[pairs].T)]
+        distractors &= ~relation.ignored_clusters[tuple(relation.clusters[pairs].T)]
     if relation.ignored_pairs is not None:
-        keys, ignored = (
-            one.min(dim=1).values * len(relation) + one.max(dim=1).values for one in (of_group, relation.ignored_pairs)
-        )
-        wanted &= ~torch.isin(keys, ignored)
-    if not wanted.any():
-        raise DataError("source: expected groups that are distractors to each other, got none; add another place")
-    return pairs[wanted][:number]
+        drawn, ignored = (_unordered_keys(one, len(relation)) for one in (groups, relation.ignored_pairs))
+        distractors &= ~torch.isin(drawn, ignored)
+    if not distractors.any():
+        raise DataError("source: expected groups that are distractors to each other, got none. Add another scene.")
+    return pairs[distractors][:number]
+
+
+def _unordered_keys(pairs: Tensor, size: int) -> Tensor:
+    """Return one integer (P,) for each unordered pair (P, 2) of integers below `size`."""
+    return pairs.min(dim=1).values * size + pairs.max(dim=1).values

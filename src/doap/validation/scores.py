@@ -1,4 +1,4 @@
-"""How good is a describer on patches it was not trained on? Mean Average Precision and FPR95, in seconds."""
+"""Validation of a descriptor on held-out patches: mean Average Precision and FPR95, in seconds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from doap.validation.sample import PatchSample
 
 @dataclass(frozen=True)
 class ValidationScores:
-    """What a describer is worth on held-out patches.
+    """Scores of a descriptor on held-out patches.
 
     Attributes:
-        map: mean Average Precision where each patch queries all the others; ties count by their expectation.
-        fpr95: false positives among the negative pairs where 95 % of the positive ones are accepted; ties count
-            against the describer.
-        fpr95_expected: the same with ties by their expectation; it differs for binary describers.
-        seconds: that it took to describe the patches and to judge the descriptors.
+        map: Mean Average Precision with each patch as a query, expected over random orders of ties.
+        fpr95: False-positive rate at 95 % recall; ties count against the descriptor.
+        fpr95_expected: The same, expected over random orders of ties; it differs for binary descriptors.
+        seconds: Time to describe the patches and to compute the scores.
     """
 
     map: float
@@ -33,16 +32,16 @@ class ValidationScores:
 
 
 def validate(describer: Describer, sample: PatchSample) -> ValidationScores:
-    """Retrieval and verification on one sample. Memory is that of some rows of the (M, M) distances, never all."""
+    """Score retrieval and verification on a sample; the (M, M) distances are never held in memory at once."""
     begin = time.perf_counter()
-    described = describe_patches(describer, sample.patches)
-    precision = retrieve(described, sample.relation).precision
+    descriptors = describe_patches(describer, sample.patches)
+    precision = retrieve(descriptors, sample.relation).average_precision
     pairs = torch.cat([sample.positives, sample.negatives])
-    apart = pair_distances(described[pairs[:, 0]], described[pairs[:, 1]])
+    distances = pair_distances(descriptors[pairs[:, 0]], descriptors[pairs[:, 1]])
     is_positive = torch.arange(len(pairs)) < len(sample.positives)
     return ValidationScores(
         map=float(precision.mean()),
-        fpr95=fpr_at_recall(apart, is_positive),
-        fpr95_expected=fpr_at_recall(apart, is_positive, ties="expected"),
+        fpr95=fpr_at_recall(distances, is_positive),
+        fpr95_expected=fpr_at_recall(distances, is_positive, ties="expected"),
         seconds=time.perf_counter() - begin,
     )
