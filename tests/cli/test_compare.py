@@ -24,7 +24,7 @@ def test_table_sentence_and_page_are_told(doap, photos, tmp_path):
     assert lines[0].split() == ["rootsift", "sift"]
     assert any(line.startswith("AP") for line in lines)
     assert any(line.startswith("no reconstruction: ") for line in lines)
-    assert any(line.startswith("No difference that 2 photos can show: ") for line in lines)
+    assert any(line.startswith("No significant difference on 2 photos: ") for line in lines)
     assert lines[-1] == f"look at {tmp_path / 'index.html'}"
     assert "left out: " in ran.stderr
     assert "2.jpg" in ran.stderr
@@ -36,7 +36,7 @@ def test_json_is_that_of_the_report(doap, photos, tmp_path):
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert told == json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
-    assert told["models_note"] == "not asked for"
+    assert told["reconstruction_note"] == "not requested"
     assert [one["name"] for one in told["descriptors"]] == ["sift", "random"]
 
 
@@ -49,8 +49,11 @@ def test_the_descriptor_that_ships_is_what_is_asked_about(doap, photos, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "expected a file"]),
-        (["--descriptor", "sift", "--against", "sift"], ["expected a candidate and one other", "['sift']"]),
+        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "no such name or file"]),
+        (
+            ["--descriptor", "sift", "--against", "sift"],
+            ["baselines: expected at least one besides the candidate", "sift"],
+        ),
         (["--descriptor", "sift", "--detector", "surf"], ["detector: expected one of sift", "'surf'"]),
         (["--descriptor", "sift", "--against", "dsp-sift"], ["dsp-sift", "--detector colmap"]),
     ],

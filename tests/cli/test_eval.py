@@ -68,7 +68,7 @@ def test_the_second_time_descriptors_are_remembered(doap, sequences, tmp_path):
     [
         (["sift", "nonsense", "."], 1, ["benchmark: expected one of", *BENCHMARKS]),
         (["sift", "oxford", "nowhere"], 1, ["nowhere", "expected sequences"]),
-        (["nobody", "oxford", "."], 1, ["nobody: expected a file", "rootsift"]),
+        (["nobody", "oxford", "."], 1, ["nobody: expected one of", "rootsift"]),
         (["oxford", "."], 2, ["expected one or more descriptors, a benchmark and a folder"]),
     ],
 )

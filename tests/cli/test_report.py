@@ -30,7 +30,7 @@ def test_verdicts_and_where_to_look_are_printed(doap, results, tmp_path) -> None
 def test_json_has_the_paths(doap, results, tmp_path) -> None:
     files = sorted(results.iterdir())
     told = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
-    assert list(told) == ["page", "markdown", "csv", "latex", "verdicts"]
+    assert list(told) == ["page", "markdown", "csv", "latex", "summaries"]
     assert [Path(told[name]).name for name in list(told)[:4]] == ["index.html", "tables.md", "tables.csv", "tables.tex"]
     assert all(Path(told[name]).stat().st_size > 100 for name in list(told)[:4])
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
@@ -45,7 +45,7 @@ def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> 
     (results / "orb.json").write_text("{")
     ran = doap("report", results, "--out", tmp_path / "report")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected a result of `doap eval`")
+    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: not a result of `doap eval`")
     assert ran.stderr.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""Intervals: they hold what they promise, and what is drawn together counts as one."""
+"""Confidence intervals have their nominal coverage, and clusters count once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from doap.errors import ArgumentError
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 
 
-def test_interval_of_a_mean_is_that_of_the_normal_law():
+def test_interval_of_a_mean_equals_the_normal_approximation():
     values = np.random.default_rng(0).normal(5, 2, 400)
     found = bootstrap_mean(values, seed=0)
     half = 1.96 * values.std() / 20
@@ -19,7 +19,7 @@ def test_interval_of_a_mean_is_that_of_the_normal_law():
     assert found.units == 400
 
 
-def test_nineteen_of_twenty_intervals_hold_the_truth():
+def test_nineteen_of_twenty_intervals_contain_the_true_mean():
     random = np.random.default_rng(1)
     intervals = [bootstrap_mean(random.exponential(size=80), seed, resamples=300) for seed in range(200)]
     held = sum(one.low <= 1 <= one.high for one in intervals)
@@ -37,15 +37,15 @@ def test_values_of_one_cluster_count_once():
     assert careless.high - careless.low < 0.5 * (alone.high - alone.low)
 
 
-def test_clusters_of_different_sizes_weigh_by_their_values():
+def test_clusters_weigh_by_their_number_of_values():
     assert bootstrap_mean([0.0, 0.0, 0.0, 1.0], seed=0, clusters=np.array([7, 7, 7, 2])).value == 0.25
 
 
-def test_weights_of_a_statistic_are_whole_numbers_that_sum_to_the_units():
-    seen = []
-    found = bootstrap_interval(lambda weights: seen.append(weights) or float(weights[0]), 6, seed=0, resamples=20)
-    assert all(weights.sum() == 6 and np.array_equal(weights, weights.astype(int)) for weights in seen)
-    assert len(seen) == 21
+def test_weights_are_whole_numbers_that_sum_to_the_number_of_units():
+    drawn = []
+    found = bootstrap_interval(lambda weights: drawn.append(weights) or float(weights[0]), 6, seed=0, resamples=20)
+    assert all(weights.sum() == 6 and np.array_equal(weights, weights.astype(int)) for weights in drawn)
+    assert len(drawn) == 21
     assert found.value == 1
     assert 0 <= found.low <= found.high
 
@@ -62,7 +62,7 @@ def test_one_value_has_no_width():
 
 
 def test_nothing_to_resample_is_an_error():
-    with pytest.raises(ArgumentError, match="values: expected one or more in a row"):
+    with pytest.raises(ArgumentError, match="values: expected a non-empty vector"):
         bootstrap_mean([], seed=0)
     with pytest.raises(ArgumentError, match="units: expected 1 or more, got 0"):
         bootstrap_interval(lambda weights: 0.0, 0, seed=0)

@@ -1,4 +1,4 @@
-"""Accuracy of matches and homographies, held against slow definitions."""
+"""Accuracy of matches and homographies, compared with slow definitions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from doap.evaluation.homography import area_under_recall, corner_error, matching
 HOMOGRAPHY = np.array([[1.1, 0.2, -20], [-0.1, 0.9, 15], [3e-4, -2e-4, 1]])
 
 
-def test_reprojection_error_is_the_distance_to_the_true_place():
+def test_reprojection_error_is_the_distance_to_the_true_position():
     points = np.random.default_rng(0).uniform(0, 300, (20, 2))
     true = np.array([(HOMOGRAPHY @ [x, y, 1])[:2] / (HOMOGRAPHY @ [x, y, 1])[2] for x, y in points])
     np.testing.assert_allclose(reprojection_errors(points, true, HOMOGRAPHY), 0, atol=1e-9)
     np.testing.assert_allclose(reprojection_errors(points, true + np.array([3, -4]), HOMOGRAPHY), 5)
 
 
-def test_a_point_sent_to_infinity_is_infinitely_far():
+def test_a_point_mapped_to_infinity_has_an_infinite_error():
     to_infinity = np.array([[1, 0, 0], [0, 1, 0], [-1 / 20, 0, 1]])
     errors = reprojection_errors([[20, 5], [0, 5], [20, 0]], [[1, 1], [0, 5], [0, 0]], to_infinity)
     assert errors.tolist() == [np.inf, 0, np.inf]
 
 
-def test_no_matches_are_no_accuracy():
+def test_accuracy_without_matches_is_zero():
     errors = reprojection_errors(np.empty((0, 2)), np.empty((0, 2)), np.eye(3))
     assert matching_accuracy(errors, [1, 2, 3]).tolist() == [0, 0, 0]
 
@@ -52,37 +52,44 @@ def test_corner_error_is_the_mean_of_four_corners():
 @pytest.mark.parametrize(
     "estimated", [None, np.array([[1.0, 0, 0], [0, 1, 0], [-1 / 319, 0, 1]]), np.full((3, 3), np.nan)]
 )
-def test_no_homography_is_infinitely_far_off(estimated):
+def test_a_missing_homography_has_an_infinite_error(estimated):
     assert corner_error(estimated, np.eye(3), (240, 320)) == np.inf
 
 
 @given(st.lists(st.floats(0, 8) | st.just(np.inf), min_size=1, max_size=30), st.sampled_from([1, 3, 5]))
-def test_area_is_that_under_the_line_through_the_errors(errors, threshold):
+def test_area_equals_an_interpolated_integral(errors, threshold):
     ordered = sorted(error for error in errors if error < threshold)
     # A step of its own for each of equal errors, so that interpolation goes through all points.
-    x = [0, *(error + 1e-9 * place for place, error in enumerate(ordered, start=1))]
+    x = [0, *(error + 1e-9 * index for index, error in enumerate(ordered, start=1))]
     y = np.arange(len(ordered) + 1) / len(errors)
     grid = np.linspace(0, threshold, 20_001)
     expected = np.interp(grid, x, y).mean()
     assert area_under_recall(errors, threshold) == pytest.approx(expected, abs=2e-3)
 
 
-def test_perfect_homographies_have_an_area_of_one():
+def test_perfect_homographies_score_one():
     assert area_under_recall([0.0, 0.0, 0.0], 3) == 1
 
 
 @pytest.mark.parametrize("errors", [[np.inf, np.inf], [5.0, 3.0]])
-def test_errors_beyond_the_threshold_have_no_area(errors):
+def test_errors_beyond_the_threshold_score_zero(errors):
     assert area_under_recall(errors, 3) == 0
 
 
 @given(st.lists(st.floats(0, 8), min_size=1), st.floats(0.01, 1))
-def test_a_smaller_error_never_has_a_smaller_area(errors, share):
+def test_a_smaller_error_never_lowers_the_area(errors, share):
     better = [min(errors) * share, *sorted(errors)[1:]]
     assert area_under_recall(better, 5) >= area_under_recall(errors, 5) - 1e-12
 
 
-@pytest.mark.parametrize(("errors", "threshold"), [([], 3), ([1.0], 0), ([1.0], float("nan"))])
-def test_nothing_to_measure_is_refused(errors, threshold):
-    with pytest.raises(ArgumentError, match="errors and threshold: expected some and one above 0, got"):
+@pytest.mark.parametrize(
+    ("errors", "threshold", "message"),
+    [
+        ([], 3, "errors: expected at least one error, got none"),
+        ([1.0], 0, "threshold: expected a number above 0, got 0"),
+        ([1.0], float("nan"), "threshold: expected a number above 0, got nan"),
+    ],
+)
+def test_invalid_arguments_are_refused(errors, threshold, message):
+    with pytest.raises(ArgumentError, match=message):
         area_under_recall(errors, threshold)

@@ -1,4 +1,4 @@
-"""HPatches as a benchmark, on a small release in its format whose patches carry their group."""
+"""The benchmark `hpatches` on a small release in its format, whose patches encode their group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from doap.errors import ArgumentError, DataError
 from doap.evaluation import hpatches
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.hpatches import HPatchesBenchmark, match_precision, open_hpatches
+from doap.evaluation.hpatches import HPatchesBenchmark, match_sequence
 from doap.evaluation.hpatches_pairs import pair_precision
 from doap.evaluation.result import Figure, Scores
 from doap.functional import average_precision
@@ -32,7 +32,7 @@ HEADER = "s1,t1,idx1,s2,t2,idx2"
 
 
 def write_release(root: Path) -> Path:
-    """Three sequences of twelve groups, with all the task files in `tasks`."""
+    """Write three sequences of twelve groups, with all task files in `tasks`."""
     number = np.arange(len(SEQUENCES) * GROUPS).reshape(len(SEQUENCES), GROUPS)
     patches = coded_patches(number.ravel().repeat(16), SIDE).reshape(len(SEQUENCES), GROUPS, 16, SIDE, SIDE)
     formats.write_hpatches(root, dict(zip(SEQUENCES, patches, strict=True)))
@@ -41,7 +41,7 @@ def write_release(root: Path) -> Path:
     (tasks / "splits.json").write_text(json.dumps({"a": {"train": [], "test": list(SEQUENCES)}}))
     generator = np.random.default_rng(0)
     everyone = [(name, index) for name in SEQUENCES for index in range(GROUPS)]
-    order = [everyone[place] for place in generator.permutation(len(everyone))]
+    order = [everyone[index] for index in generator.permutation(len(everyone))]
     formats.write_csv(tasks / "retr_queries_split-a.csv", "s,idx", order[:15])
     formats.write_csv(tasks / "retr_distractors_split-a.csv", "s,idx", order[15:])
     positive, intra, inter = [], [], []
@@ -64,37 +64,37 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def benchmark_(root: Path) -> HPatchesBenchmark:
-    return open_hpatches(root)
+    return HPatchesBenchmark(root)
 
 
 @pytest.fixture(scope="module")
-def judge(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
-    """Each describer is judged once."""
+def evaluate(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
+    """Evaluate each describer once."""
     known: dict[str, Scores] = {}
 
     def once(describer: Describer) -> Scores:
         name = describer.name  # type: ignore[attr-defined]
         if name not in known:
-            known[name] = benchmark_.judge(CachedDescriber(describer), seed=0)
+            known[name] = benchmark_.evaluate(CachedDescriber(describer), seed=0)
         return known[name]
 
     return once
 
 
-def figure(judged: Scores, name: str) -> Figure:
-    return next(one for one in judged.figures if one.name == name)
+def figure(scores: Scores, name: str) -> Figure:
+    return next(one for one in scores.figures if one.name == name)
 
 
-def value(judged: Scores, name: str) -> float:
-    return figure(judged, name).total.value
+def value(scores: Scores, name: str) -> float:
+    return figure(scores, name).total.value
 
 
 def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
-    """(12, 16, D) floats of each sequence, bits as 0 and 1."""
+    """Return (12, 16, D) floats of each sequence, bits as 0 and 1."""
     release = hpatches.read_hpatches(root)
     described = {}
     for name in SEQUENCES:
-        flat = CachedDescriber(describer).patches(release.load(name).reshape(-1, SIDE, SIDE))
+        flat = CachedDescriber(describer).describe_patches(release.load(name).reshape(-1, SIDE, SIDE))
         if flat.dtype == torch.uint8:
             flat = torch.from_numpy(np.unpackbits(flat.numpy(), axis=1))
         described[name] = flat.double().view(GROUPS, 16, -1)
@@ -110,43 +110,43 @@ def strip(level: int, image: int) -> int:
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    # Of bits, the Euclidean distance is the root of Hamming's, which sorts alike.
+    # The Euclidean distance of bits is the root of the Hamming distance and sorts equally.
     return round(float((one - other).norm()), 6)
 
 
-def test_perfect_descriptor_scores_one_in_all_tasks_and_forms(judge) -> None:
-    judged = judge(perfect(SIDE))
-    assert len(judged.figures) == 10
-    assert [one.total.value for one in judged.figures] == pytest.approx([1] * 10)
+def test_perfect_descriptor_scores_one_in_all_tasks_and_protocols(evaluate) -> None:
+    scores = evaluate(perfect(SIDE))
+    assert len(scores.figures) == 10
+    assert [one.total.value for one in scores.figures] == pytest.approx([1] * 10)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_controls_score_chance_when_ties_are_counted(judge, name: str) -> None:
-    judged = judge(CONTROLS[name]())
+def test_controls_score_chance_when_ties_are_counted(evaluate, name: str) -> None:
+    scores = evaluate(CONTROLS[name]())
     chance = float(average_precision(torch.zeros(1, 19), torch.arange(19)[None] < 5))
-    assert value(judged, "retrieval mAP (tie-aware)") == pytest.approx(chance, abs=0.08)
-    assert value(judged, "verification mAP (tie-aware)") == pytest.approx(1 / 6, abs=0.06)
-    assert value(judged, "matching mAP (tie-aware)") < 0.05
+    assert value(scores, "retrieval mAP (tie-aware)") == pytest.approx(chance, abs=0.08)
+    assert value(scores, "verification mAP (tie-aware)") == pytest.approx(1 / 6, abs=0.06)
+    assert value(scores, "matching mAP (tie-aware)") < 0.05
 
 
-def test_constant_descriptor_scores_one_where_the_programs_put_matches_first(judge) -> None:
-    judged = judge(CONTROLS["constant"]())
+def test_constant_descriptor_scores_one_where_the_programs_rank_matches_first(evaluate) -> None:
+    scores = evaluate(CONTROLS["constant"]())
     first = ("retrieval mAP (python)", "retrieval mAP (matlab)", "verification mAP (matlab)")
-    assert [value(judged, name) for name in first] == pytest.approx([1, 1, 1])
-    assert value(judged, "verification mAP (python)") < value(judged, "verification mAP (tie-aware)")
+    assert [value(scores, name) for name in first] == pytest.approx([1, 1, 1])
+    assert value(scores, "verification mAP (python)") < value(scores, "verification mAP (tie-aware)")
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 @pytest.mark.parametrize("task", ["verification", "matching", "retrieval"])
-def test_python_is_below_matlab_in_every_task(judge, make, task: str) -> None:
-    python, matlab = (figure(judge(make(SIDE)), f"{task} mAP ({form})") for form in ("python", "matlab"))
+def test_python_is_below_matlab_in_every_task(evaluate, make, task: str) -> None:
+    python, matlab = (figure(evaluate(make(SIDE)), f"{task} mAP ({form})") for form in ("python", "matlab"))
     assert python.total.value < matlab.total.value
     assert all(python.parts[name].value <= matlab.parts[name].value for name in python.parts)
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_verification_equals_a_stable_sort_and_a_loop(root: Path, judge, make, form: str) -> None:
+def test_verification_equals_a_stable_sort_and_a_loop(root: Path, evaluate, make, form: str) -> None:
     described = described_by(root, make(SIDE))
     rows = {kind: read_rows(root, f"verif_{kind}") for kind in ("pos", "neg_intra", "neg_inter")}
     for level, noise in enumerate(("easy", "hard", "tough")):
@@ -164,14 +164,14 @@ def test_verification_equals_a_stable_sort_and_a_loop(root: Path, judge, make, f
             # The programs sort lists that begin with the negatives and with the positives.
             ranked = sorted(far + near if form == "python" else near + far, key=lambda pair: pair[0])
             slow = settled_ap([label for _, label in ranked], 60, form)
-            part = figure(judge(make(SIDE)), f"verification mAP ({form})").parts[f"{noise}, {kind}"]
+            part = figure(evaluate(make(SIDE)), f"verification mAP ({form})").parts[f"{noise}, {kind}"]
             assert part.value == pytest.approx(slow)
             assert (part.low <= part.value <= part.high, part.units) == (True, 3)
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_matching_equals_a_loop(root: Path, judge, make, form: str) -> None:
+def test_matching_equals_a_loop(root: Path, evaluate, make, form: str) -> None:
     for name, groups in described_by(root, make(SIDE)).items():
         values = []
         for other in range(1, 16):
@@ -181,14 +181,14 @@ def test_matching_equals_a_loop(root: Path, judge, make, form: str) -> None:
                 answers.append((min(apart), apart.index(min(apart)) == index))
             answers.sort(key=lambda answer: answer[0])
             values.append(settled_ap([right for _, right in answers], GROUPS, form))
-        part = figure(judge(make(SIDE)), f"matching mAP ({form})").parts[name]
+        part = figure(evaluate(make(SIDE)), f"matching mAP ({form})").parts[name]
         assert part.value == pytest.approx(np.mean(values))
 
 
-def test_tie_aware_matching_of_bits_is_the_mean_over_random_breaks_of_ties() -> None:
+def test_tie_aware_matching_of_bits_is_the_mean_over_random_orders_of_ties() -> None:
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(0, 4, (8, 16, 1), generator=generator, dtype=torch.uint8)
-    ours = match_precision(bits)["tie-aware"][0, 0]
+    ours = match_sequence(bits)["tie-aware"][0, 0]
     codes = np.unpackbits(bits.numpy(), axis=2)
     apart = (codes[:, None, 0] != codes[None, :, 1]).sum(axis=2)
     random, values = np.random.default_rng(0), []
@@ -206,14 +206,14 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
 ) -> None:
     monkeypatch.setattr(hpatches, "MATLAB_DISTRACTORS", 9)
     monkeypatch.setattr(hpatches, "POOLS", (8, 11))
-    judged = open_hpatches(root).judge(CachedDescriber(noisy(SIDE)), seed=0)
+    scores = HPatchesBenchmark(root).evaluate(CachedDescriber(noisy(SIDE)), seed=0)
     described = described_by(root, noisy(SIDE))
     queries, distractors = (
         [(name, int(index)) for name, index in read_rows(root, kind)] for kind in ("retr_queries", "retr_distractors")
     )
     slow: dict[int, list[float]] = {8: [], 11: []}
     for name, index in queries:
-        # One masks and then takes the first that fit in the pool with the five matches, the other the reverse.
+        # `python` masks the sequence and then cuts the pool; `matlab` cuts first.
         for pool in slow:
             others = [item for item in distractors if item[0] != name][: pool - 5]
             others = [item for item in distractors[:9] if item[0] != name] if form == "matlab" else others
@@ -223,24 +223,24 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
                 far = [(distance(query, described[other][item, 0]), False) for other, item in others]
                 ranked = sorted(matches + far, key=lambda item: item[0])
                 slow[pool].append(settled_ap([label for _, label in ranked], 5, form))
-    assert value(judged, f"retrieval mAP ({form})") == pytest.approx(np.mean(slow[11]))
+    assert value(scores, f"retrieval mAP ({form})") == pytest.approx(np.mean(slow[11]))
     if form == "python":
-        assert value(judged, "retrieval mAP (python, mean of pools)") == pytest.approx(np.mean([*slow.values()]))
+        assert value(scores, "retrieval mAP (python, mean of pools)") == pytest.approx(np.mean([*slow.values()]))
 
 
-def test_parts_are_noise_kinds_and_sequences(judge) -> None:
-    judged = judge(noisy(SIDE))
-    assert judged.figures[0].name == "matching mAP (tie-aware)"
-    parts = figure(judged, "matching mAP (python)").parts
+def test_parts_are_noise_kinds_and_sequences(evaluate) -> None:
+    scores = evaluate(noisy(SIDE))
+    assert scores.figures[0].name == "matching mAP (tie-aware)"
+    parts = figure(scores, "matching mAP (python)").parts
     assert list(parts) == ["easy", "hard", "tough", "illumination", "viewpoint", "i_dome", "v_wall", "v_boat"]
-    total = figure(judged, "matching mAP (python)").total
+    total = figure(scores, "matching mAP (python)").total
     assert total.value == pytest.approx(np.mean([parts[name].value for name in SEQUENCES]))
-    assert total.units == figure(judged, "retrieval mAP (python)").total.units == 15
-    assert (len(judged.curves), judged.histogram is not None) == (2, True)
+    assert total.units == figure(scores, "retrieval mAP (python)").total.units == 15
+    assert (len(scores.curves), scores.histogram is not None) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["tie-aware", "python", "matlab"])
-def test_forms_of_a_long_list_are_close_and_ties_part_them(form) -> None:
+def test_protocols_agree_without_ties_and_differ_with_ties(form) -> None:
     generator = torch.Generator().manual_seed(0)
     positive = torch.arange(60_000) < 10_000
     distances = torch.rand(60_000, generator=generator) - 0.3 * positive
@@ -252,49 +252,49 @@ def test_forms_of_a_long_list_are_close_and_ties_part_them(form) -> None:
     assert order[2] - order[0] > 0.05
 
 
-def test_tasks_without_files_are_left_out_and_told(root: Path, tmp_path: Path) -> None:
+def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
-    alone = open_hpatches(root, tasks=tmp_path)
+    alone = HPatchesBenchmark(root, tasks=tmp_path)
     assert list(alone.protocol["left out"]) == ["retrieval", "verification"]
-    judged = alone.judge(CachedDescriber(perfect(SIDE)), seed=0)
-    assert [one.name for one in judged.figures] == [
+    scores = alone.evaluate(CachedDescriber(perfect(SIDE)), seed=0)
+    assert [one.name for one in scores.figures] == [
         f"matching mAP ({form})" for form in ("tie-aware", "python", "matlab")
     ]
-    assert (judged.curves, judged.histogram) == ((), None)
+    assert (scores.curves, scores.histogram) == ((), None)
 
 
 def test_checksum_depends_on_patches_and_tasks(root: Path, benchmark_: HPatchesBenchmark, tmp_path: Path) -> None:
     shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
-    assert open_hpatches(root, tasks=tmp_path).dataset == benchmark_.dataset
+    assert HPatchesBenchmark(root, tasks=tmp_path).dataset == benchmark_.dataset
     with (tmp_path / "retr_queries_split-a.csv").open("a") as file:
         file.write("v_wall,1\n")
-    assert open_hpatches(root, tasks=tmp_path).dataset.sha256 != benchmark_.dataset.sha256
+    assert HPatchesBenchmark(root, tasks=tmp_path).dataset.sha256 != benchmark_.dataset.sha256
 
 
 def test_unknown_split_is_refused(root: Path) -> None:
     with pytest.raises(ArgumentError, match="split: expected one of a, got 'z'"):
-        open_hpatches(root, split="z")
+        HPatchesBenchmark(root, split="z")
 
 
 def test_release_without_sequences_of_the_split_is_refused(root: Path, tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text(json.dumps({"a": {"test": [*SEQUENCES, "v_graf"]}}))
-    with pytest.raises(DataError, match="expected the 4 test sequences of split a, got 1 missing, such as v_graf"):
-        open_hpatches(root, tasks=tmp_path)
+    with pytest.raises(DataError, match="1 of the 4 test sequences of split a are missing, for example v_graf"):
+        HPatchesBenchmark(root, tasks=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [(("v_graf", 0), "expected test sequences of the split, got v_graf"), (("v_wall", 12), "expected patches 0 to 11")],
 )
-def test_patches_that_are_not_there_are_refused(root: Path, tmp_path: Path, row, message: str) -> None:
+def test_unknown_patches_are_refused(root: Path, tmp_path: Path, row, message: str) -> None:
     shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
     formats.write_csv(tmp_path / "retr_distractors_split-a.csv", "s,idx", [("v_wall", 1), row])
     with pytest.raises(DataError, match=message):
-        open_hpatches(root, tasks=tmp_path)
+        HPatchesBenchmark(root, tasks=tmp_path)
 
 
 def test_too_few_negative_pairs_are_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
     formats.write_csv(tmp_path / "verif_neg_inter_split-a.csv", HEADER, [("v_wall", 1, 0, "i_dome", 1, 0)] * 4)
-    with pytest.raises(DataError, match="expected 5 negative pairs or more"):
-        open_hpatches(root, tasks=tmp_path)
+    with pytest.raises(DataError, match="expected at least 5 negative pairs, got 4"):
+        HPatchesBenchmark(root, tasks=tmp_path)

@@ -1,4 +1,4 @@
-"""Overlap of ellipses, held against areas by throwing darts, closed forms, and every pair looked at."""
+"""Overlap of ellipses, compared with Monte Carlo areas, closed forms and loops over all pairs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HOMOGRAPHY = np.array([[1.1, 0.2, -20], [-0.1, 0.9, 15], [3e-4, -2e-4, 1]])
 
 
 def region(x=0.0, y=0.0, long=1.0, short=1.0, degrees=0.0):
-    """(1, 2, 3), an ellipse by its half axes."""
+    """Return the frame (1, 2, 3) of an ellipse with the given semi-axes."""
     turn = np.radians(degrees)
     axes = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]) * [long, short]
     return np.concatenate([axes, [[x], [y]]], axis=1)[None]
 
 
-def area_by_darts(frame0, frame1, darts=200_000):
-    """The overlap error from points thrown at region 0."""
-    inside = np.random.default_rng(0).uniform(-1, 1, (darts, 2))
+def monte_carlo_error(frame0, frame1, samples=200_000):
+    """Estimate the overlap error from random points of region 0."""
+    inside = np.random.default_rng(0).uniform(-1, 1, (samples, 2))
     inside = inside[(inside**2).sum(axis=1) <= 1]
     points = inside @ frame0[:, :2].T + frame0[:, 2]
     hits = (np.linalg.solve(frame1[:, :2], (points - frame1[:, 2]).T) ** 2).sum(axis=0) <= 1
@@ -47,12 +47,12 @@ def area_by_darts(frame0, frame1, darts=200_000):
         pytest.param(region(long=1, short=-1), region(x=0.3, long=-1), id="mirrored"),
     ],
 )
-def test_overlap_agrees_with_darts(frame0, frame1):
-    assert overlap_errors(frame0, frame1)[0] == pytest.approx(area_by_darts(frame0[0], frame1[0]), abs=0.01)
+def test_overlap_agrees_with_monte_carlo(frame0, frame1):
+    assert overlap_errors(frame0, frame1)[0] == pytest.approx(monte_carlo_error(frame0[0], frame1[0]), abs=0.01)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.1, 0.4, 1.0, 1.7])
-def test_overlap_of_circles_is_their_lens(apart):
+def test_overlap_of_circles_equals_the_lens_formula(apart):
     lens = 2 * np.arccos(apart / 2) - apart / 2 * np.sqrt(4 - apart**2)
     assert overlap_errors(region(), region(x=apart))[0] == pytest.approx(1 - lens / (2 * np.pi - lens), abs=1e-3)
 
@@ -86,26 +86,26 @@ def test_a_common_linear_map_changes_nothing(frame0, frame1, change):
 
 def random_frames(number, seed, width=200, height=150):
     random = np.random.default_rng(seed)
-    place = random.uniform(0, 1, (number, 2)) * [width, height]
-    return frames_from_arrays(place, np.exp(random.normal(2, 0.3, number)), random.uniform(0, 360, number))
+    centre = random.uniform(0, 1, (number, 2)) * [width, height]
+    return frames_from_arrays(centre, np.exp(random.normal(2, 0.3, number)), random.uniform(0, 360, number))
 
 
 def every_pair(frames0, frames1, homography, threshold):
-    """The definition, pair by pair."""
+    """Apply the definition pair by pair."""
     found = {}
-    carried = transform_frames(frames1, np.linalg.inv(homography)).astype(float)
-    for place0, frame0 in enumerate(frames0.astype(float)):
-        for place1, frame1 in enumerate(carried):
+    projected = transform_frames(frames1, np.linalg.inv(homography)).astype(float)
+    for index0, frame0 in enumerate(frames0.astype(float)):
+        for index1, frame1 in enumerate(projected):
             factor = 30 / np.sqrt(abs(np.linalg.det(frame0[:, :2])))
             scaled0, scaled1 = (np.c_[frame[:, :2] * factor, frame[:, 2]] for frame in (frame0, frame1))
             error = overlap_errors(scaled0[None], scaled1[None])[0]
             if error <= threshold:
-                found[place0, place1] = error
+                found[index0, index1] = error
     return found
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.4, 0.5])
-def test_correspondences_are_those_of_every_pair(threshold):
+def test_correspondences_equal_a_loop_over_all_pairs(threshold):
     frames0 = random_frames(40, seed=0)
     frames1 = transform_frames(random_frames(40, seed=0), HOMOGRAPHY)
     frames1[:, :, 2] += np.random.default_rng(1).normal(0, 6, (40, 2))
@@ -128,19 +128,19 @@ def test_size_of_the_patches_does_not_matter():
 
 
 @pytest.mark.parametrize(("aside", "number"), [(11.8, 1), (12.3, 0)])
-def test_a_region_of_30_pixels_may_be_12_pixels_aside(aside, number):
-    """1 − lens/(2π − lens) of unit circles is 0.4 at a distance of 0.404."""
+def test_a_region_of_30_pixels_may_be_shifted_by_12_pixels(aside, number):
+    """The error 1 − lens/(2π − lens) of unit circles is 0.4 at a distance of 0.404."""
     frames0, frames1 = (frames_from_arrays([[x, 50]], [7]) for x in (50, 50 + aside))
     assert len(correspondences(frames0, frames1, np.eye(3))[0]) == number
 
 
-def test_frames_at_infinity_or_without_area_correspond_to_nothing():
+def test_frames_at_infinity_or_without_area_have_no_correspondence():
     frames = frames_from_arrays([[100, 10], [200, 10], [300, 10]], [5, 5, 5])
     to_infinity = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]])
-    carried = transform_frames(frames, to_infinity)
-    carried[1] = frames[1]
-    carried[2, :, :2] = 0
-    pairs, _ = correspondences(frames, carried, to_infinity)
+    projected = transform_frames(frames, to_infinity)
+    projected[1] = frames[1]
+    projected[2, :, :2] = 0
+    pairs, _ = correspondences(frames, projected, to_infinity)
     assert pairs.tolist() == [[0, 0]]
 
 
@@ -160,9 +160,9 @@ def test_threshold_outside_its_range_is_refused(threshold):
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=60))
 def test_one_to_one_takes_each_item_once_in_order(pairs):
     used0, used1, expected = set(), set(), []
-    for place, (item0, item1) in enumerate(pairs):
+    for index, (item0, item1) in enumerate(pairs):
         if item0 not in used0 and item1 not in used1:
             used0.add(item0)
             used1.add(item1)
-            expected.append(place)
+            expected.append(index)
     assert one_to_one(np.array(pairs, np.int64).reshape(-1, 2), 7, 5).tolist() == expected

@@ -1,4 +1,4 @@
-"""Own patch-group sets: each figure held against slow loops; controls at chance, an oracle at one."""
+"""The benchmark `patches`: figures equal slow loops, controls score chance, an oracle scores one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import from_function
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.patches import answer_precision, nearest, open_patches
+from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
 from doap.functional import average_precision, fpr_at_recall
 from oracles.listwise import relation_tables
 
@@ -18,17 +18,17 @@ SIDE = 32
 
 
 def write_set(folder, units, ignore=()):
-    """A unit is (place, source, number of groups); the first two pixels of a patch are its group, the rest is noise."""
+    """Write units (scene, source, number of groups); the first two pixels of a patch encode its group."""
     writer = SetWriter(folder, SIDE, {"name": "test"}, [])
     random, first = np.random.default_rng(0), 0
-    for index, (place, source, number) in enumerate(units):
+    for index, (scene, source, number) in enumerate(units):
         counts = random.integers(2, 5, number)
         patches = random.integers(0, 256, (counts.sum(), SIDE, SIDE), dtype=np.uint8)
         group = np.repeat(np.arange(first, first + number), counts)
         patches[:, 0, 0], patches[:, 0, 1] = group // 256, group % 256
         first += number
         pairs = np.array(ignore if index == 0 else (), dtype=np.int64).reshape(-1, 2)
-        writer.add(str(index), patches, UnitGroups(counts, place, np.zeros((number, 3), np.float32), source, pairs))
+        writer.add(str(index), patches, UnitGroups(counts, scene, np.zeros((number, 3), np.float32), source, pairs))
     return writer.finish()
 
 
@@ -42,7 +42,7 @@ def oracle(patches):
 
 
 def weak(patches):
-    """Better than chance, far from perfect, with ties."""
+    """Describe patches better than chance and far from perfect, with ties."""
     coarse = torch.nn.functional.one_hot(group_of(patches) // 4 % 64, 64).float()
     return torch.cat([coarse, (patches.flatten(1)[:, 8:40] > 0.5).float() / 4], dim=1)
 
@@ -53,18 +53,18 @@ def weak_bits(patches):
 
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
-    """Two places; in one there are two photos, whose groups ignore each other, and two groups that may be one spot."""
+    """Two scenes: one with two groups that ignore each other, one with two photos whose groups ignore each other."""
     units = [("wall", "tracks", 40), ("graf", "a.png", 30), ("graf", "b.png", 30)]
-    return open_patches(write_set(tmp_path_factory.mktemp("sets") / "own", units, ignore=[(0, 1)]), pairs=5000)
+    return PatchesBenchmark(write_set(tmp_path_factory.mktemp("sets") / "own", units, ignore=[(0, 1)]), pairs=5000)
 
 
-def judged(benchmark, function):
-    result = benchmark.judge(CachedDescriber(from_function(function)), seed=0)
+def evaluate(benchmark, function):
+    result = benchmark.evaluate(CachedDescriber(from_function(function)), seed=0)
     return {figure.name: figure for figure in result.figures}, result
 
 
 def table(benchmark, function):
-    """(M, M) distances, each by itself."""
+    """Return the (M, M) distances, computed one by one."""
     described = np.asarray(function(torch.from_numpy(benchmark.sample.patches)[:, None] / 255))
     if described.dtype == np.uint8:
         bits = np.unpackbits(described, axis=1).astype(np.int64)
@@ -73,8 +73,8 @@ def table(benchmark, function):
 
 
 @pytest.mark.parametrize("function", [weak, weak_bits])
-def test_retrieval_is_that_of_a_slow_loop(benchmark, function):
-    figures, _ = judged(benchmark, function)
+def test_retrieval_equals_a_slow_loop(benchmark, function):
+    figures, _ = evaluate(benchmark, function)
     distances, (positive, distractor) = table(benchmark, function), relation_tables(benchmark.sample.relation)
     values = []
     for query in range(len(distances)):
@@ -82,20 +82,20 @@ def test_retrieval_is_that_of_a_slow_loop(benchmark, function):
         row = torch.from_numpy(distances[query])[counted][None]
         values.append(float(average_precision(row, positive[query][counted][None])))
     assert figures["retrieval mAP"].total.value == pytest.approx(np.mean(values), abs=1e-9)
-    of_wall = [value for value, place in zip(values, benchmark.sample.places, strict=True) if place == 0]
+    of_wall = [value for value, scene in zip(values, benchmark.sample.scene_ids, strict=True) if scene == 0]
     assert figures["retrieval mAP"].parts["wall"].value == pytest.approx(np.mean(of_wall), abs=1e-9)
 
 
 @pytest.mark.parametrize("function", [weak, weak_bits])
-def test_matching_is_that_of_a_slow_loop(benchmark, function):
-    figures, _ = judged(benchmark, function)
+def test_matching_equals_a_slow_loop(benchmark, function):
+    figures, _ = evaluate(benchmark, function)
     sample, distances = benchmark.sample, table(benchmark, function)
     groups, (_, distractor) = sample.relation.groups.tolist(), relation_tables(sample.relation)
-    of_places = {}
-    for index, place in enumerate(sample.scene_names):
+    by_scene = {}
+    for index, scene in enumerate(sample.scene_names):
         members = {}
         for item, group in enumerate(groups):
-            if sample.places[item] == index:
+            if sample.scene_ids[item] == index:
                 members.setdefault(group, []).append(item)
         firsts, seconds = ([items[k] for items in members.values()] for k in (0, 1))
         answers = []
@@ -105,13 +105,13 @@ def test_matching_is_that_of_a_slow_loop(benchmark, function):
             answers.append((distances[first, found], groups[found] == groups[first]))
         apart, right = (torch.tensor(column)[None] for column in zip(*answers, strict=True))
         precision = float(average_precision(apart, right, without_positives=0.0))
-        of_places[place] = precision * float(right.double().mean())
-    assert figures["matching mAP"].parts["graf"].value == pytest.approx(of_places["graf"], abs=1e-9)
-    assert figures["matching mAP"].total.value == pytest.approx(np.mean(list(of_places.values())), abs=1e-9)
+        by_scene[scene] = precision * float(right.double().mean())
+    assert figures["matching mAP"].parts["graf"].value == pytest.approx(by_scene["graf"], abs=1e-9)
+    assert figures["matching mAP"].total.value == pytest.approx(np.mean(list(by_scene.values())), abs=1e-9)
 
 
-def test_verification_is_that_of_the_pairs(benchmark):
-    figures, _ = judged(benchmark, weak)
+def test_verification_equals_the_metrics_on_the_pairs(benchmark):
+    figures, _ = evaluate(benchmark, weak)
     distances, sample = table(benchmark, weak), benchmark.sample
     pairs = torch.cat([sample.positives, sample.negatives])
     apart = torch.from_numpy(distances[tuple(pairs.T)]).float()
@@ -122,7 +122,7 @@ def test_verification_is_that_of_the_pairs(benchmark):
 
 
 def test_oracle_scores_one(benchmark):
-    figures, result = judged(benchmark, oracle)
+    figures, result = evaluate(benchmark, oracle)
     assert figures["retrieval mAP"].total.value == pytest.approx(1)
     assert figures["matching mAP"].total.value == pytest.approx(1)
     assert figures["verification AP"].total.value == pytest.approx(1)
@@ -133,9 +133,9 @@ def test_oracle_scores_one(benchmark):
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls_score_chance(benchmark, name):
-    result = benchmark.judge(CachedDescriber(CONTROLS[name]()), seed=0)
+    result = benchmark.evaluate(CachedDescriber(CONTROLS[name]()), seed=0)
     figures = {figure.name: figure.total for figure in result.figures}
-    # One to three matches among some 200 patches, one right answer among 30 to 60.
+    # One to three matches among some 200 patches, one correct answer among 30 to 60.
     assert figures["retrieval mAP"].value < 0.06
     assert figures["matching mAP"].value < 0.01
     assert figures["FPR95"].value > 0.85
@@ -143,8 +143,8 @@ def test_controls_score_chance(benchmark, name):
     assert figures["verification AP"].value == pytest.approx(share, abs=0.02)
 
 
-def test_intervals_hold_the_value_and_groups_are_what_is_resampled(benchmark):
-    figures, _ = judged(benchmark, weak)
+def test_intervals_contain_the_value_and_resample_groups(benchmark):
+    figures, _ = evaluate(benchmark, weak)
     for figure in figures.values():
         assert figure.total.low <= figure.total.value <= figure.total.high
         assert figure.total.low < figure.total.high
@@ -152,8 +152,8 @@ def test_intervals_hold_the_value_and_groups_are_what_is_resampled(benchmark):
     assert figures["retrieval mAP"].parts["graf"].units == 60
 
 
-def test_gallery_shows_what_it_says(benchmark):
-    _, result = judged(benchmark, weak)
+def test_gallery_shows_correct_and_wrong_matches(benchmark):
+    _, result = evaluate(benchmark, weak)
     best, worst = (torch.from_numpy(one).float() / 255 for one in (result.gallery.best, result.gallery.worst))
     query, match = (group_of(best[:, k, None]) for k in range(2))
     assert torch.equal(query, match)
@@ -164,25 +164,25 @@ def test_gallery_shows_what_it_says(benchmark):
     assert (result.gallery.worst_distances[:, 0] > result.gallery.worst_distances[:, 1]).all()
 
 
-def test_protocol_and_checksum_tell_what_was_judged(benchmark, tmp_path):
+def test_protocol_and_checksum_identify_the_sample(benchmark, tmp_path):
     assert benchmark.protocol["groups"] == 100
     assert benchmark.protocol["patches"] == len(benchmark.sample.patches)
     assert benchmark.dataset.name == "own"
-    other, again = (open_patches(write_set(tmp_path / name / "own", [("wall", "tracks", 12)])) for name in "ab")
+    other, again = (PatchesBenchmark(write_set(tmp_path / name / "own", [("wall", "tracks", 12)])) for name in "ab")
     assert other.dataset == again.dataset
     assert other.dataset.sha256 != benchmark.dataset.sha256
 
 
-def test_a_wrong_answer_costs_recall_and_precision():
+def test_a_wrong_match_lowers_recall_and_precision():
     distances, right = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, False, True, False])
-    assert answer_precision(distances, right, np.ones(4)) == pytest.approx((1 + 2 / 3) / 4)
-    assert answer_precision(distances, right, np.array([2.0, 0, 0, 2])) == pytest.approx((1 + 1) / 4)
-    assert answer_precision(distances, ~right | right & False, np.array([0.0, 1, 0, 1])) == 1
+    assert match_precision(distances, right, np.ones(4)) == pytest.approx((1 + 2 / 3) / 4)
+    assert match_precision(distances, right, np.array([2.0, 0, 0, 2])) == pytest.approx((1 + 1) / 4)
+    assert match_precision(distances, ~right | right & False, np.array([0.0, 1, 0, 1])) == 1
 
 
-def test_of_equal_distances_the_first_counts(benchmark):
+def test_ties_go_to_the_first_item(benchmark):
     first, second = np.array([0, 40]), np.array([1, 41])
     described = torch.ones(len(benchmark.sample.patches), 4)
-    distances, right = nearest(described, benchmark.sample.relation, first, second)
+    distances, right = match_nearest(described, benchmark.sample.relation, first, second)
     assert distances.tolist() == [0, 0]
     assert right.tolist() == [True, False]

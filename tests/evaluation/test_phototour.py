@@ -1,4 +1,4 @@
-"""PhotoTour as a benchmark, on small sets in its format whose patches carry their point."""
+"""The benchmark `phototour` on small sets in its format, whose patches encode their point."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sklearn.metrics import average_precision_score
 from data.readers import formats
 from doap.describer import Describer
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.phototour import PhotoTourBenchmark, open_phototour, revisited_precision
-from doap.evaluation.result import Benchmark, Estimate
+from doap.evaluation.phototour import PhotoTourBenchmark, revisited_precision
+from doap.evaluation.result import Estimate
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
 
 SIDE = 64
@@ -24,7 +25,7 @@ PER_POINT = 3
 
 
 def write_set(root: Path, seed: int) -> Path:
-    """Points of three patches in four reference images; pairs of one point, and as many of different ones."""
+    """Write points of three patches in four reference images, with equally many matching and non-matching pairs."""
     generator = np.random.default_rng(seed)
     points = generator.permutation(np.repeat(np.arange(POINTS), PER_POINT))
     first, second = generator.integers(len(points), size=(2, 2000))
@@ -46,11 +47,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def liberty(root: Path) -> PhotoTourBenchmark:
-    return open_phototour(root / "liberty")
+    return PhotoTourBenchmark(root / "liberty")
 
 
 def totals(benchmark: Benchmark, describer: Describer) -> dict[str, Estimate]:
-    return {figure.name: figure.total for figure in benchmark.judge(CachedDescriber(describer), seed=0).figures}
+    return {figure.name: figure.total for figure in benchmark.evaluate(CachedDescriber(describer), seed=0).figures}
 
 
 def test_perfect_descriptor_makes_no_error(liberty: PhotoTourBenchmark) -> None:
@@ -65,20 +66,20 @@ def test_controls_score_chance(liberty: PhotoTourBenchmark, name: str) -> None:
     found = totals(liberty, CONTROLS[name]())
     assert found["FPR95 expected"].value == pytest.approx(0.95, abs=0.05)
     assert found["verification AP"].value == pytest.approx(0.5, abs=0.08)
-    # Of 60 patches in an image, 57 are others; the one nearest of 58 is right with this chance, or less for the second.
+    # An image has 60 patches, 57 of other points; chance that the nearest of 58 is the match, or less for the second.
     assert found["revisited mAP"].value < 0.15
 
 
-def test_constant_descriptor_is_wrong_always_or_never_as_ties_are_counted(liberty: PhotoTourBenchmark) -> None:
+def test_constant_descriptor_depends_on_how_ties_count(liberty: PhotoTourBenchmark) -> None:
     found = totals(liberty, CONTROLS["constant"]())
     values = [found[name].value for name in ("FPR95", "FPR95 expected", "FPR95 optimistic", "verification AP")]
     assert values == pytest.approx([1, 0.95, 0, 0.5], abs=0.01)
 
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
-def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make) -> None:
+def test_fpr95_equals_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make) -> None:
     (one,) = liberty.sets
-    described = CachedDescriber(make(SIDE)).patches(one.tour.read_all())
+    described = CachedDescriber(make(SIDE)).describe_patches(one.tour.read_all())
     if described.dtype == torch.uint8:
         described = torch.from_numpy(np.unpackbits(described.numpy(), axis=1))
     distances = (described[one.pairs[:, 0]].double() - described[one.pairs[:, 1]].double()).norm(dim=1).numpy().round(6)
@@ -88,10 +89,10 @@ def test_fpr95_is_that_of_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, 
     assert totals(liberty, make(SIDE))["FPR95"].value == pytest.approx(scanned)
 
 
-def test_revisited_precision_is_that_of_a_loop_and_scikit_learn(liberty: PhotoTourBenchmark) -> None:
+def test_revisited_precision_equals_a_loop_and_scikit_learn(liberty: PhotoTourBenchmark) -> None:
     tour = liberty.sets[0].tour
     assert tour.reference_images is not None
-    described = CachedDescriber(noisy(SIDE, 1.5)).patches(tour.read_all()).double()
+    described = CachedDescriber(noisy(SIDE, 1.5)).describe_patches(tour.read_all()).double()
     slow = []
     for image in range(4):
         here = np.flatnonzero(tour.reference_images == image).tolist()
@@ -108,65 +109,65 @@ def test_revisited_precision_is_that_of_a_loop_and_scikit_learn(liberty: PhotoTo
     assert ours.tolist() == pytest.approx(slow, abs=1e-4)
 
 
-def test_image_without_pairs_or_without_others_is_left_out() -> None:
+def test_image_without_matches_or_non_matches_is_left_out() -> None:
     described = torch.eye(7)
     points, images = np.array([1, 1, 2, 3, 4, 5, 5]), np.array([0, 0, 0, 1, 1, 2, 2])
     assert len(revisited_precision(described, points, images)) == 1
 
 
 def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
-    benchmark = open_phototour(root)
-    for figure in benchmark.judge(CachedDescriber(noisy(SIDE, 1.5)), seed=0).figures:
+    benchmark = PhotoTourBenchmark(root)
+    for figure in benchmark.evaluate(CachedDescriber(noisy(SIDE, 1.5)), seed=0).figures:
         assert list(figure.parts) == ["liberty", "notredame", "yosemite"]
         assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
         assert figure.total.low < figure.total.value < figure.total.high
 
 
 def test_set_trained_on_is_left_out(root: Path) -> None:
-    benchmark = open_phototour(root, trained_on="liberty", revisited=False)
+    benchmark = PhotoTourBenchmark(root, trained_on="liberty", revisited=False)
     assert (benchmark.protocol["sets"], benchmark.protocol["trained on"]) == (["notredame", "yosemite"], "liberty")
-    judged = benchmark.judge(CachedDescriber(noisy(SIDE)), seed=0)
-    assert list(judged.figures[0].parts) == ["notredame", "yosemite"]
+    scores = benchmark.evaluate(CachedDescriber(noisy(SIDE)), seed=0)
+    assert list(scores.figures[0].parts) == ["notredame", "yosemite"]
 
 
-def test_pairs_alone_give_the_same_figures(root: Path, liberty: PhotoTourBenchmark) -> None:
-    alone = totals(open_phototour(root / "liberty", revisited=False), noisy(SIDE))
+def test_pairs_without_revisited_give_the_same_figures(root: Path, liberty: PhotoTourBenchmark) -> None:
+    pairs_only = totals(PhotoTourBenchmark(root / "liberty", revisited=False), noisy(SIDE))
     both = totals(liberty, noisy(SIDE))
-    assert "revisited mAP" not in alone
-    assert {name: both[name] for name in alone} == alone
+    assert "revisited mAP" not in pairs_only
+    assert {name: both[name] for name in pairs_only} == pairs_only
 
 
 def test_set_without_reference_images_has_no_revisited_figure(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "liberty", 0)
     (folder / "interest.txt").unlink()
-    benchmark = open_phototour(folder)
+    benchmark = PhotoTourBenchmark(folder)
     assert "revisited mAP" not in totals(benchmark, perfect(SIDE))
     assert benchmark.protocol["without reference images"] == ["liberty"]
 
 
-def test_checksum_tells_one_pixel_and_one_pair(tmp_path: Path) -> None:
+def test_checksum_covers_pixels_and_pairs(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "liberty", 0)
-    seen = {open_phototour(folder).dataset.sha256}
+    checksums = {PhotoTourBenchmark(folder).dataset.sha256}
     lines = (folder / "m50_100000_100000_0.txt").read_text().splitlines(keepends=True)
     (folder / "m50_100000_100000_0.txt").write_text("".join(lines[1:]))
-    seen.add(open_phototour(folder).dataset.sha256)
+    checksums.add(PhotoTourBenchmark(folder).dataset.sha256)
     sheet = bytearray((folder / "patches0000.bmp").read_bytes())
     sheet[-1] ^= 1
     (folder / "patches0000.bmp").write_bytes(sheet)
-    seen.add(open_phototour(folder).dataset.sha256)
-    assert len(seen) == 3
+    checksums.add(PhotoTourBenchmark(folder).dataset.sha256)
+    assert len(checksums) == 3
 
 
 def test_folder_without_sets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected a PhotoTour set such as liberty, or a folder of them, got none"):
-        open_phototour(tmp_path)
+    with pytest.raises(DataError, match="expected a PhotoTour set such as liberty, or a folder of them"):
+        PhotoTourBenchmark(tmp_path)
 
 
 def test_unknown_training_set_is_refused(root: Path) -> None:
     with pytest.raises(ArgumentError, match="trained_on: expected one of liberty, notredame, yosemite, got 'rome'"):
-        open_phototour(root, trained_on="rome")
+        PhotoTourBenchmark(root, trained_on="rome")
 
 
-def test_nothing_to_judge_on_is_refused(root: Path) -> None:
-    with pytest.raises(ArgumentError, match="trained_on: expected another set to judge on, got 'liberty' alone"):
-        open_phototour(root / "liberty", trained_on="liberty")
+def test_leaving_out_the_only_set_is_refused(root: Path) -> None:
+    with pytest.raises(ArgumentError, match="trained_on: no set is left to evaluate on without 'liberty'"):
+        PhotoTourBenchmark(root / "liberty", trained_on="liberty")

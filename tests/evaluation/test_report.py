@@ -1,4 +1,4 @@
-"""A report says what the results say, and never puts beside each other what was not judged alike."""
+"""Reports reproduce the results, and results that are not comparable never share a table."""
 
 import base64
 import csv
@@ -23,7 +23,7 @@ NAME = "<i>a&b_c|d</i>"
 
 @pytest.fixture
 def report(tmp_path: Path):
-    """Write results and their report; a gallery lies beside the first."""
+    """Write results and their report; the gallery belongs to the first."""
 
     def written(*results: Result, gallery: Gallery | None = None) -> ReportFiles:
         folder = tmp_path / "results"
@@ -35,8 +35,8 @@ def report(tmp_path: Path):
     return written
 
 
-def peers() -> list[Result]:
-    """RootSIFT clearly behind the best, whose interval that of the second overlaps."""
+def descriptors() -> list[Result]:
+    """Return results where RootSIFT is clearly worse than the best and the second is not."""
     bits = DescriptorInfo("teblid", "binary", 256, 32, "7" * 64, None)
     return [
         make_result("sift", 0.5),
@@ -46,14 +46,14 @@ def peers() -> list[Result]:
     ]
 
 
-def pictures() -> Gallery:
+def make_gallery() -> Gallery:
     drawn = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
     near, apart = np.array([0.125], np.float32), np.array([[0.75, 0.25]], np.float32)
     return Gallery(drawn[None, :2], drawn[None, 2:], near, apart)
 
 
 def markdown_rows(written: ReportFiles) -> list[list[list[str]]]:
-    """Of each table, its rows of cells, without the heads."""
+    """Return the cells of each table, by row, without the header."""
     lines = written.markdown.read_text(encoding="utf-8").split("\n\n")
     tables = [block.strip().splitlines()[2:] for block in lines if block.startswith("| descriptor")]
     return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows] for rows in tables]
@@ -64,26 +64,26 @@ def page_of(written: ReportFiles) -> str:
 
 
 def test_csv_has_every_estimate_with_all_its_digits(report) -> None:
-    results = peers()
+    results = descriptors()
     written = report(*results)
     with written.csv.open(encoding="utf-8", newline="") as stream:
-        told = {(row["descriptor"], row["figure"], row["part"]): row for row in csv.DictReader(stream)}
+        rows = {(row["descriptor"], row["figure"], row["part"]): row for row in csv.DictReader(stream)}
     expected = {
         (result.descriptor.name, figure.name, part): one
         for result in results
         for figure in result.figures
         for part, one in {"": figure.total, **figure.parts}.items()
     }
-    assert told.keys() == expected.keys()
+    assert rows.keys() == expected.keys()
     for key, one in expected.items():
-        row = told[key]
+        row = rows[key]
         assert row["benchmark"] == "oxford"
         assert [float(row[name]) for name in ("value", "low", "high")] == [one.value, one.low, one.high]
         assert int(row["units"]) == one.units
 
 
 def test_markdown_agrees_with_the_results_best_first(report) -> None:
-    results = {result.descriptor.name: result for result in peers()}
+    results = {result.descriptor.name: result for result in descriptors()}
     (rows,) = markdown_rows(report(*results.values()))
     assert [row[0] for row in rows] == ["doap-128", "teblid", "rootsift", "sift"]
     for name, size, *cells in rows:
@@ -95,7 +95,7 @@ def test_markdown_agrees_with_the_results_best_first(report) -> None:
 
 
 def test_best_is_bold_and_overlapping_intervals_are_marked(report) -> None:
-    written = report(*peers())
+    written = report(*descriptors())
     (rows,) = markdown_rows(written)
     marks = {row[0]: tuple("best" if "**" in cell else "≈" if "≈" in cell else "" for cell in row[2:]) for row in rows}
     assert marks == {"doap-128": ("best", "best"), "teblid": ("≈", "≈"), "rootsift": ("", ""), "sift": ("", "")}
@@ -118,7 +118,7 @@ def test_a_figure_where_lower_is_better_ranks_the_lowest_first(report) -> None:
 
     written = report(by_errors("a", 0.4), by_errors("b", 0.1), by_errors("c", 0.9))
     assert [row[0] for row in markdown_rows(written)[0]] == ["b", "a", "c"]
-    assert written.verdicts["oxford"].startswith("b is best with FPR95 0.100 (0.080 to 0.120), 0.300 better than a")
+    assert written.summaries["oxford"].startswith("b is best with FPR95 0.100 (0.080 to 0.120), 0.300 better than a")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_a_figure_where_lower_is_better_ranks_the_lowest_first(report) -> None:
         ({"dataset": Dataset("other", "cd" * 32)}, "dataset"),
     ],
 )
-def test_what_was_not_judged_alike_shares_no_table(report, changes: dict[str, object], said: str) -> None:
+def test_results_that_are_not_comparable_share_no_table(report, changes: dict[str, object], said: str) -> None:
     written = report(make_result("sift"), make_result("orb"), make_result("daisy", **changes))
     assert sorted([row[0] for row in rows] for rows in markdown_rows(written)) == [["daisy"], ["orb", "sift"]]
-    first, second = written.verdicts
+    first, second = written.summaries
     assert first != second
     texts = (written.markdown.read_text(encoding="utf-8"), page_of(written))
     for text in texts:
-        notes = re.findall(r"Not to be compared with the other tables of oxford; this one has (.*?)\.[\n<]", text)
+        notes = re.findall(r"Not comparable with the other tables of oxford\. This table: (.*?)\.[\n<]", text)
         assert len(notes) == 2
         assert all(note.startswith(f"{said} ") and ", " not in note for note in notes)
     with written.csv.open(encoding="utf-8", newline="") as stream:
@@ -149,9 +149,9 @@ def test_what_was_not_judged_alike_shares_no_table(report, changes: dict[str, ob
     ("results", "said"),
     [
         (
-            peers(),
+            descriptors(),
             "doap-128 is best with mAP 0.700 (0.680 to 0.720), 0.150 better than rootsift (0.550): their intervals "
-            "do not overlap. Not told apart from it: teblid.",
+            "do not overlap. Not significantly different from the best: teblid.",
         ),
         (
             [make_result("rootsift", 0.6), make_result("vgg", 0.59), make_result("sift", 0.5)],
@@ -164,20 +164,23 @@ def test_what_was_not_judged_alike_shares_no_table(report, changes: dict[str, ob
         (
             [make_result(f"n{number}", 0.6 - number / 1000) for number in range(7)],
             "n0 is best with mAP 0.600 (0.580 to 0.620), 0.001 better than n1 (0.599): their intervals overlap. Not "
-            "told apart from it: n2, n3, n4 and 2 more.",
+            "significantly different from the best: n2, n3, n4 and 2 more.",
         ),
-        ([make_result("vgg", 0.55)], "vgg alone was judged: mAP 0.550 (0.530 to 0.570)."),
+        (
+            [make_result("vgg", 0.55)],
+            "vgg has mAP 0.550 (0.530 to 0.570); there is no other descriptor to compare it with.",
+        ),
         ([make_result("vgg", math.nan)], "No descriptor has a finite mAP."),
     ],
 )
-def test_verdict_says_who_by_how_much_and_how_surely(report, results: list[Result], said: str) -> None:
+def test_summary_has_the_best_its_lead_and_the_significance(report, results: list[Result], said: str) -> None:
     written = report(*results)
-    assert written.verdicts == {"oxford": said}
+    assert written.summaries == {"oxford": said}
     assert f"oxford</a>: {said}" in page_of(written)
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_is_well_nested(report) -> None:
-    page = page_of(report(*peers(), gallery=pictures()))
+def test_the_page_is_self_contained_and_well_nested(report) -> None:
+    page = page_of(report(*descriptors(), gallery=make_gallery()))
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
     assert set(re.findall(r"src='([^,]*),", page)) == {"data:image/png;base64"}
     assert_well_nested(page)
@@ -198,12 +201,12 @@ def test_names_are_escaped_in_every_form(report) -> None:
 
 
 def test_pictures_and_distances_are_those_of_the_gallery(report) -> None:
-    gallery = pictures()
-    page = page_of(report(*peers(), gallery=gallery))
+    gallery = make_gallery()
+    page = page_of(report(*descriptors(), gallery=gallery))
     codes = re.findall(r"base64,([^']*)'", page)
     shown = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in codes]
     assert np.array_equal(shown, np.concatenate([gallery.best[0], gallery.worst[0]]))
-    for words in ("<br>0.125<", "<br>match 0.750<", "<b>found 0.250<"):
+    for words in ("<br>match 0.125<", "<br>match 0.750<", "<b>wrong 0.250<"):
         assert words in page
 
 
@@ -228,7 +231,7 @@ def test_a_figure_that_some_lack_or_that_is_not_finite_is_a_dash(report) -> None
 
 
 def test_every_part_has_a_chart_with_every_descriptor(report) -> None:
-    page = page_of(report(*peers()))
+    page = page_of(report(*descriptors()))
     for part in ("All", "graf", "wall"):
         chart = re.search(rf"<figcaption>{part} .*?</figure>", page)[0]
         labels = re.findall(r"text-anchor=end>([^<]*)<", chart)
@@ -236,7 +239,7 @@ def test_every_part_has_a_chart_with_every_descriptor(report) -> None:
         assert (chart.count("<rect class='real'"), chart.count("<rect class='binary'")) == (3, 1)
 
 
-def test_curves_name_the_best_three_and_the_references_and_keep_the_others_faint(report) -> None:
+def test_curves_label_the_best_three_and_the_references(report) -> None:
     many = [make_result(f"n{number}", 0.9 - number / 20) for number in range(6)]
     page = page_of(report(*many, make_result("sift", 0.2), make_result("rootsift", 0.3)))
     chart = re.search(r"<figcaption>precision-recall<.*?</figure>", page)[0]
@@ -246,42 +249,42 @@ def test_curves_name_the_best_three_and_the_references_and_keep_the_others_faint
     assert named == {"n0", "n1", "n2", "rootsift", "sift"}
 
 
-def test_what_figures_rest_on_is_told(report) -> None:
+def test_provenance_is_shown(report) -> None:
     other = make_result("orb", versions={"torch": "2.5.0"}, seconds={"describe": 9.5})
     page = page_of(report(make_result("sift"), other))
-    for told in ("ab" * 32, "<th>overlap error<td>0.4", "2.5.0 (orb); 2.13.0 (sift)", "<td>9.5<td>–", "2025-05-04"):
-        assert told in page
+    for text in ("ab" * 32, "<th>overlap error<td>0.4", "2.5.0 (orb); 2.13.0 (sift)", "<td>9.5<td>–", "2025-05-04"):
+        assert text in page
 
 
-def test_two_descriptors_of_one_name_are_told_apart(report) -> None:
+def test_two_descriptors_of_one_name_get_different_labels(report) -> None:
     twins = [DescriptorInfo("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
     written = report(*(make_result(value=0.5 + index / 10, descriptor=one) for index, one in enumerate(twins)))
     assert [row[0] for row in markdown_rows(written)[0]] == ["mine bbbbbb", "mine aaaaaa"]
 
 
 def test_one_descriptor_twice_is_an_error_that_names_both_files(report) -> None:
-    with pytest.raises(DataError, match=r"1\.json: expected one result of sift on oxford, also got .*0\.json"):
+    with pytest.raises(DataError, match=r"1\.json: .*0\.json is also a result of sift on oxford"):
         report(make_result("sift"), make_result("sift", 0.6))
 
 
 def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
     file = write_result(make_result(), tmp_path / "sift.json")
-    assert len(write_report([file, tmp_path, file], tmp_path / "report").verdicts) == 1
+    assert len(write_report([file, tmp_path, file], tmp_path / "report").summaries) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "doap result 1"}'])
 def test_a_damaged_result_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "sift.json").write_text(text)
-    with pytest.raises(DataError, match=r"sift\.json: expected a result of `doap eval`"):
+    with pytest.raises(DataError, match=r"sift\.json: not a result of `doap eval`"):
         write_report([tmp_path], tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
-def test_no_results_are_an_error_that_says_where(tmp_path: Path) -> None:
+def test_missing_results_are_an_error_that_names_the_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no \*\.json"):
         write_report([tmp_path], tmp_path / "report")
-    with pytest.raises(DataError, match=r"none\.json: .* got no such file"):
+    with pytest.raises(DataError, match=r"none\.json: no such file"):
         write_report([tmp_path / "none.json"], tmp_path / "report")
 
 
@@ -303,8 +306,8 @@ def paired(name: str, values: np.ndarray, **changes: object) -> Result:
     return dataclasses.replace(made, figures=(Figure("mAP", "higher", "pairs of images", found),))
 
 
-def test_differences_are_paired_where_both_were_resampled_alike(report) -> None:
-    """Images differ more than descriptors do: intervals overlap widely, and yet one is better on every image."""
+def test_differences_are_paired_if_both_have_the_same_resamples(report) -> None:
+    """Images differ more than descriptors: the intervals overlap although one is better on every image."""
     images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
     better, worse, chance = images + 0.02, images, images + 0.02 * np.random.default_rng(1).standard_normal(40) + 0.015
     written = report(paired("better", better), paired("rootsift", worse), paired("maybe", chance))
@@ -313,18 +316,20 @@ def test_differences_are_paired_where_both_were_resampled_alike(report) -> None:
     assert other.high > found.value
     (rows,) = markdown_rows(written)
     assert {row[0]: "≈" in row[2] for row in rows} == {"better": False, "maybe": True, "rootsift": False}
-    assert "0.020 better than rootsift" in written.verdicts["oxford"]
-    assert "the difference is 0.020 to 0.020 in 95 % of resamples" in written.verdicts["oxford"]
-    assert written.verdicts["oxford"].endswith("Not told apart from it: maybe.")
+    assert "0.020 better than rootsift" in written.summaries["oxford"]
+    assert "95 % interval of the difference 0.020 to 0.020" in written.summaries["oxford"]
+    assert written.summaries["oxford"].endswith("Not significantly different from the best: maybe.")
 
 
-def test_a_difference_that_may_be_chance_is_called_so(report) -> None:
+def test_a_difference_that_is_not_significant_is_reported(report) -> None:
     images, noise = np.random.default_rng(0).uniform(0.2, 0.9, 40), np.random.default_rng(1).standard_normal(40)
     written = report(paired("rootsift", images), paired("vgg", images + 0.001 + 0.1 * (noise - noise.mean())))
-    assert written.verdicts["oxford"].endswith("0.001 better than rootsift (0.576): the difference may be chance.")
+    assert written.summaries["oxford"].endswith(
+        "0.001 better than rootsift (0.576): the difference is not significant."
+    )
 
 
-def test_other_units_are_not_paired(report) -> None:
+def test_different_units_are_not_paired(report) -> None:
     images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
     written = report(paired("rootsift", images), paired("vgg", images[:30] + 0.02))
-    assert "their intervals overlap" in written.verdicts["oxford"]
+    assert "their intervals overlap" in written.summaries["oxford"]

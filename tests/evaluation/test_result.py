@@ -1,4 +1,4 @@
-"""Results on disk: what is written is what is read, whole or not at all."""
+"""Results survive a round trip to disk, and damaged files are reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESULT = Result(
     histogram=Histogram([0.0, 1.0, 2.0], [0.9, 0.1], [0.2, 0.8]),
     seed=3,
     date="2026-01-02",
-    seconds={"describe": 1.5, "judge": 2.0},
+    seconds={"describe": 1.5, "score": 2.0},
     versions={"doap": "0.1.0"},
 )
 GALLERY = Gallery(
@@ -49,12 +49,12 @@ GALLERY = Gallery(
 
 
 @pytest.mark.parametrize("histogram", [RESULT.histogram, None])
-def test_what_is_written_is_what_is_read(tmp_path, histogram):
+def test_results_survive_a_round_trip(tmp_path, histogram):
     result = dataclasses.replace(RESULT, histogram=histogram)
     assert read_result(write_result(result, tmp_path / "r.json")) == result
 
 
-def test_gallery_lies_beside_the_json_and_not_in_it(tmp_path):
+def test_gallery_is_stored_beside_the_json(tmp_path):
     path = write_result(RESULT, tmp_path / "r.json", GALLERY)
     read = read_gallery(path)
     assert read is not None
@@ -64,7 +64,7 @@ def test_gallery_lies_beside_the_json_and_not_in_it(tmp_path):
     assert read_gallery(write_result(RESULT, tmp_path / "other.json")) is None
 
 
-def test_resamples_are_kept_of_the_whole_and_not_of_its_parts(tmp_path):
+def test_resamples_are_stored_for_the_total_only(tmp_path):
     sampled = Estimate(0.5, 0.4, 0.6, 5, [0.45, 0.55])
     figure = Figure("mAP", "higher", "pairs of images", sampled, {"graf": sampled})
     read = read_result(write_result(dataclasses.replace(RESULT, figures=(figure,)), tmp_path / "r.json")).headline
@@ -83,9 +83,9 @@ def test_figures_are_found_by_name():
     ["", "[]", "{}", '{"format": "another"}', json.dumps({"format": "doap result 1", "figures": []})],
     ids=["empty", "list", "no format", "another format", "fields missing"],
 )
-def test_another_file_is_named(tmp_path, text):
+def test_a_file_that_is_no_result_is_named(tmp_path, text):
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(DataError, match=r"r\.json: expected a result of `doap eval`, got another file"):
+    with pytest.raises(DataError, match=r"r\.json: not a result of `doap eval`"):
         read_result(tmp_path / "r.json")
     with pytest.raises(DataError, match=r"gone\.json"):
         read_result(tmp_path / "gone.json")
@@ -96,5 +96,5 @@ def test_a_damaged_gallery_is_named(tmp_path):
     whole = gallery_path(path).read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"no archive at all"):
         gallery_path(path).write_bytes(damaged)
-        with pytest.raises(DataError, match=r"r\.npz: expected the gallery of a result"):
+        with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
             read_gallery(path)

@@ -1,4 +1,4 @@
-"""Retrieval: Average Precision of queries among distractors, in three forms."""
+"""Retrieval: Average Precision of queries among distractors, with three protocols."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
 from doap.evaluation import retrieval
-from doap.evaluation.retrieval import FORMS, APProtocol, precision_among, precision_by_label
+from doap.evaluation.retrieval import AP_PROTOCOLS, APProtocol, precision_among, precision_by_label
 from doap.functional import average_precision, pack_bits
 from oracles.areas import settled_ap
 from oracles.ranking import enumerated_ap
@@ -87,7 +87,7 @@ def test_tie_aware_of_bits_equals_the_mean_over_all_orders() -> None:
 @pytest.mark.parametrize("bits", [False, True])
 def test_equal_descriptors_score_one_in_the_programs_and_chance_when_ties_are_counted(bits: bool) -> None:
     queries, matches, distractors = (torch.ones_like(part) for part in make_task(bits, distractors=995))
-    ours = precision_among(queries, matches, distractors, [(form, 995) for form in FORMS])
+    ours = precision_among(queries, matches, distractors, [(form, 995) for form in AP_PROTOCOLS])
     chance = float(average_precision(torch.zeros(1, 1000), torch.arange(1000)[None] < 5))
     assert chance < 0.02
     assert ours[:, :, 0].flatten().tolist() == pytest.approx([chance] * 40)
@@ -104,18 +104,18 @@ def test_python_is_below_matlab_with_as_many_distractors_and_more_so_with_more()
 
 @pytest.mark.parametrize("bits", [False, True])
 def test_blocks_of_rows_change_nothing(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, ways = make_task(bits), [(form, 50) for form in FORMS]
+    task, protocols = make_task(bits), [(form, 50) for form in AP_PROTOCOLS]
     labels = torch.arange(20) % 4
     described, everyone = task[0], torch.arange(20)
-    whole = precision_among(*task, ways), precision_by_label(described, labels, everyone, everyone)
+    whole = precision_among(*task, protocols), precision_by_label(described, labels, everyone, everyone)
     monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
-    torch.testing.assert_close(precision_among(*task, ways), whole[0])
+    torch.testing.assert_close(precision_among(*task, protocols), whole[0])
     torch.testing.assert_close(precision_by_label(described, labels, everyone, everyone), whole[1])
 
 
 def test_without_distractors_all_is_found() -> None:
     queries, matches, distractors = make_task()
-    ours = precision_among(queries, matches, distractors[:0], [(form, 0) for form in FORMS])
+    ours = precision_among(queries, matches, distractors[:0], [(form, 0) for form in AP_PROTOCOLS])
     torch.testing.assert_close(ours, torch.ones_like(ours))
 
 
@@ -140,5 +140,5 @@ def test_by_label_equals_a_loop_over_queries_that_leaves_out_the_query_itself(bi
 
 def test_query_without_a_match_is_refused() -> None:
     described, labels = make_task()[0], torch.arange(20) % 4
-    with pytest.raises(ArgumentError, match="expected a match in the gallery for each, got 5 without"):
+    with pytest.raises(ArgumentError, match="queries: 5 have no match in the gallery"):
         precision_by_label(described, labels, torch.arange(20), (labels != 3).nonzero()[:, 0])

@@ -1,4 +1,4 @@
-"""RomePatches as a benchmark, on small halves in its format whose patches carry their group."""
+"""The benchmark `romepatches` on small halves in its format, whose patches encode their group."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from data.readers import formats
 from doap.describer import Describer
 from doap.errors import DataError
+from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.result import Benchmark, Figure
-from doap.evaluation.romepatches import RomePatchesBenchmark, open_romepatches
+from doap.evaluation.result import Figure
+from doap.evaluation.romepatches import RomePatchesBenchmark
 from oracles.coded_patches import coded_patches, noisy, perfect
 from oracles.ranking import textbook_ap
 
@@ -23,7 +24,7 @@ GROUPS, PER_GROUP = 30, 4
 
 
 def write_half(root: Path, split: str, seed: int) -> None:
-    """One query of each group first, as in the release, and then the others in random order."""
+    """Write one query of each group first, as in the release, then the database in random order."""
     others = np.random.default_rng(seed).permutation(np.repeat(np.arange(GROUPS), PER_GROUP - 1))
     labels = np.concatenate([np.arange(GROUPS), others])
     patches = coded_patches(labels, SIDE, seed)
@@ -40,14 +41,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rome(root: Path) -> RomePatchesBenchmark:
-    return open_romepatches(root)
+    return RomePatchesBenchmark(root)
 
 
 def figures(benchmark: Benchmark, describer: Describer) -> dict[str, Figure]:
-    return {figure.name: figure for figure in benchmark.judge(CachedDescriber(describer), seed=0).figures}
+    return {figure.name: figure for figure in benchmark.evaluate(CachedDescriber(describer), seed=0).figures}
 
 
-def test_perfect_descriptor_finds_all(rome: RomePatchesBenchmark) -> None:
+def test_perfect_descriptor_scores_one(rome: RomePatchesBenchmark) -> None:
     for figure in figures(rome, perfect(SIDE)).values():
         assert [figure.total.value, *(part.value for part in figure.parts.values())] == pytest.approx([1, 1, 1])
 
@@ -55,14 +56,14 @@ def test_perfect_descriptor_finds_all(rome: RomePatchesBenchmark) -> None:
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls_score_chance(rome: RomePatchesBenchmark, name: str) -> None:
     for figure in figures(rome, CONTROLS[name]()).values():
-        # Three of 90, or of 119, in random order.
+        # Three matches among 90, or 119, in random order.
         assert figure.total.value < 0.12
 
 
 @pytest.mark.parametrize(("reading", "gallery"), [("mAP", range(GROUPS, 120)), ("mAP, all patches", range(120))])
 def test_figures_equal_a_loop_over_queries(rome: RomePatchesBenchmark, reading: str, gallery: range) -> None:
     split = rome.halves["test"].split
-    described = CachedDescriber(noisy(SIDE)).patches(split.patches).double()
+    described = CachedDescriber(noisy(SIDE)).describe_patches(split.patches).double()
     precision = []
     for query in range(GROUPS) if reading == "mAP" else range(120):
         ranked = sorted(
@@ -83,9 +84,9 @@ def test_total_is_of_the_test_half_and_over_groups(rome: RomePatchesBenchmark) -
         assert figure.total.low < figure.total.value < figure.total.high
 
 
-def test_train_half_alone_is_judged_on_itself(tmp_path: Path) -> None:
+def test_without_a_test_half_the_total_is_the_train_half(tmp_path: Path) -> None:
     write_half(tmp_path, "train", 0)
-    rome = open_romepatches(tmp_path)
+    rome = RomePatchesBenchmark(tmp_path)
     assert rome.protocol["total"] == "train"
     assert list(figures(rome, perfect(SIDE))["mAP"].parts) == ["train"]
 
@@ -93,7 +94,7 @@ def test_train_half_alone_is_judged_on_itself(tmp_path: Path) -> None:
 def test_queries_without_a_match_are_left_out_and_counted(tmp_path: Path) -> None:
     labels = [7, 1, 2, 1, 1, 2, 9]
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=3)
-    rome = open_romepatches(tmp_path)
+    rome = RomePatchesBenchmark(tmp_path)
     assert rome.protocol["queries without a match, left out"] == {"mAP, test": 1, "mAP, all patches, test": 2}
     assert figures(rome, perfect(SIDE))["mAP"].total.units == 2
 
@@ -101,12 +102,12 @@ def test_queries_without_a_match_are_left_out_and_counted(tmp_path: Path) -> Non
 def test_half_without_matches_is_refused(tmp_path: Path) -> None:
     labels = [1, 2, 3, 4]
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=2)
-    with pytest.raises(DataError, match="expected patches of one label, for queries to find, got none"):
-        open_romepatches(tmp_path)
+    with pytest.raises(DataError, match="no query has a match"):
+        RomePatchesBenchmark(tmp_path)
 
 
 def test_checksum_depends_on_the_labels(root: Path, tmp_path: Path) -> None:
     write_half(tmp_path, "test", 1)
-    before = open_romepatches(tmp_path).dataset.sha256
+    before = RomePatchesBenchmark(tmp_path).dataset.sha256
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array([1, 1, 1]), SIDE), [1, 1, 1], queries=1)
-    assert open_romepatches(tmp_path).dataset.sha256 != before
+    assert RomePatchesBenchmark(tmp_path).dataset.sha256 != before

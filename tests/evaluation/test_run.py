@@ -1,4 +1,4 @@
-"""Many descriptors on one benchmark: a result for each, and one that cannot does not stop the others."""
+"""Evaluation of several descriptors: one result for each; a failure of one does not stop the others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import rootsift, sift, teblid
+from doap.baselines import sift
 from doap.describer import from_function
+from doap.descriptor import Descriptor
 from doap.errors import ArgumentError
 from doap.evaluation import evaluate, read_result
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
@@ -17,68 +18,106 @@ PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
 
 
 class Toy:
-    """Its figure is the mean of the descriptors."""
+    """A benchmark whose only figure is the mean of all descriptors."""
 
     name, dataset, protocol = "toy", Dataset("six", "00" * 32), {"patches": 6}
 
-    def judge(self, describe, seed):
-        value = float(describe.patches(PATCHES).double().mean())
+    def evaluate(self, describer, seed):
+        value = float(describer.describe_patches(PATCHES).double().mean())
         return Scores((Figure("mean", "higher", "patches", Estimate(value, value, value, 6)),))
 
 
 def refuses(patches):
     if len(patches) == 6:
-        raise ArgumentError("patches: expected the photo, got patches; judge it on oxford")
+        raise ArgumentError("patches: expected the photo, got patches. Use the benchmark oxford.")
     return patches.mean(dim=(2, 3))
 
 
-def test_each_descriptor_leaves_a_result(tmp_path):
-    evaluated = evaluate(Toy(), {"sift": sift(), "teblid": teblid()}, tmp_path, seed=4)
-    assert evaluated.skipped == {}
-    assert {name: path.relative_to(tmp_path).as_posix() for name, path in evaluated.results.items()} == {
+def test_each_descriptor_gets_a_result(tmp_path):
+    evaluation = evaluate(["sift", "teblid"], Toy(), None, tmp_path, seed=4)
+    assert evaluation.skipped == {}
+    assert {name: path.relative_to(tmp_path).as_posix() for name, path in evaluation.files.items()} == {
         "sift": "toy-six/sift.json",
         "teblid": "toy-six/teblid.json",
     }
-    real, bits = (read_result(evaluated.results[name]) for name in ("sift", "teblid"))
+    assert evaluation.results == {name: read_result(path) for name, path in evaluation.files.items()}
+    real, bits = (evaluation.results[name] for name in ("sift", "teblid"))
     assert (real.descriptor.bytes, bits.descriptor.bytes) == (512, 32)
     assert (real.benchmark, real.dataset.name, real.protocol, real.seed) == ("toy", "six", {"patches": 6}, 4)
     assert real.headline.total.value == float(sift().describe(torch.from_numpy(PATCHES)[:, None] / 255).double().mean())
     assert {"doap", "torch", "numpy", "opencv-contrib-python-headless"} <= set(real.versions)
+    assert list(real.seconds) == ["describe", "score"]
     assert min(real.seconds.values()) >= 0
-    assert read_gallery(evaluated.results["sift"]) is None
+    assert read_gallery(evaluation.files["sift"]) is None
 
 
-def test_one_that_cannot_is_skipped_with_its_reason(tmp_path):
-    told = []
-    evaluated = evaluate(
-        Toy(), {"no": from_function(refuses), "sift": sift()}, tmp_path, progress=lambda *state: told.append(state)
+def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
+    reported = []
+    evaluation = evaluate(
+        {"no": from_function(refuses), "sift": "sift"},
+        Toy(),
+        None,
+        tmp_path,
+        progress=lambda *state: reported.append(state),
     )
-    assert evaluated.skipped == {"no": "patches: expected the photo, got patches; judge it on oxford"}
-    assert list(evaluated.results) == ["sift"]
-    assert told == [(0, 2, "no"), (1, 2, "sift"), (2, 2, "done")]
+    assert evaluation.skipped == {"no": "patches: expected the photo, got patches. Use the benchmark oxford."}
+    assert list(evaluation.results) == list(evaluation.files) == ["sift"]
+    assert reported == [(0, 2, "no"), (1, 2, "sift"), (2, 2, "done")]
 
 
-def test_an_error_that_is_not_ours_is_not_hidden(tmp_path):
+def test_other_errors_are_not_hidden(tmp_path):
     def broken(patches):
         return patches.mean(dim=(2, 3)) if len(patches) != 6 else 1 / 0
 
     with pytest.raises(ZeroDivisionError):
-        evaluate(Toy(), {"broken": from_function(broken)}, tmp_path)
+        evaluate(from_function(broken), Toy(), None, tmp_path)
 
 
-def test_the_file_of_a_descriptor_is_known_by_its_checksum(tmp_path):
-    file = tmp_path / "weights"
-    file.write_bytes(b"some weights")
-    evaluated = evaluate(Toy(), {"my": rootsift(), "other": sift()}, tmp_path / "out", files={"my": file})
-    assert read_result(evaluated.results["my"]).descriptor.file_sha256 == sha256(file)
-    assert read_result(evaluated.results["other"]).descriptor.file_sha256 is None
+def test_the_result_has_the_checksum_of_the_descriptors_file(tmp_path):
+    file = Descriptor.build(dim=16).save(tmp_path / "my.safetensors")
+    evaluation = evaluate([file, "sift"], Toy(), None, tmp_path / "out")
+    assert evaluation.results["my"].descriptor.file_sha256 == sha256(file)
+    assert evaluation.results["sift"].descriptor.file_sha256 is None
 
 
-def test_again_with_a_memory_nothing_is_described(tmp_path):
+def test_nothing_is_described_again_with_a_cache(tmp_path):
     first, again = (
-        evaluate(Toy(), {"sift": sift()}, tmp_path / out, memory=tmp_path / "memory") for out in ("first", "again")
+        evaluate("sift", Toy(), None, tmp_path / out, cache=tmp_path / "cache").results["sift"]
+        for out in ("first", "again")
     )
-    one, other = read_result(first.results["sift"]), read_result(again.results["sift"])
-    assert one.figures == other.figures
-    assert one.seconds["describe"] > 0
-    assert other.seconds["describe"] == 0
+    assert first.figures == again.figures
+    assert first.seconds["describe"] > 0
+    assert again.seconds["describe"] == 0
+
+
+def test_bfloat16_does_not_use_the_cache_of_float32(tmp_path):
+    exact = Descriptor.build(dim=16)
+    fast = Descriptor.build(dim=16)
+    fast.load_state_dict(exact.state_dict())
+    exact.precision, fast.precision = "float32", "bfloat16"
+    values = []
+    for describer in (exact, fast):
+        evaluation = evaluate({"mine": describer}, Toy(), None, tmp_path, cache=tmp_path / "cache")
+        values.append(evaluation.results["mine"])
+    assert values[0].descriptor.fingerprint == values[1].descriptor.fingerprint
+    assert min(value.seconds["describe"] for value in values) > 0
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "root", "settings", "message"),
+    [
+        ("nonsense", ".", {}, "benchmark: expected one of oxford, phototour, .* got 'nonsense'"),
+        ("patches", None, {}, "root: expected the data of the benchmark patches, got None"),
+        (Toy(), ".", {}, "root and settings: expected None, because toy is already opened"),
+        (Toy(), None, {"groups": 2}, "root and settings: expected None, because toy is already opened"),
+        ("patches", ".", {"group": 2}, "unknown setting group. Known settings: groups, per_group, pairs"),
+        ("patches", ".", {"groups": "many"}, "groups: .* integer.*, got 'many'"),
+        ("patches", ".", {"progress": 1}, "progress is an argument of open_benchmark, not a setting"),
+        ("oxford", ".", {"root": "."}, "unknown setting root. Known settings: detector, max_keypoints, threshold"),
+        ("oxford", ".", {"detector": "surf"}, "detector: expected one of sift, .* got 'surf'"),
+        ("romepatches", ".", {"split": "a"}, "unknown setting split. Known settings: none"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, benchmark, root, settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        evaluate("sift", benchmark, root, tmp_path, settings=settings)

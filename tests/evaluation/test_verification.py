@@ -1,4 +1,4 @@
-"""Verification: figures, curves and the histogram of lists of pairs."""
+"""Verification: figures, curves and histograms of labelled pairs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch.nn.functional import normalize
 from doap.errors import ArgumentError
 from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (
-    POINTS,
+    MAX_POINTS,
     distance_histogram,
-    score_pairs,
     thinned_curve,
     verification_figures,
+    verification_scores,
 )
 from doap.functional import pack_bits
 from doap.functional.metrics import SortedPairs
 
 
 def pairs_of(generator: torch.Generator, groups: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
-    """All pairs inside groups of three, and as many random ones across."""
+    """Return all pairs inside groups of three, and random pairs across groups."""
     rows = torch.arange(3 * groups).view(groups, 3)
     positives = torch.cat([rows[:, list(two)] for two in itertools.combinations(range(3), 2)])
     negatives = torch.randint(3 * groups, (400, 2), generator=generator)
@@ -36,8 +36,8 @@ def noisy_groups(generator: torch.Generator, groups: int = 60) -> torch.Tensor:
     return normalize(centres + torch.randn(groups, 3, 32, generator=generator), dim=2).flatten(0, 1)
 
 
-def figure(judged: Scores, name: str) -> Figure:
-    return next(one for one in judged.figures if one.name == name)
+def figure(scores: Scores, name: str) -> Figure:
+    return next(one for one in scores.figures if one.name == name)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def real(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.
 
 
 @pytest.fixture(scope="module")
-def judged(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Scores:
-    return score_pairs(*real, seed=0)
+def scores(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Scores:
+    return verification_scores(*real, seed=0)
 
 
 def slow_distances(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
@@ -62,32 +62,32 @@ def slow_distances(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> tup
     return np.array(distances), np.arange(len(pairs)) < len(positives)
 
 
-def test_average_precision_is_that_of_scikit_learn(real, judged) -> None:
+def test_average_precision_equals_scikit_learn(real, scores) -> None:
     distances, positive = slow_distances(real)
-    ours = figure(judged, "verification AP").total.value
+    ours = figure(scores, "verification AP").total.value
     assert ours == pytest.approx(average_precision_score(positive, -distances), abs=1e-6)
 
 
-def test_fpr95_is_that_of_a_scan_of_all_thresholds(real, judged) -> None:
+def test_fpr95_equals_a_scan_of_all_thresholds(real, scores) -> None:
     distances, positive = slow_distances(real)
     near, far = distances[positive], distances[~positive]
     scanned = min((far <= threshold).mean() for threshold in near if (near <= threshold).mean() >= 0.95)
-    assert figure(judged, "FPR95").total.value == pytest.approx(scanned)
+    assert figure(scores, "FPR95").total.value == pytest.approx(scanned)
 
 
-def test_without_ties_the_three_policies_agree(judged) -> None:
-    assert len({one.total.value for one in judged.figures if one.name.startswith("FPR95")}) == 1
+def test_the_three_tie_policies_agree_without_ties(scores) -> None:
+    assert len({one.total.value for one in scores.figures if one.name.startswith("FPR95")}) == 1
 
 
-def test_with_bits_they_stand_in_order_around_the_expectation(real) -> None:
+def test_the_three_tie_policies_are_ordered_for_bits(real) -> None:
     described, positives, negatives = real
-    judged = score_pairs(pack_bits(described), positives, negatives, seed=0)
-    order = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
+    scores = verification_scores(pack_bits(described), positives, negatives, seed=0)
+    order = [figure(scores, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
     assert order[0] < order[1] < order[2]
 
 
-def test_intervals_hold_their_value_and_are_over_pairs(real, judged) -> None:
-    for one in judged.figures:
+def test_intervals_contain_the_value_and_resample_pairs(real, scores) -> None:
+    for one in scores.figures:
         assert one.total.low <= one.total.value <= one.total.high
         assert one.total.low < one.total.high
         assert (one.unit, one.total.units) == ("pairs", len(real[1]) + len(real[2]))
@@ -96,14 +96,14 @@ def test_intervals_hold_their_value_and_are_over_pairs(real, judged) -> None:
 def test_collapsed_descriptor_scores_chance(real) -> None:
     _, positives, negatives = real
     constant = normalize(torch.ones(180, 32)) + 1e-9 * torch.randn(180, 32)
-    judged = score_pairs(constant, positives, negatives, seed=0)
+    scores = verification_scores(constant, positives, negatives, seed=0)
     share = len(positives) / (len(positives) + len(negatives))
-    assert figure(judged, "verification AP").total.value == pytest.approx(share, abs=0.01)
-    values = [figure(judged, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
+    assert figure(scores, "verification AP").total.value == pytest.approx(share, abs=0.01)
+    values = [figure(scores, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
     assert values == pytest.approx([0, 0.95, 1], abs=0.01)
 
 
-def test_several_lists_give_their_mean_and_each_as_a_part(generator) -> None:
+def test_several_lists_give_their_mean_and_one_part_each(generator) -> None:
     lists = {}
     for name, reach in ("near", 0.5), ("far", 2.0):
         positive = torch.rand(300, generator=generator) < 0.5
@@ -113,17 +113,17 @@ def test_several_lists_give_their_mean_and_each_as_a_part(generator) -> None:
         assert one.total.value == pytest.approx(np.mean([part.value for part in one.parts.values()]))
 
 
-def test_curves_are_thinned_and_run_from_left_to_right(judged) -> None:
-    assert [curve.name for curve in judged.curves] == ["precision-recall", "ROC"]
-    for curve in judged.curves:
+def test_curves_have_few_points_from_left_to_right(scores) -> None:
+    assert [curve.name for curve in scores.curves] == ["precision-recall", "ROC"]
+    for curve in scores.curves:
         xs = [x for x, _ in curve.points]
-        assert len(curve.points) <= POINTS
+        assert len(curve.points) <= MAX_POINTS
         assert xs == sorted(xs)
         assert xs[-1] == 1
 
 
-def test_thinned_curve_keeps_its_ends_and_its_corner() -> None:
-    # A good ROC curve: nearly all of it is the corner at the upper left.
+def test_a_thinned_curve_keeps_its_ends_and_corner() -> None:
+    # A good ROC curve is nearly all corner, at the upper left.
     xs = torch.cat([torch.zeros(5000), torch.linspace(0, 1, 5001)])
     ys = torch.cat([torch.linspace(0, 1, 5000), torch.ones(5001)])
     points = thinned_curve("ROC", "x", "y", xs, ys).points
@@ -132,9 +132,9 @@ def test_thinned_curve_keeps_its_ends_and_its_corner() -> None:
     assert max(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in itertools.pairwise(points)) < 0.02
 
 
-@pytest.mark.parametrize(("max_keypoints", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])
-def test_histogram_holds_every_pair_once(generator, most: float, whole: bool) -> None:
-    distances = most * torch.rand(500, generator=generator)
+@pytest.mark.parametrize(("largest", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])
+def test_histogram_counts_every_pair_once(generator, largest: float, whole: bool) -> None:
+    distances = largest * torch.rand(500, generator=generator)
     distances = distances.round() if whole else distances
     positive = torch.arange(500) < 100
     histogram = distance_histogram(distances, positive, whole=whole)
@@ -143,7 +143,7 @@ def test_histogram_holds_every_pair_once(generator, most: float, whole: bool) ->
     assert sum(histogram.others) == pytest.approx(1)
 
 
-def test_bins_of_whole_distances_hold_equally_many_of_them() -> None:
+def test_bins_of_whole_distances_cover_equally_many_of_them() -> None:
     histogram = distance_histogram(torch.arange(257.0), torch.arange(257) % 2 == 0, whole=True)
     inside = [sum(low < value < high for value in range(257)) for low, high in itertools.pairwise(histogram.edges)]
     assert set(inside[:-1]) == {5}
@@ -152,4 +152,4 @@ def test_bins_of_whole_distances_hold_equally_many_of_them() -> None:
 def test_pairs_of_one_kind_are_refused(real) -> None:
     described, positives, negatives = real
     with pytest.raises(ArgumentError, match="expected pairs of both kinds, got 180 positive and 0 negative"):
-        score_pairs(described, positives, negatives[:0], seed=0)
+        verification_scores(described, positives, negatives[:0], seed=0)

@@ -1,9 +1,9 @@
-"""What must hold of every page, by the parser of the standard library."""
+"""Check of HTML pages with the parser of the standard library."""
 
 from html.parser import HTMLParser
 
-# These need no end in HTML.
-ENDLESS = ("meta", "img", "br", "tr", "th", "td", "li")
+# Tags without an end tag.
+VOID = ("meta", "img", "br", "tr", "th", "td", "li")
 
 
 class _Nesting(HTMLParser):
@@ -12,7 +12,7 @@ class _Nesting(HTMLParser):
         self.open_tags: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag not in ENDLESS:
+        if tag not in VOID:
             self.open_tags.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
@@ -23,7 +23,7 @@ class _Nesting(HTMLParser):
 
 
 def assert_well_nested(html: str) -> None:
-    """Every tag that needs an end has it, in the right place."""
+    """Assert that every tag that needs an end tag has one, correctly nested."""
     parser = _Nesting()
     parser.feed(html)
     parser.close()

@@ -1,4 +1,4 @@
-"""Results as `doap eval` leaves them, made by hand."""
+"""Results as `doap eval` writes them, with chosen values."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ def estimate(value: float, half: float = 0.02, units: int = 40) -> Estimate:
 
 
 def make_result(name: str = "sift", value: float = 0.5, half: float = 0.02, **changes: Any) -> Result:
-    """A descriptor whose mAP has this value and half this interval; `changes` are fields of the result."""
+    """Return a result with a given mAP and half-width of its interval; `changes` replace fields."""
     parts = {"graf": estimate(value - 0.1, 2 * half, 5), "wall": estimate(value + 0.1, 2 * half, 5)}
     made = Result(
         benchmark="oxford",
@@ -26,7 +26,7 @@ def make_result(name: str = "sift", value: float = 0.5, half: float = 0.02, **ch
         histogram=Histogram([0.0, 1.0, 2.0], [0.75, 0.25], [0.125, 0.875]),
         seed=0,
         date="2025-05-04",
-        seconds={"describe": 1.5, "judge": 0.25},
+        seconds={"describe": 1.5, "score": 0.25},
         versions={"torch": "2.13.0"},
     )
     return dataclasses.replace(made, **changes)

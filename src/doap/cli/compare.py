@@ -12,7 +12,7 @@ from doap.cli.names import DESCRIPTOR_HELP
 from doap.cli.progress import reported
 
 if TYPE_CHECKING:
-    from doap.evaluation.compare import Comparison
+    from doap.evaluation import Comparison
 
 
 def compare(
@@ -33,30 +33,26 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Should I switch? Hold a descriptor against others on your own photos; the answer may be to stay."""
-    from doap.cli.names import open_descriptors, open_detector
-    from doap.evaluation.compare import compare_photos
-    from doap.images import list_images
+    from doap.evaluation import compare as run
 
-    describers, files = open_descriptors([descriptor, *filter(None, map(str.strip, against.split(",")))])
-    given = [file for path in photos for file in (list_images(path) if path.is_dir() else [path])]
     with reported("photos", quiet=as_json) as report:
-        comparison = compare_photos(
-            given,
-            describers,
+        comparison = run(
+            photos,
             out,
-            files=files,
-            detector=open_detector(detector),
+            descriptor=descriptor,
+            baselines=[*filter(None, map(str.strip, against.split(",")))],
+            detector=detector,
             max_keypoints=max_keypoints,
-            photos=number,
-            pairs=pairs,
+            max_photos=number,
+            max_pairs=pairs,
             reconstruction=reconstruction,
             seed=seed,
             progress=report,
         )
-    for reason in comparison.left_out.values():
+    for reason in comparison.skipped.values():
         typer.echo(f"left out: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(comparison.told()))
+        typer.echo(json.dumps(comparison.to_json()))
         return
     _show(comparison)
     typer.echo(f"look at {out / 'index.html'}")
@@ -67,12 +63,12 @@ def _show(comparison: Comparison) -> None:
     names = [one.name for one in comparison.descriptors]
     typer.echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
     for stage in (comparison.pairs, comparison.views):
-        for figure, contest in stage.contests.items():
-            typer.echo(f"{figure:22}" + "".join(f"{contest.totals[name].value:14.3f}" for name in names))
-    if comparison.models:
+        for figure, metric in stage.metrics.items():
+            typer.echo(f"{figure:22}" + "".join(f"{metric.means[name].value:14.3f}" for name in names))
+    if comparison.reconstructions:
         for figure in ("registered", "points"):
-            values = (getattr(comparison.models[name], figure) for name in names)
+            values = (getattr(comparison.reconstructions[name], figure) for name in names)
             typer.echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
     else:
-        typer.echo(f"no reconstruction: {comparison.models_note}")
+        typer.echo(f"no reconstruction: {comparison.reconstruction_note}")
     typer.echo(comparison.verdict.sentence)

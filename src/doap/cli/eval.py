@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +20,8 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
-            help="Files, names such as rootsift, `peers` for all of them, `controls` for those that must score chance; "
-            "then oxford, phototour, hpatches, romepatches, patches or sweeps; then where its files are.",
+            help="Files, names such as rootsift, `baselines` for all of them, `controls` for those that must score "
+            "chance; then oxford, phototour, hpatches, romepatches, patches or sweeps; then where its files are.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; made if it is not there.")],
@@ -37,37 +37,37 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Judge descriptors side by side on a benchmark; then look with `doap report RESULTS`."""
-    from doap.checks import check_choice
-    from doap.cli.names import open_descriptors, open_detector
-    from doap.evaluation import BENCHMARKS, read_result
     from doap.evaluation import evaluate as run
 
     if len(arguments) < 3:
         raise typer.BadParameter("expected one or more descriptors, a benchmark and a folder")
     *texts, name, root = arguments
-    check_choice(name, tuple(BENCHMARKS), name="benchmark")
-    describers, files = open_descriptors(texts)
-    on_photos = {"detector": open_detector(detector), "max_keypoints": max_keypoints}
-    settings: dict[str, dict[str, Any]] = {
+    on_photos = {"detector": detector, "max_keypoints": max_keypoints}
+    settings: dict[str, dict[str, object]] = {
         "oxford": on_photos,
         "sweeps": on_photos,
         "hpatches": {"split": split, "tasks": tasks},
         "phototour": {"trained_on": trained_on},
     }
     with reported(f"open {name}", quiet=as_json) as report:
-        benchmark = BENCHMARKS[name](root, **settings.get(name, {}), progress=report)
-    with reported("descriptors", quiet=as_json) as report:
         evaluated = run(
-            benchmark, describers, out, files=files, memory=cache or out / "cache", seed=seed, progress=report
+            texts,
+            name,
+            root,
+            out,
+            settings=settings.get(name),
+            cache=cache or out / "cache",
+            seed=seed,
+            progress=report,
         )
     for descriptor, reason in evaluated.skipped.items():
         typer.echo(f"left out: {descriptor}: {reason}", err=True)
-    results = [read_result(path) for path in evaluated.results.values()]
+    results = list(evaluated.results.values())
     if as_json:
         figures = {
             one.descriptor.name: {figure.name: asdict(figure.total) for figure in one.figures} for one in results
         }
-        paths = {descriptor: str(path) for descriptor, path in evaluated.results.items()}
+        paths = {descriptor: str(path) for descriptor, path in evaluated.files.items()}
         typer.echo(json.dumps({"figures": figures, "results": paths, "skipped": evaluated.skipped}))
     elif results:
         _show(results)

@@ -1,24 +1,27 @@
-"""Judge: a descriptor → a benchmark → a result → a report."""
+"""Evaluation: benchmarks with confidence intervals, reports, and comparisons on your own photos."""
 
-from collections.abc import Callable
-
+from doap.evaluation.benchmark import Benchmark, BenchmarkSettings
+from doap.evaluation.comparison import Comparison, compare
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.hpatches import open_hpatches
-from doap.evaluation.oxford import open_oxford
-from doap.evaluation.patches import open_patches
-from doap.evaluation.phototour import open_phototour
-from doap.evaluation.result import Benchmark, Result, read_result
-from doap.evaluation.romepatches import open_romepatches
-from doap.evaluation.run import Evaluated, evaluate
-from doap.evaluation.sweeps import open_sweeps
+from doap.evaluation.descriptors import open_describers
+from doap.evaluation.registry import BENCHMARKS, open_benchmark
+from doap.evaluation.report import ReportFiles, write_report
+from doap.evaluation.result import Result, read_result
+from doap.evaluation.run import Evaluation, evaluate
 
-BENCHMARKS: dict[str, Callable[..., Benchmark]] = {
-    "oxford": open_oxford,
-    "phototour": open_phototour,
-    "hpatches": open_hpatches,
-    "romepatches": open_romepatches,
-    "patches": open_patches,
-    "sweeps": open_sweeps,
-}
-
-__all__ = ["BENCHMARKS", "CONTROLS", "Benchmark", "Evaluated", "Result", "evaluate", "read_result"]
+__all__ = [
+    "BENCHMARKS",
+    "CONTROLS",
+    "Benchmark",
+    "BenchmarkSettings",
+    "Comparison",
+    "Evaluation",
+    "ReportFiles",
+    "Result",
+    "compare",
+    "evaluate",
+    "open_benchmark",
+    "open_describers",
+    "read_result",
+    "write_report",
+]

@@ -1,4 +1,4 @@
-"""How far chance may have moved a figure: the bootstrap, over queries, pairs of images or whatever was sampled."""
+"""Bootstrap confidence intervals over queries, image pairs or other units."""
 
 from __future__ import annotations
 
@@ -11,28 +11,34 @@ from doap.errors import ArgumentError
 from doap.evaluation.result import Estimate
 from doap.random_streams import stream
 
-SHARE = 0.95
+LEVEL = 0.95
+"""Confidence level of all intervals."""
 DECIMALS = 6
+"""Decimals of the resamples that are stored in results."""
 
 
 def bootstrap_mean(
     values: ArrayLike, seed: int, *, clusters: NDArray[np.integer] | None = None, resamples: int = 400
 ) -> Estimate:
-    """The mean of (N,) values and its interval.
+    """Estimate the mean of (N,) values with its confidence interval.
+
+    >>> found = bootstrap_mean([0.0, 1.0, 1.0, 0.0], seed=0)
+    >>> found.value, found.low, found.high
+    (0.5, 0.0, 1.0)
 
     Args:
-        values: one for each query, pair of images, ….
-        seed: of the resampling.
-        clusters: (N,) integers; values of one cluster are drawn or left out together, for they are not independent (the
-            patches of one group, as queries). None is each on its own.
-        resamples: how many.
+        values: One value for each query, image pair, ….
+        seed: Random seed.
+        clusters: (N,) integers; the values of a cluster are not independent and are resampled together,
+            for example queries of one patch group. None treats every value as independent.
+        resamples: Number of resamples.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or not len(values):
-        raise ArgumentError(f"values: expected one or more in a row, got shape {values.shape}")
-    of = np.arange(len(values)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    # A mean of clusters is a ratio of sums: what each adds, and how many values that is.
-    sums, counts = np.bincount(of, values), np.bincount(of).astype(np.float64)
+        raise ArgumentError(f"values: expected a non-empty vector, got shape {values.shape}.")
+    cluster = np.arange(len(values)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    # The mean over clusters of different sizes is a ratio of two sums.
+    sums, counts = np.bincount(cluster, values), np.bincount(cluster).astype(np.float64)
     means = [float((weights @ sums) / (weights @ counts)) for weights in _resamples(len(sums), seed, resamples)]
     return _estimate(float(values.mean()), means, len(sums))
 
@@ -40,18 +46,25 @@ def bootstrap_mean(
 def bootstrap_interval(
     statistic: Callable[[NDArray[np.float64]], float], units: int, seed: int, resamples: int = 200
 ) -> Estimate:
-    """Any statistic of weighted units and its interval.
+    """Estimate any statistic of weighted units with its confidence interval.
 
     Args:
-        statistic: of weights (units,), how often each unit counts; whole numbers from 0, summing to `units`.
-        units: how many there are.
-        seed: of the resampling.
-        resamples: how many.
+        statistic: Function of the weights (units,): how often each unit was drawn, whole numbers that
+            sum to `units`.
+        units: Number of units.
+        seed: Random seed.
+        resamples: Number of resamples.
     """
     if units < 1:
-        raise ArgumentError(f"units: expected 1 or more, got {units}")
+        raise ArgumentError(f"units: expected 1 or more, got {units}.")
     drawn = [statistic(weights) for weights in _resamples(units, seed, resamples)]
     return _estimate(statistic(np.ones(units)), drawn, units)
+
+
+def central_interval(resampled: ArrayLike) -> tuple[float, float]:
+    """Return the limits of the central 95 % of the resamples."""
+    low, high = np.quantile(np.asarray(resampled, np.float64), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 def _resamples(units: int, seed: int, number: int) -> Iterator[NDArray[np.float64]]:
@@ -61,10 +74,4 @@ def _resamples(units: int, seed: int, number: int) -> Iterator[NDArray[np.float6
 
 
 def _estimate(value: float, resampled: list[float], units: int) -> Estimate:
-    return Estimate(value, *middle(resampled), units, [round(one, DECIMALS) for one in resampled])
-
-
-def middle(resampled: ArrayLike) -> tuple[float, float]:
-    """Between which values 95 % of the resamples lie."""
-    low, high = np.quantile(np.asarray(resampled, np.float64), [(1 - SHARE) / 2, (1 + SHARE) / 2])
-    return float(low), float(high)
+    return Estimate(value, *central_interval(resampled), units, [round(one, DECIMALS) for one in resampled])

@@ -1,4 +1,4 @@
-"""A describer with a memory on disk and a clock: what benchmarks describe patches with."""
+"""A describer with a disk cache and a timer, used by all benchmarks."""
 
 from __future__ import annotations
 
@@ -14,51 +14,57 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.checks import check_shape
-from doap.describer import Describer, ImageDescriber, fingerprint
+from doap.describer import Describer, DetectsKeypoints, ImageDescriber, fingerprint, fixed_patches
 from doap.files import atomic_write
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, describe_patches
 
 
 class CachedDescriber:
-    """Describes patches, or frames of an image, and remembers what it described.
+    """Describe patches, or frames of an image, and cache the descriptors on disk.
 
-    The memory is a folder of `KEY.npy`, where the key is the checksum of the patches and of what the describer makes of
-    fixed ones: it cannot hold what other pixels or other weights gave.
+    The cache is a folder of `KEY.npy` files. The key is a checksum of the pixels, of the describer's fingerprint and of
+    the descriptors of fixed patches, so other pixels, weights, devices or precisions do not share an entry.
 
     Args:
-        describer: what to describe with.
-        memory: a folder, made when first needed; None forgets.
+        describer: Describer to use.
+        cache: Cache folder, created on first use; None to disable the cache.
 
     Attributes:
-        seconds: spent in describing so far, without what was remembered.
+        seconds: Time spent describing so far, without cache hits.
+        fingerprint: Fingerprint of the describer.
     """
 
-    def __init__(self, describer: Describer, memory: Path | None = None) -> None:
-        self.describer, self.memory, self.seconds = describer, memory, 0.0
+    def __init__(self, describer: Describer, cache: Path | None = None) -> None:
+        self.describer, self.cache, self.seconds = describer, cache, 0.0
         self.fingerprint = fingerprint(describer)
+        self._key = hashlib.sha256(self.fingerprint.encode())
+        # The fingerprint of a describer with its own detector already covers its output.
+        if cache and not isinstance(describer, DetectsKeypoints):
+            sample = describer.describe(fixed_patches(describer.patch_size))
+            self._key.update(sample.cpu().contiguous().numpy().data)
 
-    def patches(self, patches: NDArray[np.uint8]) -> Tensor:
-        """(N, S, S) → (N, D) float32 or (N, D/8) uint8, on the CPU; patches of another size are sampled anew."""
+    def describe_patches(self, patches: NDArray[np.uint8]) -> Tensor:
+        """Describe patches (N, S, S) of any size as (N, D) float32 or (N, D/8) uint8, on the CPU."""
         check_shape(patches, "N S S", name="patches")
-        return self._described(lambda: describe_patches(self.describer, patches), patches)
+        return self._cached(lambda: describe_patches(self.describer, patches), patches)
 
-    def frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """Descriptors of frames (N, 2, 3) of a grey image, as `patches`."""
+    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Describe frames (N, 2, 3) of a grey image, with the output of `describe_patches`."""
         describer = self.describer
         if not isinstance(describer, ImageDescriber):
-            return self.patches(cut_patches(image, frames, describer))
+            return self.describe_patches(cut_patches(image, frames, describer))
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
-        return self._described(lambda: describer.describe_frames(image, frames), pixels, frames)
+        return self._cached(lambda: describer.describe_frames(image, frames), pixels, frames)
 
-    def _described(self, describe: Callable[[], Tensor], *inputs: NDArray[Any]) -> Tensor:
-        """What is remembered of these inputs, or else what `describe` makes of them, timed."""
+    def _cached(self, describe: Callable[[], Tensor], *inputs: NDArray[Any]) -> Tensor:
+        """Return the cached descriptors of these inputs, or call `describe` and cache its output."""
         file = self._file(inputs)
         if file and file.exists():
             with file.open("rb") as stream:
                 return torch.from_numpy(np.load(stream))
         begin = time.perf_counter()
-        described = describe()
+        described = describe().cpu()
         self.seconds += time.perf_counter() - begin
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,10 +73,10 @@ class CachedDescriber:
         return described
 
     def _file(self, inputs: Sequence[NDArray[Any]]) -> Path | None:
-        if self.memory is None:
+        if self.cache is None:
             return None
-        digest = hashlib.sha256(self.fingerprint.encode())
+        digest = self._key.copy()
         for array in inputs:
             digest.update(f" {array.shape} ".encode())
             digest.update(np.ascontiguousarray(array).data)
-        return self.memory / f"{digest.hexdigest()}.npy"
+        return self.cache / f"{digest.hexdigest()}.npy"

@@ -1,4 +1,4 @@
-"""One checksum of the files that the figures of a benchmark depend on."""
+"""A checksum of the files that a benchmark depends on."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from doap.files import sha256
 
 
 def checksum(files: Iterable[Path]) -> str:
-    """Of the contents of files, in this order; where they lie and what they are called does not matter."""
+    """Return a checksum of the contents of files in the given order; their names and folders do not matter."""
     return hashlib.sha256("\n".join(map(sha256, files)).encode()).hexdigest()

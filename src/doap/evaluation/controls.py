@@ -1,4 +1,4 @@
-"""Descriptors that must score what chance gives; where one does better, it is the benchmark that is broken."""
+"""Control descriptors that must score at chance level; a control that does better exposes a bug in the benchmark."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ DIM = 128
 
 
 def constant() -> FunctionDescriber:
-    """The same for every patch: all distances tie."""
+    """Return a control that describes every patch alike, so that all distances tie."""
     return from_function(lambda patches: torch.full((len(patches), DIM), DIM**-0.5), name="constant")
 
 
 def random() -> FunctionDescriber:
-    """Random unit vectors that know nothing of their patches."""
-    return from_function(_random, name="random")
+    """Return a control whose descriptors are random unit vectors."""
+    return from_function(_random_vectors, name="random")
 
 
 def shuffled(describer: Describer | None = None) -> FunctionDescriber:
-    """Real descriptors, given to the wrong patches; those of RootSIFT if not told otherwise."""
+    """Return a control that assigns real descriptors, by default RootSIFT's, to the wrong patches."""
     real = describer or rootsift()
 
     def describe(patches: Tensor) -> Tensor:
-        described = real.describe(patches)
-        return described[torch.from_numpy(_order(patches).permutation(len(patches)))]
+        order = _generator(patches).permutation(len(patches))
+        return real.describe(patches)[torch.from_numpy(order)]
 
     return from_function(describe, patch_size=real.patch_size, name="shuffled")
 
 
-def _random(patches: Tensor) -> Tensor:
-    return normalize(torch.from_numpy(_order(patches).standard_normal((len(patches), DIM), np.float32)))
+def _random_vectors(patches: Tensor) -> Tensor:
+    return normalize(torch.from_numpy(_generator(patches).standard_normal((len(patches), DIM), np.float32)))
 
 
-def _order(patches: Tensor) -> np.random.Generator:
-    """A stream for these patches together, so that two images are not given the same numbers in the same order."""
+def _generator(patches: Tensor) -> np.random.Generator:
+    """Return a generator seeded by the patches, so that two images do not get the same random numbers."""
     return stream(int(patches.double().sum() * 1000) % 2**32, "control")
 
 

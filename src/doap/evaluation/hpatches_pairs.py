@@ -1,4 +1,4 @@
-"""Verification on HPatches: six lists of 1.2 million pairs, each in three forms; see `hpatches`."""
+"""Verification on HPatches: six lists of 1.2 million pairs, each with three AP protocols; see `hpatches`."""
 
 from __future__ import annotations
 
@@ -12,128 +12,148 @@ from torch import Tensor
 
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Estimate, Figure, Scores
-from doap.evaluation.retrieval import AREA, FORMS, APProtocol
+from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol
 from doap.evaluation.verification import distance_histogram, distances_of_pairs, verification_curves
 from doap.functional.metrics import SortedPairs, average_precision_at_ranks, average_precision_of_counts
 
 POSITIVES = 0.2
-"""As a share of the negatives: the `imbalanced` variant, whose AP is the headline of the benchmark."""
+"""Positives per negative: the `imbalanced` variant, whose AP is the headline of the benchmark."""
 
 NOISE = ("easy", "hard", "tough")
 IMAGES = 5
-SHOWN = "hard, intra"
-CELLS = 4096
+"""Images of a sequence besides the reference image."""
+CURVES_OF = "hard, intra"
+"""List of pairs whose curves and histogram are shown."""
+MAX_CELLS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Patches:
-    """P patches of a task: (P,) the sequence of each, (P,) its row among all patches, (P,) its image, 0 is `ref`."""
+class TaskPatches:
+    """P patches of a task file.
+
+    Attributes:
+        sequence: (P,) index of the sequence.
+        row: (P,) row among the patches of all sequences.
+        image: (P,) image of the sequence; 0 is `ref`.
+    """
 
     sequence: NDArray[np.int64]
     row: NDArray[np.int64]
     image: NDArray[np.int64]
 
 
-Pairs = tuple[Patches, Patches]
+TaskPairs = tuple[TaskPatches, TaskPatches]
 
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """Pairs that match, pairs that do not, by the names `intra` and `inter`, and how many sequences there are."""
+    """The verification task.
 
-    positive: Pairs
-    negative: dict[str, Pairs]
+    Attributes:
+        positive: Matching pairs.
+        negative: Non-matching pairs, `intra` (of one sequence) and `inter` (of two).
+        sequences: Number of sequences.
+    """
+
+    positive: TaskPairs
+    negative: dict[str, TaskPairs]
     sequences: int
 
 
 @dataclass(frozen=True, eq=False)
 class PairList:
-    """(P,) distances, (P,) bool, and (P,) the sequence of the first patch of each pair."""
+    """One list of pairs: (P,) distances, (P,) bool, and (P,) sequence of the first patch of each pair."""
 
     distances: Tensor
     positive: Tensor
     sequence: NDArray[np.int64]
 
 
-def score_verification(task: Verification, described: Tensor, seed: int) -> Scores:
-    """Verification of described patches.
+def score_verification(task: Verification, descriptors: Tensor, seed: int) -> Scores:
+    """Score the verification task.
 
     Args:
-        task: the pairs.
-        described: (R, 16, D), or (R, 16, D/8) uint8, in the order of the strips.
-        seed: of the intervals.
+        task: Pairs of the task.
+        descriptors: (R, 16, D), or (R, 16, D/8) uint8, in the order of the strips.
+        seed: Seed of the bootstrap over sequences.
     """
     lists = {
-        f"{noise}, {kind}": _distances(task.positive, negative, described, level)
+        f"{noise}, {kind}": _pair_list(task.positive, negative, descriptors, level)
         for level, noise in enumerate(NOISE)
         for kind, negative in task.negative.items()
     }
-    counted = {name: _count(pairs, task.sequences) for name, pairs in lists.items()}
-    spreads = {name: _spread([counts], seed) for name, counts in counted.items()}
-    spread = _spread(list(counted.values()), seed)
+    counts = {name: _count_by_sequence(pairs, task.sequences) for name, pairs in lists.items()}
+    spread_by_list = {name: _spread([one], seed) for name, one in counts.items()}
+    spread = _spread(list(counts.values()), seed)
     figures = []
-    for form in FORMS:
-        values = {name: pair_precision(pairs.distances, pairs.positive, form) for name, pairs in lists.items()}
-        parts = {name: _move(spreads[name], value) for name, value in values.items()}
-        total = _move(spread, float(np.mean(list(values.values()))))
-        figures.append(Figure(f"verification mAP ({form})", "higher", "sequences", total, parts))
-    shown = lists[SHOWN]
-    histogram = distance_histogram(shown.distances, shown.positive, whole=described.dtype == torch.uint8)
-    return Scores(tuple(figures), verification_curves(shown.distances, shown.positive, f", {SHOWN}"), histogram)
+    for protocol in AP_PROTOCOLS:
+        values = {name: pair_precision(pairs.distances, pairs.positive, protocol) for name, pairs in lists.items()}
+        parts = {name: _shift(spread_by_list[name], value) for name, value in values.items()}
+        total = _shift(spread, float(np.mean(list(values.values()))))
+        figures.append(Figure(f"verification mAP ({protocol})", "higher", "sequences", total, parts))
+    shown = lists[CURVES_OF]
+    curves = verification_curves(shown.distances, shown.positive, f", {CURVES_OF}")
+    histogram = distance_histogram(shown.distances, shown.positive, whole=descriptors.dtype == torch.uint8)
+    return Scores(tuple(figures), curves, histogram)
 
 
-def pair_precision(distances: Tensor, positive: Tensor, form: APProtocol) -> float:
-    """AP of pairs (P,); of those that tie `python` has the negatives first and `matlab` the positives."""
-    if form == "tie-aware":
+def pair_precision(distances: Tensor, positive: Tensor, protocol: APProtocol) -> float:
+    """Return the AP of (P,) pairs; `python` ranks negatives first among ties, `matlab` positives."""
+    if protocol == "tie-aware":
         return float(average_precision_of_counts(*SortedPairs(distances, positive).counts()))
     near, far = (distances[kind].sort().values for kind in (positive, ~positive))
-    ahead = torch.searchsorted(far, near, right=form == "python")
-    return float(average_precision_at_ranks(ahead + torch.arange(1, len(near) + 1), len(near), AREA[form]))
+    negatives_before = torch.searchsorted(far, near, right=protocol == "python")
+    ranks = negatives_before + torch.arange(1, len(near) + 1)
+    return float(average_precision_at_ranks(ranks, len(near), AREA[protocol]))
 
 
-def _distances(positive: Pairs, negative: Pairs, described: Tensor, level: int) -> PairList:
-    """A list of the benchmark at one level of noise: the first positives, and all negatives."""
-    strips = described.shape[1]
-    number = int(POSITIVES * len(negative[0].row))
+def _pair_list(positive: TaskPairs, negative: TaskPairs, descriptors: Tensor, level: int) -> PairList:
+    """Return a list of the benchmark at one noise level: the first positives and all negatives."""
+    strips = descriptors.shape[1]
+    negatives = len(negative[0].row)
+    positives = int(POSITIVES * negatives)
     ends = []
-    for first, second in zip(positive, negative, strict=True):
-        row = np.concatenate([first.row[:number], second.row])
-        image = np.concatenate([first.image[:number], second.image])
-        ends.append(row * strips + np.where(image == 0, 0, level * IMAGES + image))
-    distances = distances_of_pairs(described.flatten(0, 1), torch.from_numpy(np.stack(ends, axis=1)))
-    sequence = np.concatenate([positive[0].sequence[:number], negative[0].sequence])
-    return PairList(distances, torch.arange(len(distances)) < len(distances) - len(negative[0].row), sequence)
+    for matching, non_matching in zip(positive, negative, strict=True):
+        row = np.concatenate([matching.row[:positives], non_matching.row])
+        image = np.concatenate([matching.image[:positives], non_matching.image])
+        strip = np.where(image == 0, 0, level * IMAGES + image)
+        ends.append(row * strips + strip)
+    distances = distances_of_pairs(descriptors.flatten(0, 1), torch.from_numpy(np.stack(ends, axis=1)))
+    sequence = np.concatenate([positive[0].sequence[:positives], negative[0].sequence])
+    return PairList(distances, torch.arange(len(distances)) < len(distances) - negatives, sequence)
 
 
-def _count(pairs: PairList, units: int) -> tuple[Tensor, Tensor]:
-    """Positives (T, U) and negatives (T, U) of each of U sequences in T ≤ `CELLS` runs of the list by distance.
+def _count_by_sequence(pairs: PairList, units: int) -> tuple[Tensor, Tensor]:
+    """Count the positives (T, U) and negatives (T, U) of U sequences in T ≤ `MAX_CELLS` cells of distance.
 
-    A resample is then two small products, where a list of its own would be sorted or counted a million pairs long. What
-    is not told apart within a run moves AP by about 1e-4, an interval by nothing.
+    With these counts a bootstrap resample costs two small matrix products instead of sorting a million
+    pairs. Order within a cell is lost, which changes AP by about 1e-4.
     """
     ordered, order = pairs.distances.sort()
-    place = np.arange(len(ordered))
-    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).numpy()])
-    # Equal distances stay together.
-    cell = np.unique(np.maximum.accumulate(np.where(new, place, 0)) * CELLS // len(ordered), return_inverse=True)[1]
+    index = np.arange(len(ordered))
+    is_new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).numpy()])
+    # Equal distances get the cell of the first of them.
+    first_equal = np.maximum.accumulate(np.where(is_new, index, 0))
+    cell = np.unique(first_equal * MAX_CELLS // len(ordered), return_inverse=True)[1]
     key = cell * units + pairs.sequence[order.numpy()]
     positive = pairs.positive[order].numpy()
     size = (int(cell[-1]) + 1) * units
-    found, other = (torch.from_numpy(np.bincount(key[kind], minlength=size)) for kind in (positive, ~positive))
-    return found.view(-1, units).double(), other.view(-1, units).double()
+    positives, negatives = (torch.from_numpy(np.bincount(key[kind], minlength=size)) for kind in (positive, ~positive))
+    return positives.view(-1, units).double(), negatives.view(-1, units).double()
 
 
 def _spread(lists: Sequence[tuple[Tensor, Tensor]], seed: int) -> Estimate:
-    """The mean tie-aware AP of lists of runs, and its interval over sequences."""
+    """Estimate the mean tie-aware AP of lists of counts, with its interval over sequences."""
 
     def mean(weights: NDArray[np.float64]) -> float:
         times = torch.from_numpy(weights)
-        return float(np.mean([average_precision_of_counts(found @ times, other @ times) for found, other in lists]))
+        precision = [average_precision_of_counts(positive @ times, negative @ times) for positive, negative in lists]
+        return float(np.mean(precision))
 
     return bootstrap_interval(mean, lists[0][0].shape[1], seed)
 
 
-def _move(spread: Estimate, value: float) -> Estimate:
-    """The interval around another value: forms of AP differ by less than sequences do, and spread alike."""
+def _shift(spread: Estimate, value: float) -> Estimate:
+    """Move an interval to another value: the AP protocols differ less than the sequences do."""
     low, high = (min(max(end + value - spread.value, 0.0), 1.0) for end in (spread.low, spread.high))
     return replace(spread, value=value, low=low, high=high)

@@ -1,4 +1,4 @@
-"""Two images of a plane, their keypoints and what is true of them; how well one describer matches them."""
+"""Two images of a plane with keypoints and ground truth, and the scores of a descriptor on them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from doap.matching import match_descriptors
 from doap.random_streams import stream
 
 PIXELS = np.arange(1, 11)
-"""Errors allowed of a match, for MMA."""
+"""Thresholds of the mean matching accuracy (MMA), in pixels."""
 RECALLS = np.arange(1, 51) / 50
-"""Where precision is told."""
+"""Recall levels of the precision-recall curve."""
 INLIER = 3.0
-"""Pixels that a match may be off the homography fitted to all."""
+"""Inlier threshold of the estimated homography, in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """Grey pixels and the frames (N, 2, 3) of the keypoints found there, in random order."""
+    """A grey image and the frames (N, 2, 3) of its keypoints, in random order."""
 
     image: NDArray[np.uint8]
     frames: NDArray[np.float32]
@@ -37,70 +37,70 @@ class Photo:
 
 @dataclass(frozen=True, eq=False)
 class ImagePair:
-    """Two photos and what is true of them.
+    """Two photos and their ground truth.
 
     Attributes:
-        sequence: which they are from.
-        photos: image 0 and image 1.
+        sequence: Name of the sequence that the photos belong to.
+        photos: Image 0 and image 1.
         homography: (3, 3), x₁ ~ H·x₀.
-        seen: (N0,) and (N1,), which keypoints of each lie in the part that both images see.
-        overlapping: (P, 2) places in `seen`: all pairs of which a match is right.
-        positives: (C, 2) those of them that are left one to one.
+        shared: (N0,) and (N1,) indices of the keypoints inside the region that both images show.
+        overlapping: (P, 2) indices into `shared`: all pairs that count as correct matches.
+        positives: (C, 2) one-to-one selection of these pairs, best overlap first.
     """
 
     sequence: str
     photos: tuple[Photo, Photo]
     homography: Floats
-    seen: tuple[Integers, Integers]
+    shared: tuple[Integers, Integers]
     overlapping: Integers
     positives: Integers
 
 
 @dataclass(frozen=True, eq=False)
 class PairMatches:
-    """What one-to-one matches found, of a pair that has correspondences.
+    """One-to-one matches of a pair that has correspondences.
 
     Attributes:
-        average_precision, recall: of the matches by distance, and of all of them.
-        precision: at `RECALLS`.
-        near, far: distances of corresponding keypoints, and of as many others.
-        best: places of the nearest right match among the keypoints of both images, and its distance.
-        worst: places of a keypoint of image 0, of its positive and of what it was matched with, the nearest wrong match
-            of all, and its distances to the two.
+        average_precision: AP of the matches ranked by distance.
+        recall: Share of the correspondences that were found, at any distance.
+        precision: Precision at each of `RECALLS`.
+        match_distances: Distances of corresponding keypoints.
+        non_match_distances: Distances of keypoints that do not correspond.
+        best: Keypoints of the nearest correct match, and its distance.
+        worst: The nearest wrong match: a keypoint of image 0, its correspondence and the keypoint it was
+            matched with, and the distances to these two.
     """
 
     average_precision: float
     recall: float
     precision: Floats
-    near: NDArray[np.float32]
-    far: NDArray[np.float32]
+    match_distances: NDArray[np.float32]
+    non_match_distances: NDArray[np.float32]
     best: tuple[list[int], float] | None
     worst: tuple[list[int], list[float]] | None
 
 
 @dataclass(frozen=True, eq=False)
 class PairScores:
-    """What one describer did with a pair.
+    """Scores of one descriptor on one pair.
 
     Attributes:
-        accuracy: share of mutual nearest neighbours that are right within each of `PIXELS`.
-        corner: mean error of the corners under the homography that they give.
-        found: None where there is nothing to find.
+        accuracy: Share of mutual nearest neighbours within each of `PIXELS` of the true position.
+        corner_error: Corner error of the homography estimated from them.
+        matches: One-to-one matches; None if the pair has no correspondences.
     """
 
     accuracy: Floats
-    corner: float
-    found: PairMatches | None
+    corner_error: float
+    matches: PairMatches | None
 
 
-def look_at(image: NDArray[np.uint8], detector: Detector, max_keypoints: int, number: int) -> Photo:
-    """An image and the strongest of its keypoints, shuffled; `number` is that of the image.
+def detect_photo(image: NDArray[np.uint8], detector: Detector, max_keypoints: int, number: int) -> Photo:
+    """Detect the strongest keypoints of an image and shuffle them; `number` seeds the order.
 
-    Patches must lie in the image, for beyond it there is nothing to describe: one descriptor would be judged by the
-    pixels it invents there, and another, that looks at the image itself, by none.
-
-    Detectors give the strongest first, and the strongest of two images correspond so often that a constant descriptor,
-    whose ties go to the lowest index, would be right.
+    Only keypoints whose patches lie inside the image are kept: outside, descriptors would be evaluated on
+    padding. The order is shuffled because detectors sort by response. The strongest keypoints of two images
+    often correspond, and a constant descriptor, whose ties go to the lowest index, would match them.
     """
     frames, _ = detector.detect(image)
     height, width = image.shape
@@ -109,126 +109,132 @@ def look_at(image: NDArray[np.uint8], detector: Detector, max_keypoints: int, nu
 
 
 def make_pair(sequence: str, photo0: Photo, photo1: Photo, homography: Floats, threshold: float) -> ImagePair:
-    """Find out what is true of two photos; `threshold` is the overlap error at most."""
-    back = np.asarray(np.linalg.inv(homography), np.float64)
-    seen0 = np.flatnonzero(within(photo0.frames, homography, photo1.image.shape))
-    seen1 = np.flatnonzero(within(photo1.frames, back, photo0.image.shape))
-    overlapping, _ = correspondences(photo0.frames[seen0], photo1.frames[seen1], homography, threshold)
-    positives = overlapping[one_to_one(overlapping, len(seen0), len(seen1))]
-    return ImagePair(sequence, (photo0, photo1), homography, (seen0, seen1), overlapping, positives)
+    """Compute the ground truth of two photos; `threshold` is the maximum overlap error."""
+    to_image0 = np.asarray(np.linalg.inv(homography), np.float64)
+    shared0 = np.flatnonzero(within(photo0.frames, homography, photo1.image.shape))
+    shared1 = np.flatnonzero(within(photo1.frames, to_image0, photo0.image.shape))
+    overlapping, _ = correspondences(photo0.frames[shared0], photo1.frames[shared1], homography, threshold)
+    positives = overlapping[one_to_one(overlapping, len(shared0), len(shared1))]
+    return ImagePair(sequence, (photo0, photo1), homography, (shared0, shared1), overlapping, positives)
 
 
-def score_pair(pair: ImagePair, described0: Tensor, described1: Tensor) -> PairScores:
-    """Match descriptors of all keypoints of the two photos, and hold the matches against the truth."""
-    matches = match_descriptors(described0, described1)[0].numpy()
+def score_pair(pair: ImagePair, descriptors0: Tensor, descriptors1: Tensor) -> PairScores:
+    """Match the descriptors of all keypoints of the two photos and compare the matches with the ground truth."""
+    matches = match_descriptors(descriptors0, descriptors1)[0].numpy()
     points0, points1 = (centres(photo.frames)[matches[:, side]] for side, photo in enumerate(pair.photos))
     errors = reprojection_errors(points0, points1, pair.homography)
     geometry = estimate_geometry(points0, points1, "homography", threshold=INLIER)
     height, width = pair.photos[0].image.shape
-    corner = corner_error(geometry.matrix, pair.homography, (height, width))
-    found = find(pair, described0, described1) if len(pair.positives) else None
-    return PairScores(matching_accuracy(errors, PIXELS), corner, found)
+    corners = corner_error(geometry.matrix, pair.homography, (height, width))
+    one_to_one_matches = score_one_to_one(pair, descriptors0, descriptors1) if len(pair.positives) else None
+    return PairScores(matching_accuracy(errors, PIXELS), corners, one_to_one_matches)
 
 
-def find(pair: ImagePair, described0: Tensor, described1: Tensor) -> PairMatches:
-    """Match one to one what both images see; arguments as for `score_pair`."""
-    described0, described1 = (
-        described[torch.from_numpy(seen)] for described, seen in zip((described0, described1), pair.seen, strict=True)
+def score_one_to_one(pair: ImagePair, descriptors0: Tensor, descriptors1: Tensor) -> PairMatches:
+    """Match the keypoints of the shared region one to one; arguments as for `score_pair`."""
+    shared0, shared1 = (
+        descriptors[torch.from_numpy(shared)]
+        for descriptors, shared in zip((descriptors0, descriptors1), pair.shared, strict=True)
     )
-    matches, distances = match_one_to_one(table_distances(described0, described1))
-    right = _among(matches, pair.overlapping, len(described1))
-    ranked = average_precision(torch.from_numpy(distances)[None], torch.from_numpy(right)[None], without_positives=0.0)
-    # One to one by distance may pair a few more regions than one to one by overlap does.
-    recall = min(int(right.sum()) / len(pair.positives), 1.0)
-    # A keypoint and the partner of another: neighbours in the list have nothing to do with each other.
-    others = np.stack([pair.positives[:, 0], np.roll(pair.positives[:, 1], 1)], axis=1)
-    others = others[~_among(others, pair.overlapping, len(described1))]
-    near, far = (
-        pair_distances(described0[some[:, 0]], described1[some[:, 1]]).numpy() for some in (pair.positives, others)
+    matches, distances = match_one_to_one(table_distances(shared0, shared1))
+    correct = _is_among(matches, pair.overlapping, len(shared1))
+    ranked = average_precision(
+        torch.from_numpy(distances)[None], torch.from_numpy(correct)[None], without_positives=0.0
+    )
+    # Matching by distance may pair a few more overlapping regions than the selection by overlap.
+    recall = min(int(correct.sum()) / len(pair.positives), 1.0)
+    match_distances, non_match_distances = (
+        pair_distances(shared0[some[:, 0]], shared1[some[:, 1]]).numpy()
+        for some in (pair.positives, _non_matches(pair, len(shared1)))
     )
     return PairMatches(
         float(ranked) * recall,
         recall,
-        precision_at(RECALLS, distances, right, len(pair.positives)),
-        near,
-        far,
-        _best(pair, matches, distances, right),
-        _worst(pair, matches, distances, right, near),
+        precision_at(RECALLS, distances, correct, len(pair.positives)),
+        match_distances,
+        non_match_distances,
+        _best(pair, matches, distances, correct),
+        _worst(pair, matches, distances, correct, match_distances),
     )
 
 
 def match_one_to_one(distances: Tensor) -> tuple[Integers, NDArray[np.float32]]:
-    """Of all pairs the nearest first, each taking both its items away; of equal ones that of the lowest indices.
+    """Match greedily: take the nearest pair, remove both items, repeat. Ties go to the lowest indices.
 
     Args:
-        distances: (N0, N1) float32, 0 or more; N0·N1 below 2³².
+        distances: (N0, N1) float32, 0 or more, with N0·N1 below 2³².
 
     Returns:
-        (M, 2) indices, M the lesser of N0 and N1, by increasing distance; and (M,) their distances.
+        (M, 2) indices by increasing distance, with M the smaller of N0 and N1, and (M,) their distances.
     """
     height, width = distances.shape
-    # + 0 makes a +0 of a −0; then floats sort as the integers of their bits. With the place behind them they sort as
-    # distance, row, column, and numbers are sorted ten times faster than an order of them is found.
+    # Non-negative floats sort like the integers of their bits (adding 0 turns −0 into +0). With the flat index in
+    # the lower half, one sort of integers orders by distance, row and column, ten times faster than an argsort.
     bits = (distances.contiguous().numpy().ravel() + np.float32(0)).view(np.uint32).astype(np.uint64)
     keys = np.sort((bits << np.uint64(32)) | np.arange(bits.size, dtype=np.uint64))
-    places = (keys & np.uint64(2**32 - 1)).astype(np.int64)
-    pairs = np.stack(np.divmod(places, max(width, 1)), axis=1)
-    taken = one_to_one(pairs, height, width)
-    return pairs[taken], (keys[taken] >> np.uint64(32)).astype(np.uint32).view(np.float32)
+    flat = (keys & np.uint64(2**32 - 1)).astype(np.int64)
+    pairs = np.stack(np.divmod(flat, max(width, 1)), axis=1)
+    selected = one_to_one(pairs, height, width)
+    return pairs[selected], (keys[selected] >> np.uint64(32)).astype(np.uint32).view(np.float32)
 
 
-def precision_at(recalls: Floats, distances: NDArray[np.float32], right: NDArray[np.bool_], positives: int) -> Floats:
-    """Precision where recall is first reached, equal distances being accepted together; 0 where it never is.
+def precision_at(recalls: Floats, distances: NDArray[np.float32], correct: NDArray[np.bool_], positives: int) -> Floats:
+    """Return the precision at the first threshold that reaches each recall; 0 if none does.
 
     Args:
-        recalls: (T,) in (0, 1].
-        distances: (M,) increasing.
-        right: (M,).
-        positives: how many there are to find, 1 or more.
+        recalls: (T,) recall levels in (0, 1].
+        distances: (M,) increasing distances; a threshold accepts all equal distances together.
+        correct: (M,) bool.
+        positives: Number of correspondences, 1 or more.
     """
     last_of_tie = np.append(distances[1:] != distances[:-1], np.ones(min(len(distances), 1), np.bool_))
-    hits = right.cumsum()[last_of_tie]
+    hits = correct.cumsum()[last_of_tie]
     precision = np.append(hits / (np.flatnonzero(last_of_tie) + 1), 0.0)
-    # The small number undoes 0.28·25 = 7.000000000000001, which would ask for one more.
+    # Without the small constant, rounding of 0.28·25 = 7.000000000000001 would ask for 8 hits.
     return np.asarray(precision[np.searchsorted(hits, recalls * positives - 1e-9)])
 
 
-def _among(pairs: Integers, some: Integers, width: int) -> NDArray[np.bool_]:
-    """(P,) whether each of (P, 2) pairs is one of `some` (P′, 2); second items are below the width."""
-    keys, known = (one[:, 0] * width + one[:, 1] for one in (pairs, some))
-    return np.isin(keys, known)
+def _non_matches(pair: ImagePair, width: int) -> Integers:
+    """Combine each keypoint with the correspondence of the next one; drop pairs that happen to overlap."""
+    shifted = np.stack([pair.positives[:, 0], np.roll(pair.positives[:, 1], 1)], axis=1)
+    return shifted[~_is_among(shifted, pair.overlapping, width)]
+
+
+def _is_among(pairs: Integers, known: Integers, width: int) -> NDArray[np.bool_]:
+    """Return (P,) whether each of (P, 2) pairs is one of `known` (P′, 2); second items are below the width."""
+    keys, known_keys = (one[:, 0] * width + one[:, 1] for one in (pairs, known))
+    return np.isin(keys, known_keys)
 
 
 def _best(
-    pair: ImagePair, matches: Integers, distances: NDArray[np.float32], right: NDArray[np.bool_]
+    pair: ImagePair, matches: Integers, distances: NDArray[np.float32], correct: NDArray[np.bool_]
 ) -> tuple[list[int], float] | None:
-    if not right.any():
+    if not correct.any():
         return None
-    first = int(right.argmax())
+    first = int(correct.argmax())
     item0, item1 = matches[first]
-    return [int(pair.seen[0][item0]), int(pair.seen[1][item1])], float(distances[first])
+    return [int(pair.shared[0][item0]), int(pair.shared[1][item1])], float(distances[first])
 
 
 def _worst(
     pair: ImagePair,
     matches: Integers,
     distances: NDArray[np.float32],
-    right: NDArray[np.bool_],
-    near: NDArray[np.float32],
+    correct: NDArray[np.bool_],
+    match_distances: NDArray[np.float32],
 ) -> tuple[list[int], list[float]] | None:
-    """The nearest wrong match of a keypoint that has a positive, `near` (C,) to it."""
-    positive_of = np.full(len(pair.seen[0]), -1)
+    """Return the nearest wrong match of a keypoint that has a correspondence; see `PairMatches.worst`."""
+    shared0, shared1 = pair.shared
+    positive_of = np.full(len(shared0), -1)
     positive_of[pair.positives[:, 0]] = np.arange(len(pair.positives))
-    points0, points1 = (
-        centres(photo.frames)[seen[matches[:, side]]]
-        for side, (photo, seen) in enumerate(zip(pair.photos, pair.seen, strict=True))
-    )
-    # A match that is a few pixels off is wrong by its overlap, but there is nothing to see.
-    elsewhere = reprojection_errors(points0, points1, pair.homography) > PIXELS[-1]
-    wrong = np.flatnonzero(~right & elsewhere & (positive_of[matches[:, 0]] >= 0))
+    points0 = centres(pair.photos[0].frames)[shared0[matches[:, 0]]]
+    points1 = centres(pair.photos[1].frames)[shared1[matches[:, 1]]]
+    # Matches a few pixels off are wrong by overlap, but their patches look the same.
+    far_off = reprojection_errors(points0, points1, pair.homography) > PIXELS[-1]
+    wrong = np.flatnonzero(~correct & far_off & (positive_of[matches[:, 0]] >= 0))
     if not len(wrong):
         return None
     item0, item1 = matches[wrong[0]]
     positive = positive_of[item0]
-    places = [pair.seen[0][item0], pair.seen[1][pair.positives[positive, 1]], pair.seen[1][item1]]
-    return [int(place) for place in places], [float(near[positive]), float(distances[wrong[0]])]
+    keypoints = [shared0[item0], shared1[pair.positives[positive, 1]], shared1[item1]]
+    return [int(keypoint) for keypoint in keypoints], [float(match_distances[positive]), float(distances[wrong[0]])]

@@ -1,7 +1,7 @@
-"""Which keypoints of two images show the same spot: the overlap of their regions (Mikolajczyk et al., 2005).
+"""Ground-truth correspondences of two images by the overlap of their regions (Mikolajczyk et al., 2005).
 
-The region of a frame [A | t] is the ellipse inscribed in its patch, {A·u + t : |u| ≤ 1}. The overlap error of two
-regions is 1 − intersection / union.
+The region of a frame [A | t] is the ellipse inscribed in its patch, {A·u + t : |u| ≤ 1}. The overlap error
+of two regions is 1 − intersection / union.
 """
 
 from __future__ import annotations
@@ -18,45 +18,33 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RADIUS = 30.0
-"""Pixels: what the region in image 0 is scaled to."""
+"""Radius in pixels that the region in image 0 is scaled to."""
 
 _RAYS = 180
 _PAIRS_AT_ONCE = 2048
 
 
 def overlap_errors(frames0: NDArray[np.floating], frames1: NDArray[np.floating]) -> Floats:
-    """The overlap errors of P pairs of regions, frame by frame.
+    """Return the overlap errors of P pairs of regions.
 
-    A linear map makes region 0 the unit disc. On the ray at φ from its centre, region 1 covers near…far, two roots of a
-    quadratic, and the intersection is ½∫(far² − near²)dφ within 0…1. Of regions that share more than half, each holds
-    the centre of the other (or else a line through it would leave half of the other out), near is 0, and the sum over
-    180 rays is right to about 1e-4; of others, to a few 1e-3.
+    The areas are integrated over 180 rays from the centre of region 0; see `_shared_area`. Two regions
+    that share more than half of their union contain each other's centres, and their error is accurate to
+    about 1e-4. Smaller overlaps are accurate to a few 1e-3.
 
     Args:
-        frames0: (P, 2, 3), finite and of some area.
-        frames1: (P, 2, 3) alike.
+        frames0: (P, 2, 3) finite frames with a non-zero area.
+        frames1: (P, 2, 3) frames of the other image.
 
     Returns:
-        (P,) in 0…1; 0 for identical regions.
+        (P,) errors in 0…1; 0 for identical regions.
     """
     count = check_shape(frames0, "P 2 3", name="frames0")["P"]
     check_shape(frames1, f"{count} 2 3", name="frames1")
-    angle = 2 * np.pi * np.arange(_RAYS) / _RAYS
-    rays = np.stack([np.cos(angle), np.sin(angle)])
     errors = np.empty(count)
     for start in range(0, count, _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
         region0, region1 = frames0[part].astype(np.float64), frames1[part].astype(np.float64)
-        to_disc1 = np.linalg.inv(region1[:, :, :2])
-        # In the plane where region 1 is the unit disc: the rays, and the way from its centre to that of region 0.
-        ray = to_disc1 @ region0[:, :, :2] @ rays
-        start_of_ray = (to_disc1 @ (region0 - region1)[:, :, 2:])[:, :, 0]
-        # |s + r·v| = 1 for the ray r·v from s.
-        squared, along = (ray**2).sum(1), (ray * start_of_ray[:, :, None]).sum(1)
-        outside = (start_of_ray**2).sum(1)[:, None] - 1
-        root = np.sqrt(np.maximum(along**2 - squared * outside, 0))
-        near, far = (np.clip((sign * root - along) / squared, 0, 1) for sign in (-1, 1))
-        shared = (far**2 - near**2).mean(axis=1)
+        shared = _shared_area(region0, region1)
         area1 = np.abs(np.linalg.det(region1[:, :, :2]) / np.linalg.det(region0[:, :, :2]))
         errors[part] = 1 - shared / (1 + area1 - shared)
     return np.clip(errors, 0, 1)
@@ -65,66 +53,88 @@ def overlap_errors(frames0: NDArray[np.floating], frames1: NDArray[np.floating])
 def correspondences(
     frames0: NDArray[np.floating], frames1: NDArray[np.floating], homography: ArrayLike, threshold: float = 0.4
 ) -> tuple[Integers, Floats]:
-    """All pairs of keypoints whose regions overlap enough, the best first.
+    """Return all pairs of keypoints whose regions overlap enough, best overlap first.
 
-    Regions of image 1 are carried to image 0 by the homography, linearised at each centre. Then both shapes of a pair
-    are scaled by one factor, so that the region in image 0 has a radius of 30 pixels, an area of π·30². The centres
-    stay: large regions would overlap however wrong their place, and the magnification of a detector would count.
+    Regions of image 1 are projected to image 0 by the homography, linearised at each centre. Both regions
+    of a pair are then scaled about their centres by one factor, so that the region in image 0 has a radius
+    of 30 pixels. Without this normalisation, large regions would overlap even if their centres are far
+    apart, and the result would depend on the magnification of the detector.
 
     Args:
-        frames0: (N0, 2, 3) of image 0.
-        frames1: (N1, 2, 3) of image 1.
+        frames0: (N0, 2, 3) frames of image 0.
+        frames1: (N1, 2, 3) frames of image 1.
         homography: (3, 3), x₁ ~ H·x₀.
-        threshold: overlap error at most, in (0, 0.5].
+        threshold: Maximum overlap error, in (0, 0.5].
 
     Returns:
-        (P, 2) indices into both, by increasing error, then index; and (P,) their errors. A frame without an area, or
-        one that the homography sends to infinity, is in none.
+        (P, 2) indices into both, by increasing error, then index, and (P,) their errors. Frames without
+        an area, and frames that the homography maps to infinity, are in no pair.
     """
     check_shape(frames0, "N0 2 3", name="frames0")
     check_shape(frames1, "N1 2 3", name="frames1")
     if not 0 < threshold <= 0.5:
-        raise ArgumentError(f"threshold: expected an overlap error above 0 and up to 0.5, got {threshold}")
-    back = np.linalg.inv(np.asarray(homography, np.float64))
-    here, there = frames0.astype(np.float64), transform_frames(frames1, back).astype(np.float64)
-    items0, items1 = _with_area(here), _with_area(there)
-    here, there = here[items0], there[items1]
-    scale0, scale1 = (np.sqrt(np.abs(np.linalg.det(frames[:, :, :2]))) for frames in (here, there))
-    grow = RADIUS / scale0
-    here[:, :, :2] *= grow[:, None, None]
-    rows, columns = _candidates(here, there[:, :, 2], scale0, scale1, threshold)
-    candidates = there[columns]
-    candidates[:, :, :2] *= grow[rows, None, None]
-    errors = overlap_errors(here[rows], candidates)
+        raise ArgumentError(f"threshold: expected an overlap error above 0 and up to 0.5, got {threshold}.")
+    to_image0 = np.linalg.inv(np.asarray(homography, np.float64))
+    regions0, regions1 = frames0.astype(np.float64), transform_frames(frames1, to_image0).astype(np.float64)
+    valid0, valid1 = _with_area(regions0), _with_area(regions1)
+    regions0, regions1 = regions0[valid0], regions1[valid1]
+    scale0, scale1 = (np.sqrt(np.abs(np.linalg.det(regions[:, :, :2]))) for regions in (regions0, regions1))
+    factor = RADIUS / scale0
+    regions0[:, :, :2] *= factor[:, None, None]
+    rows, columns = _candidates(regions0, regions1[:, :, 2], scale0, scale1, threshold)
+    candidates = regions1[columns]
+    candidates[:, :, :2] *= factor[rows, None, None]
+    errors = overlap_errors(regions0[rows], candidates)
     kept = np.flatnonzero(errors <= threshold)
-    pairs, errors = np.stack([items0[rows[kept]], items1[columns[kept]]], axis=1), errors[kept]
+    pairs, errors = np.stack([valid0[rows[kept]], valid1[columns[kept]]], axis=1), errors[kept]
     order = np.lexsort((pairs[:, 1], pairs[:, 0], errors))
     return pairs[order], errors[order]
 
 
 def one_to_one(pairs: Integers, number0: int, number1: int) -> Integers:
-    """Which pairs are left when they are taken in order and each takes both its items away.
+    """Select pairs greedily: take them in order and skip those with an item that is already used.
 
     Args:
-        pairs: (P, 2), the best first.
-        number0, number1: items on both sides.
+        pairs: (P, 2) indices, best pair first.
+        number0, number1: Number of items on each side.
 
     Returns:
-        (M,) increasing indices into the pairs.
+        (M,) increasing indices of the selected pairs.
     """
     free0, free1 = np.ones(number0, np.bool_), np.ones(number1, np.bool_)
-    taken: list[int] = []
-    # Nearly all of a long list is settled by what came before, so what is left of a part is walked alone.
+    selected: list[int] = []
+    # Earlier pairs settle most of a long list, so each chunk is filtered at once before the slow loop.
     for start in range(0, len(pairs), _PAIRS_AT_ONCE * 16):
-        part = pairs[start : start + _PAIRS_AT_ONCE * 16]
-        left = np.flatnonzero(free0[part[:, 0]] & free1[part[:, 1]])
-        for place, item0, item1 in zip((start + left).tolist(), *part[left].T.tolist(), strict=True):
+        chunk = pairs[start : start + _PAIRS_AT_ONCE * 16]
+        left = np.flatnonzero(free0[chunk[:, 0]] & free1[chunk[:, 1]])
+        for index, item0, item1 in zip((start + left).tolist(), *chunk[left].T.tolist(), strict=True):
             if free0[item0] and free1[item1]:
                 free0[item0] = free1[item1] = False
-                taken.append(place)
-        if len(taken) == min(number0, number1):
+                selected.append(index)
+        if len(selected) == min(number0, number1):
             break
-    return np.array(taken, np.int64)
+    return np.array(selected, np.int64)
+
+
+def _shared_area(region0: Floats, region1: Floats) -> Floats:
+    """Return the intersection (P,) of regions (P, 2, 3) in units of the area of region 0.
+
+    A linear map turns region 0 into the unit disc. Along the ray at angle φ from its centre, region 1 covers
+    the interval near…far, the two roots of a quadratic equation. The intersection is ½∫(far² − near²)dφ with
+    both limits clipped to 0…1.
+    """
+    angle = 2 * np.pi * np.arange(_RAYS) / _RAYS
+    rays = np.stack([np.cos(angle), np.sin(angle)])
+    to_disc1 = np.linalg.inv(region1[:, :, :2])
+    # Coordinates in which region 1 is the unit disc: directions v of the rays and their common origin s.
+    direction = to_disc1 @ region0[:, :, :2] @ rays
+    origin = (to_disc1 @ (region0 - region1)[:, :, 2:])[:, :, 0]
+    # Solve |s + r·v| = 1 for r.
+    quadratic, linear = (direction**2).sum(1), (direction * origin[:, :, None]).sum(1)
+    constant = (origin**2).sum(1)[:, None] - 1
+    root = np.sqrt(np.maximum(linear**2 - quadratic * constant, 0))
+    near, far = (np.clip((sign * root - linear) / quadratic, 0, 1) for sign in (-1, 1))
+    return np.asarray((far**2 - near**2).mean(axis=1))
 
 
 def _with_area(frames: Floats) -> Integers:
@@ -135,16 +145,19 @@ def _with_area(frames: Floats) -> Integers:
 def _candidates(
     regions0: Floats, centres1: Floats, scale0: Floats, scale1: Floats, threshold: float
 ) -> tuple[Integers, Integers]:
-    """Pairs that can have so small an error: intersection / union is at most the ratio of the areas, and regions with
-    an error below a half hold each other's centres."""
+    """Return rows and columns of the pairs that can have an error up to the threshold.
+
+    Intersection / union is at most the ratio of the areas, and regions with an error below 0.5 contain each
+    other's centres.
+    """
     to_disc = np.linalg.inv(regions0[:, :, :2])
-    least = np.sqrt(1 - threshold)
+    min_ratio = np.sqrt(1 - threshold)
     found = []
     for part in row_blocks(len(regions0), max(len(centres1), 1), BLOCK // 8):
         x, y = (centres1[:, axis] - regions0[part, axis, 2:] for axis in (0, 1))
         (a, b), (c, d) = to_disc[part].transpose(1, 2, 0)[..., None]
         near = (a * x + b * y) ** 2 + (c * x + d * y) ** 2 <= 1
-        near &= (scale1 >= least * scale0[part, None]) & (scale1 * least <= scale0[part, None])
+        near &= (scale1 >= min_ratio * scale0[part, None]) & (scale1 * min_ratio <= scale0[part, None])
         rows, columns = np.nonzero(near)
         found.append(np.stack([rows + part.start, columns]))
     rows, columns = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)

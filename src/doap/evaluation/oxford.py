@@ -1,24 +1,25 @@
-"""Images of one plane with known homographies, Oxford's and those of HPatches: image 1 against 2…6.
+"""Benchmark `oxford`: images of one plane with known homographies, image 1 against images 2…6.
 
-    mAP             Keypoints in the part that both images see are matched one to one: of all pairs the nearest first,
-                    until one side is used up. A match is right if the regions overlap (see `overlap`). AP is the area
-                    under precision and recall of the matches by distance. Positives are as many as there are regions
-                    that can be paired one to one, the best overlap first.
-    recall          of all these matches, at whatever distance
-    MMA@t           share of mutual nearest neighbours, of all keypoints, that lie within t pixels of the truth
-    homography AUC  of the mean error of the corners, for the homography that the same neighbours give
+It reads the sequences of Oxford (Mikolajczyk et al., 2005) and of HPatches.
 
-All but the last are means over pairs of images. The steps of mAP are those of VLBenchmarks, as in the paper, which took
-Harris-Affine regions; SIFT's are the default here. These are round, and at a slant of 60° or more a round region
-overlaps with no other: such pairs have no positives, and are left out of mAP and recall. Chance, of a constant or a
-random descriptor, is a precision of the share of all pairs of keypoints that overlap, about 0.002, and an AP far below.
+    mAP             Keypoints in the region that both images show are matched one to one, nearest pair first. A match
+                    is correct if the two regions overlap (see `overlap`). AP is the area under the precision-recall
+                    curve of the matches ranked by distance. The number of positives is the number of regions that
+                    can be paired one to one, best overlap first.
+    recall          Share of the positives among all these matches.
+    MMA@t           Share of mutual nearest neighbours of all keypoints within t pixels of the true position.
+    homography AUC  Area under the cumulative corner error of the homography estimated from the same neighbours.
+
+All figures but the last are means over image pairs. mAP follows VLBenchmarks and the paper, which uses
+Harris-Affine regions; the default here is SIFT. SIFT's regions are circular, and at viewpoint changes of 60°
+or more a circular region overlaps with no other. Such pairs have no positives and are left out of mAP and
+recall. At chance level, the precision is the share of all keypoint pairs that overlap, about 0.002.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,11 +28,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from doap.data.readers import read_oxford
 from doap.data.readers.oxford import ImageSequence
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError, DataError
+from doap.errors import DataError
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
@@ -42,7 +45,7 @@ from doap.evaluation.image_pair import (
     ImagePair,
     PairMatches,
     PairScores,
-    look_at,
+    detect_photo,
     make_pair,
     score_pair,
 )
@@ -52,95 +55,102 @@ from doap.evaluation.verification import distance_histogram
 from doap.images import extract_patches, read_grey
 from doap.types import Progress, no_progress
 
-CORNERS = (1, 3, 5)
-SHOWN, SHOWN_SIZE = 12, 32
+CORNER_THRESHOLDS = (1, 3, 5)
+"""Thresholds of the homography AUC, in pixels."""
+GALLERY_SIZE, GALLERY_PATCH = 12, 32
+"""Number of best and of worst matches in the gallery, and the side of their patches."""
 
 
-@dataclass(frozen=True, eq=False)
 class OxfordBenchmark:
-    """Sequences with their keypoints and ground truth, ready to judge on; see `open_oxford`."""
+    """Image sequences with their keypoints and ground truth, which all descriptors share.
 
-    dataset: Dataset
-    protocol: dict[str, Any]
-    pairs: tuple[ImagePair, ...]
-    name: str = "oxford"
+    Args:
+        root: Folder of sequences, or one sequence.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
+    """
 
-    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
-        """All figures of one describer."""
-        outcomes: list[PairScores] = []
-        for photo, pairs in groupby(self.pairs, key=lambda pair: pair.photos[0]):
-            described = describe.frames(photo.image, photo.frames)
-            outcomes += [
-                score_pair(pair, described, describe.frames(pair.photos[1].image, pair.photos[1].frames))
-                for pair in pairs
-            ]
-        found = [(pair, outcome.found) for pair, outcome in zip(self.pairs, outcomes, strict=True) if outcome.found]
-        every, findable = [pair.sequence for pair in self.pairs], [pair.sequence for pair, _ in found]
-        accuracy = np.array([outcome.accuracy for outcome in outcomes])
-        corners = np.array([outcome.corner for outcome in outcomes])
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `oxford`."""
+
+        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
+        max_keypoints: int = Field(2000, ge=1, description="Maximum number of keypoints per image.")
+        threshold: float = Field(0.4, gt=0, le=0.5, description="Maximum overlap error of corresponding regions.")
+
+    name = "oxford"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        chosen = self.Settings.parse(settings)
+        sequences = read_oxford(root)
+        pairs: list[ImagePair] = []
+        for index, sequence in enumerate(sequences):
+            progress(index, len(sequences), sequence.name)
+            pairs += _make_pairs(sequence, index * len(sequence.images), chosen)
+        progress(len(sequences), len(sequences), "done")
+        if not any(len(pair.positives) for pair in pairs):
+            raise DataError(
+                f"{root}: no keypoint of {chosen.detector.name} corresponds in any of {len(pairs)} image pairs. "
+                "Check the homographies."
+            )
+        self.pairs = tuple(pairs)
+        self.dataset = Dataset(Path(root).resolve().name, _checksum(sequences))
+        self.protocol = _protocol(chosen.detector, chosen, pairs)
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Score one descriptor on all image pairs."""
+        scores = self._score_pairs(describer)
+        matched = [(pair, score.matches) for pair, score in zip(self.pairs, scores, strict=True) if score.matches]
+        matches = [found for _, found in matched]
+        all_sequences = [pair.sequence for pair in self.pairs]
+        matched_sequences = [pair.sequence for pair, _ in matched]
+        accuracy = np.array([score.accuracy for score in scores])
+        corners = np.array([score.corner_error for score in scores])
         figures = (
-            _mean("mAP", [one.average_precision for _, one in found], findable, seed),
-            _mean("recall", [one.recall for _, one in found], findable, seed),
-            _mean("MMA@3", accuracy[:, PIXELS == 3].ravel().tolist(), every, seed),
-            *(_area(f"homography AUC@{limit}", corners, limit, every, seed) for limit in CORNERS),
+            _mean("mAP", [found.average_precision for found in matches], matched_sequences, seed),
+            _mean("recall", [found.recall for found in matches], matched_sequences, seed),
+            _mean("MMA@3", accuracy[:, PIXELS == 3].ravel().tolist(), all_sequences, seed),
+            *(_area(limit, corners, all_sequences, seed) for limit in CORNER_THRESHOLDS),
         )
-        precision = np.mean([one.precision for _, one in found], axis=0)
+        precision = np.mean([found.precision for found in matches], axis=0)
         curves = (
             Curve("precision-recall", "recall", "precision", _points(RECALLS, precision)),
             Curve("MMA", "error allowed, in pixels", "mean matching accuracy", _points(PIXELS, accuracy.mean(axis=0))),
         )
-        whole = describe.describer.kind == "binary"
-        return Scores(figures, curves, _histogram([one for _, one in found], whole=whole), _gallery(found))
+        histogram = _histogram(matches, whole=describer.describer.kind == "binary")
+        return Scores(figures, curves, histogram, _gallery(matched))
+
+    def _score_pairs(self, describer: CachedDescriber) -> list[PairScores]:
+        """Score each pair; image 0 of a sequence is described once for all its pairs."""
+        scores: list[PairScores] = []
+        for photo0, pairs in groupby(self.pairs, key=lambda pair: pair.photos[0]):
+            descriptors0 = describer.describe_frames(photo0.image, photo0.frames)
+            for pair in pairs:
+                photo1 = pair.photos[1]
+                scores.append(score_pair(pair, descriptors0, describer.describe_frames(photo1.image, photo1.frames)))
+        return scores
 
 
-def open_oxford(
-    root: str | Path,
-    *,
-    detector: Detector | None = None,
-    max_keypoints: int = 2000,
-    threshold: float = 0.4,
-    progress: Progress = no_progress,
-) -> OxfordBenchmark:
-    """Find the keypoints of all images, once for all descriptors, and which of them correspond.
+def _make_pairs(sequence: ImageSequence, number: int, settings: OxfordBenchmark.Settings) -> list[ImagePair]:
+    """Detect keypoints and pair the first image with the others; `number` counts the images before the sequence."""
+    first, *rest = (
+        detect_photo(read_grey(path), settings.detector, settings.max_keypoints, number + index)
+        for index, path in enumerate(sequence.images)
+    )
+    return [
+        make_pair(sequence.name, first, photo, homography, settings.threshold)
+        for photo, homography in zip(rest, sequence.homographies[1:], strict=True)
+    ]
 
-    Args:
-        root: a folder of sequences, or one sequence.
-        detector: where to look; SIFT's blobs if not given.
-        max_keypoints: keypoints of an image, the strongest.
-        threshold: overlap error of corresponding regions, at most.
-        progress: told the sequence at hand.
-    """
-    detector = detector or sift()
-    if max_keypoints < 1:
-        raise ArgumentError(f"most: expected 1 keypoint of an image or more, got {max_keypoints}")
-    sequences = read_oxford(root)
-    pairs: list[ImagePair] = []
-    for done, sequence in enumerate(sequences):
-        progress(done, len(sequences), sequence.name)
-        # Each image has an order of its own.
-        numbers = range(done * len(sequence.images), (done + 1) * len(sequence.images))
-        first, *others = (
-            look_at(read_grey(path), detector, max_keypoints, number)
-            for path, number in zip(sequence.images, numbers, strict=True)
-        )
-        pairs += [
-            make_pair(sequence.name, first, other, homography, threshold)
-            for other, homography in zip(others, sequence.homographies[1:], strict=True)
-        ]
-    progress(len(sequences), len(sequences), "done")
+
+def _protocol(detector: Detector, settings: OxfordBenchmark.Settings, pairs: Sequence[ImagePair]) -> dict[str, Any]:
     without = sum(not len(pair.positives) for pair in pairs)
-    if without == len(pairs):
-        raise DataError(
-            f"{root}: expected keypoints of {detector.name} that are found again in another image, got none "
-            f"in {without} pairs of images; check the homographies"
-        )
-    protocol = {
+    return {
         "detector": detector.name,
         "magnification": detector.magnification,
-        "keypoints of an image": max_keypoints,
+        "keypoints of an image": settings.max_keypoints,
         "keypoints": "the strongest of those whose patches lie in the image",
         "region": "ellipse inscribed in the patch",
-        "overlap error at most": threshold,
+        "overlap error at most": settings.threshold,
         "overlap": f"in image 1, with its region scaled to a radius of {RADIUS:g} px; homography linearised",
         "positives": "one to one, best overlap first, in the part both images see",
         "matches of mAP": "one to one, least distance first, in the part both images see",
@@ -150,12 +160,10 @@ def open_oxford(
         "pairs of images": len(pairs),
         "pairs without correspondences": f"{without}, left out of mAP and recall",
     }
-    dataset = Dataset(Path(root).resolve().name, _checksum(sequences))
-    return OxfordBenchmark(dataset, protocol, tuple(pairs))
 
 
 def _checksum(sequences: Sequence[ImageSequence]) -> str:
-    """Of the image files and the numbers of the homographies, in order."""
+    """Return a checksum of the image files and the homographies, in order."""
     digest = hashlib.sha256()
     for sequence in sequences:
         for path, homography in zip(sequence.images, sequence.homographies, strict=True):
@@ -165,59 +173,62 @@ def _checksum(sequences: Sequence[ImageSequence]) -> str:
 
 
 def _mean(name: str, values: Sequence[float], sequences: Sequence[str], seed: int) -> Figure:
-    """The mean of (P,) values of pairs of images, and by sequence."""
+    """Return the mean of (P,) values of image pairs, and by sequence."""
     parts = {part: bootstrap_mean(some, seed) for part, some in _by_sequence(np.array(values), sequences).items()}
     return Figure(name, "higher", "pairs of images", bootstrap_mean(values, seed), parts)
 
 
-def _area(name: str, corners: NDArray[np.float64], limit: int, sequences: Sequence[str], seed: int) -> Figure:
-    """The area under recall of (P,) errors of pairs of images, and by sequence."""
+def _area(threshold: int, corners: NDArray[np.float64], sequences: Sequence[str], seed: int) -> Figure:
+    """Return the homography AUC of (P,) corner errors of image pairs, and by sequence."""
 
     def area(errors: NDArray[np.float64]) -> Estimate:
-        return bootstrap_interval(partial(_repeated_area, errors, limit), len(errors), seed)
+        return bootstrap_interval(partial(_weighted_area, errors, threshold), len(errors), seed)
 
     parts = {part: area(errors) for part, errors in _by_sequence(corners, sequences).items()}
-    return Figure(name, "higher", "pairs of images", area(corners), parts)
+    return Figure(f"homography AUC@{threshold}", "higher", "pairs of images", area(corners), parts)
 
 
-def _repeated_area(errors: NDArray[np.float64], limit: int, weights: NDArray[np.float64]) -> float:
-    return area_under_recall(np.repeat(errors, weights.astype(np.intp)), limit)
+def _weighted_area(errors: NDArray[np.float64], threshold: int, weights: NDArray[np.float64]) -> float:
+    return area_under_recall(np.repeat(errors, weights.astype(np.intp)), threshold)
 
 
 def _by_sequence(values: NDArray[np.float64], sequences: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    of = np.array(sequences)
-    return {sequence: values[of == sequence] for sequence in dict.fromkeys(sequences)}
+    names = np.array(sequences)
+    return {sequence: values[names == sequence] for sequence in dict.fromkeys(sequences)}
 
 
 def _points(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
     return [(float(one), float(other)) for one, other in zip(x, y, strict=True)]
 
 
-def _histogram(found: Sequence[PairMatches], *, whole: bool) -> Histogram | None:
-    near, far = (np.concatenate([getattr(one, kind) for one in found]) for kind in ("near", "far"))
-    if not len(far):
+def _histogram(matches: Sequence[PairMatches], *, whole: bool) -> Histogram | None:
+    positive = np.concatenate([found.match_distances for found in matches])
+    negative = np.concatenate([found.non_match_distances for found in matches])
+    if not len(negative):
         return None
-    distances = torch.from_numpy(np.concatenate([near, far]))
-    return distance_histogram(distances, torch.arange(len(distances)) < len(near), whole=whole)
+    distances = torch.from_numpy(np.concatenate([positive, negative]))
+    return distance_histogram(distances, torch.arange(len(distances)) < len(positive), whole=whole)
 
 
-def _gallery(found: Sequence[tuple[ImagePair, PairMatches]]) -> Gallery:
-    """The best and the worst match of some pairs of images, one of each, by their distances."""
-    best = sorted(((pair, *one.best) for pair, one in found if one.best), key=lambda match: match[2])[:SHOWN]
-    worst = sorted(((pair, *one.worst) for pair, one in found if one.worst), key=lambda match: match[2][1])[:SHOWN]
+def _gallery(matched: Sequence[tuple[ImagePair, PairMatches]]) -> Gallery:
+    """Collect the best and the worst match of each image pair, and keep those of the smallest distances."""
+    best = [(pair, *found.best) for pair, found in matched if found.best]
+    worst = [(pair, *found.worst) for pair, found in matched if found.worst]
+    best = sorted(best, key=lambda match: match[2])[:GALLERY_SIZE]
+    worst = sorted(worst, key=lambda match: match[2][1])[:GALLERY_SIZE]
     return Gallery(
-        _patches([(pair, places) for pair, places, _ in best], 2),
-        _patches([(pair, places) for pair, places, _ in worst], 3),
+        _cut_patches([(pair, keypoints) for pair, keypoints, _ in best], 2),
+        _cut_patches([(pair, keypoints) for pair, keypoints, _ in worst], 3),
         np.array([distance for _, _, distance in best], np.float32),
         np.array([distances for _, _, distances in worst], np.float32).reshape(-1, 2),
     )
 
 
-def _patches(matches: Sequence[tuple[ImagePair, list[int]]], each: int) -> NDArray[np.uint8]:
-    """(n, each, S, S): a keypoint of image 0, and one or two of image 1."""
-    patches = np.zeros((len(matches), each, SHOWN_SIZE, SHOWN_SIZE), np.uint8)
-    for (pair, (place, *others)), row in zip(matches, patches, strict=True):
+def _cut_patches(matches: Sequence[tuple[ImagePair, list[int]]], columns: int) -> NDArray[np.uint8]:
+    """Cut (n, columns, S, S) patches: one keypoint of image 0 and one or two keypoints of image 1 per row."""
+    patches = np.zeros((len(matches), columns, GALLERY_PATCH, GALLERY_PATCH), np.uint8)
+    for (pair, (keypoint0, *keypoints1)), row in zip(matches, patches, strict=True):
         photo0, photo1 = pair.photos
-        row[:1] = extract_patches(photo0.image, photo0.frames[[place]], SHOWN_SIZE)
-        row[1:] = extract_patches(photo1.image, photo1.frames[others], SHOWN_SIZE)
+        row[:1] = extract_patches(photo0.image, photo0.frames[[keypoint0]], GALLERY_PATCH)
+        row[1:] = extract_patches(photo1.image, photo1.frames[keypoints1], GALLERY_PATCH)
     return patches

@@ -1,18 +1,18 @@
-"""Any patch-group set as a benchmark: retrieval, matching and verification, by place.
+"""Benchmark `patches`: retrieval, matching and verification on any patch-group set.
 
-Of S groups, as many from each place as far as they go, each gives at most k patches.
+Groups are drawn evenly over the scenes of the set, with at most k patches each.
 
-    retrieval      each patch queries all the others; AP with ties by their expectation
-    matching       in each place, the first patch of each group looks for its nearest among the second ones, which is
-                   right if it is of the same group; AP of the answers by distance, all groups counting as positives
-    verification   pairs of one group against random pairs of different ones: AP, and false positives at 95 % recall
+    retrieval      Each patch queries all the others. AP is expected over random orders of ties.
+    matching       In each scene, the first patch of every group is matched with its nearest neighbour among the
+                   second patches. A match is correct if both patches are of one group. AP ranks the matches by
+                   distance and counts every group as a positive. The total is the mean over scenes.
+    verification   Pairs of one group against random pairs of different groups: FPR95 and AP.
 
-Pairs that say nothing (see `Batches`) are left out of all three. Intervals are over groups; for pairs, over pairs.
+Ignored pairs (see `Batches`) count in none of the three. Intervals resample groups, for verification pairs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,140 +20,150 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from doap.data.store import open_set
+from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
 from doap.evaluation.result import Dataset, Figure, Gallery, Scores
-from doap.evaluation.verification import score_pairs
+from doap.evaluation.verification import verification_scores
 from doap.functional import average_precision, table_distances
 from doap.functional.pairs import QueryPairs
 from doap.types import Progress, Relation, no_progress
-from doap.validation.retrieval import Answers, foremost, retrieve
+from doap.validation.retrieval import RetrievalResult, largest_margins, retrieve
 from doap.validation.sample import PatchSample
 
-SHOWN = 12
-"""Best and worst matches to keep for looking at."""
+GALLERY_SIZE = 12
+"""Number of best and of worst matches in the gallery."""
+SAMPLE_SEED = 0
+"""The sample is part of the protocol and does not depend on the seed of the run."""
 
 
-@dataclass(frozen=True, eq=False)
 class PatchesBenchmark:
-    """A sample of a set, ready to judge on; see `open_patches`."""
+    """A sample of a patch-group set.
 
-    dataset: Dataset
-    protocol: dict[str, Any]
-    sample: PatchSample
-    name: str = "patches"
+    Args:
+        root: Folder of the set.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
+    """
 
-    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
-        """Retrieval, matching and verification of one describer."""
-        sample = self.sample
-        described = describe.patches(sample.patches)
-        answers = retrieve(described, sample.relation)
-        queries = answers.triples[:, 0]
-        groups, places = sample.relation.groups.numpy()[queries], sample.places[queries]
-        parts = {
-            place: bootstrap_mean(answers.precision[here], seed, clusters=groups[here])
-            for index, place in enumerate(sample.scene_names)
-            if (here := places == index).any()
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `patches`."""
+
+        groups: int = Field(4000, ge=2, description="Number of groups to draw; all of them if the set has fewer.")
+        per_group: int = Field(4, ge=2, description="Maximum number of patches per group.")
+        pairs: int = Field(100_000, ge=1, description="Maximum number of positive pairs and of negative pairs.")
+
+    name = "patches"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        chosen = self.Settings.parse(settings)
+        patch_set, name = open_set(root), Path(root).name
+        progress(0, 1, name)
+        self.sample = PatchSample.draw(patch_set, chosen.groups, chosen.per_group, chosen.pairs, seed=SAMPLE_SEED)
+        # meta.json contains the checksums of the patches and the groups.
+        self.dataset = Dataset(name, checksum([patch_set.path / "meta.json"]))
+        self.protocol: dict[str, Any] = {
+            "groups": len(self.sample.relation.groups.unique()),
+            "patches": len(self.sample),
+            "positive pairs": len(self.sample.positives),
+            "negative pairs": len(self.sample.negatives),
+            "patches of a group": f"at most {chosen.per_group}",
+            "ties": "expected",
+            "sample seed": SAMPLE_SEED,
         }
-        total = bootstrap_mean(answers.precision, seed, clusters=groups)
-        retrieval = Figure("retrieval mAP", "higher", "groups", total, parts)
-        verification = score_pairs(described, sample.positives, sample.negatives, seed)
-        figures = (retrieval, self._matching(described, seed), *verification.figures)
-        return Scores(figures, verification.curves, verification.histogram, gallery(answers, sample))
+        progress(1, 1, name)
 
-    def _matching(self, described: Tensor, seed: int) -> Figure:
-        """AP of the nearest neighbours in each place, and its mean over the places."""
-        answers = {}
-        for index, place in enumerate(self.sample.scene_names):
-            first, second = _two_of_each(self.sample, index)
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Score retrieval, matching and verification."""
+        sample = self.sample
+        descriptors = describer.describe_patches(sample.patches)
+        retrieved = retrieve(descriptors, sample.relation)
+        verification = verification_scores(descriptors, sample.positives, sample.negatives, seed)
+        figures = (
+            self._retrieval_figure(retrieved, seed),
+            self._matching_figure(descriptors, seed),
+            *verification.figures,
+        )
+        return Scores(figures, verification.curves, verification.histogram, make_gallery(retrieved, sample))
+
+    def _retrieval_figure(self, retrieved: RetrievalResult, seed: int) -> Figure:
+        """Return the mean AP of all queries, and by scene."""
+        queries, precision = retrieved.triplets[:, 0], retrieved.average_precision
+        groups, scenes = self.sample.relation.groups.numpy()[queries], self.sample.scene_ids[queries]
+        parts = {}
+        for index, scene in enumerate(self.sample.scene_names):
+            inside = scenes == index
+            if inside.any():
+                parts[scene] = bootstrap_mean(precision[inside], seed, clusters=groups[inside])
+        total = bootstrap_mean(precision, seed, clusters=groups)
+        return Figure("retrieval mAP", "higher", "groups", total, parts)
+
+    def _matching_figure(self, descriptors: Tensor, seed: int) -> Figure:
+        """Return the AP of nearest neighbours by scene, and its mean over scenes."""
+        matches = {}
+        for index, scene in enumerate(self.sample.scene_names):
+            first, second = _first_two_of_each_group(self.sample, index)
             if len(first) > 1:
-                answers[place] = nearest(described, self.sample.relation, first, second)
-        cuts = np.cumsum([len(distances) for distances, _ in answers.values()])[:-1]
+                matches[scene] = match_nearest(descriptors, self.sample.relation, first, second)
+        sizes = [len(distances) for distances, _ in matches.values()]
 
-        def mean_over_places(weights: NDArray[np.float64]) -> float:
-            values = zip(answers.values(), np.split(weights, cuts), strict=True)
-            return float(np.mean([answer_precision(*answer, weight) for answer, weight in values]))
+        def mean_over_scenes(weights: NDArray[np.float64]) -> float:
+            by_scene = zip(matches.values(), np.split(weights, np.cumsum(sizes)[:-1]), strict=True)
+            return float(np.mean([match_precision(*found, weight) for found, weight in by_scene]))
 
-        total = bootstrap_interval(mean_over_places, sum(len(distances) for distances, _ in answers.values()), seed)
+        total = bootstrap_interval(mean_over_scenes, sum(sizes), seed)
         parts = {
-            place: bootstrap_interval(partial(answer_precision, *answer), len(answer[0]), seed)
-            for place, answer in answers.items()
+            scene: bootstrap_interval(partial(match_precision, *found), len(found[0]), seed)
+            for scene, found in matches.items()
         }
         return Figure("matching mAP", "higher", "groups", total, parts)
 
 
-def open_patches(
-    root: str | Path, *, groups: int = 4000, per_group: int = 4, pairs: int = 100_000, progress: Progress = no_progress
-) -> PatchesBenchmark:
-    """Open a patch-group set as a benchmark.
-
-    Args:
-        root: the set.
-        groups: how many to draw; all, where the set has fewer.
-        per_group: most patches of a group.
-        pairs: most positive and most negative pairs.
-        progress: told when the patches are being read.
-    """
-    patch_set = open_set(root)
-    progress(0, 1, Path(root).name)
-    # What is drawn belongs to the protocol, so it has a seed of its own.
-    sample = PatchSample.draw(patch_set, groups, per_group, pairs, seed=0)
-    protocol = {
-        "groups": len(sample.relation.groups.unique()),
-        "patches": len(sample),
-        "positive pairs": len(sample.positives),
-        "negative pairs": len(sample.negatives),
-        "patches of a group": f"at most {per_group}",
-        "ties": "expected",
-        "sample seed": 0,
-    }
-    progress(1, 1, Path(root).name)
-    # The checksums of patches and groups stand in there.
-    return PatchesBenchmark(Dataset(Path(root).name, checksum([patch_set.path / "meta.json"])), protocol, sample)
-
-
-def nearest(
-    described: Tensor, relation: Relation, first: NDArray[np.int64], second: NDArray[np.int64]
+def match_nearest(
+    descriptors: Tensor, relation: Relation, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> tuple[Tensor, Tensor]:
-    """The distance (N,) of each of `first` (N,) items to its nearest of `second` (N,), and whether it is of its group.
+    """Match each of `first` (N,) items with its nearest of `second` (N,), which it does not ignore.
 
-    What the relation ignores is not looked at; of equal distances the first counts.
+    Returns:
+        (N,) distances and (N,) bool, whether both items are of one group. The first of equal distances counts.
     """
-    asked, answering = (torch.from_numpy(items) for items in (first, second))
-    matching = relation.groups[asked, None] == relation.groups[answering]
-    everyone = torch.ones(len(asked), len(relation), dtype=torch.bool)
-    QueryPairs(relation, 0, len(relation)).fill_ignored(everyone, asked, False)
-    apart = table_distances(described[asked], described[answering])
-    found = apart.masked_fill(~(everyone[:, answering] | matching), torch.inf).min(dim=1)
-    return found.values, matching[torch.arange(len(asked)), found.indices]
+    queries, gallery = (torch.from_numpy(items) for items in (first, second))
+    same_group = relation.groups[queries, None] == relation.groups[gallery]
+    allowed = torch.ones(len(queries), len(relation), dtype=torch.bool)
+    QueryPairs(relation, 0, len(relation)).fill_ignored(allowed, queries, False)
+    distances = table_distances(descriptors[queries], descriptors[gallery])
+    nearest = distances.masked_fill(~(allowed[:, gallery] | same_group), torch.inf).min(dim=1)
+    return nearest.values, same_group[torch.arange(len(queries)), nearest.indices]
 
 
-def answer_precision(distances: Tensor, right: Tensor, weights: NDArray[np.float64]) -> float:
-    """AP of answers in order of distance, where every query counts as a positive, answered rightly or not.
+def match_precision(distances: Tensor, correct: Tensor, weights: NDArray[np.float64]) -> float:
+    """Return the AP of matches ranked by distance, where every query counts as a positive.
 
     Args:
-        distances: (N,).
-        right: (N,) bool.
-        weights: (N,) how often each counts, whole numbers.
+        distances: (N,) distances of the matches.
+        correct: (N,) bool.
+        weights: (N,) how often each match counts, whole numbers.
     """
     times = torch.from_numpy(weights).long()
-    distances, right = distances.repeat_interleave(times), right.repeat_interleave(times)
-    precision = average_precision(distances[None], right[None], without_positives=0.0)
-    return float(precision) * float(right.double().mean())
+    distances, correct = distances.repeat_interleave(times), correct.repeat_interleave(times)
+    precision = average_precision(distances[None], correct[None], without_positives=0.0)
+    return float(precision) * float(correct.double().mean())
 
 
-def gallery(answers: Answers, sample: PatchSample, number: int = SHOWN) -> Gallery:
-    """Right answers by the greatest margin, and wrong ones; each group shows itself once."""
-    (best, near), (worst, apart) = (foremost(answers, sample, number, wrong=wrong) for wrong in (False, True))
-    return Gallery(sample.patches[best[:, :2]], sample.patches[worst], near[:, 0], apart)
+def make_gallery(retrieved: RetrievalResult, sample: PatchSample, number: int = GALLERY_SIZE) -> Gallery:
+    """Show the correct and the wrong answers with the largest margins, one per group."""
+    best, best_distances = largest_margins(retrieved, sample, number, correct=True)
+    worst, worst_distances = largest_margins(retrieved, sample, number, correct=False)
+    return Gallery(sample.patches[best[:, :2]], sample.patches[worst], best_distances[:, 0], worst_distances)
 
 
-def _two_of_each(sample: PatchSample, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(N,) and (N,): the first two patches of each group of a place; groups lie together and have two or more."""
-    here = np.flatnonzero(sample.places == place)
-    first = here[np.unique(sample.relation.groups.numpy()[here], return_index=True)[1]]
+def _first_two_of_each_group(sample: PatchSample, scene: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first (N,) and second (N,) patches of each group of a scene; every group has two or more."""
+    inside = np.flatnonzero(sample.scene_ids == scene)
+    first = inside[np.unique(sample.relation.groups.numpy()[inside], return_index=True)[1]]
     return first, first + 1

@@ -1,26 +1,26 @@
-"""UBC / Brown PhotoTour: false positives at 95 % recall, and the "revisited" retrieval within reference images.
+"""Benchmark `phototour`: UBC PhotoTour (Brown): FPR95, and the "revisited" retrieval within reference images.
 
-    FPR95          of the list of pairs that everybody reports, `m50_100000_100000_0.txt`; the mean over the sets
-    verification AP   of the same pairs, with ties by their expectation
-    revisited mAP  within each reference image, all patches: each pair of an anchor and a match against the anchor's
-                   nearest non-match there. The pair is right if its distance d⁺ is the smaller, d⁺ < d⁻, and the list
-                   of pairs, surest first, is sorted by the ratio of the smaller distance to the greater. AP of each
-                   image, where the right pairs count as positives; the mean over images
+    FPR95             FPR95 on the list of pairs that the literature uses, `m50_100000_100000_0.txt`; mean over sets.
+    verification AP   AP of the same pairs, expected over random orders of ties.
+    revisited mAP     Within each reference image, each pair of an anchor and a match competes with the anchor's
+                      nearest non-match. The pair is correct if its distance d⁺ is smaller, d⁺ < d⁻. Pairs are ranked
+                      by the ratio of the smaller distance to the larger. AP counts the correct pairs as positives;
+                      mean over images.
 
-Published results are of six pairs of a training set and a test set. They are three descriptors, each judged on the two
-sets it was not trained on: `trained_on` leaves its own set out of the mean, and out of the result. A descriptor that
-was trained on none of them, such as SIFT, is judged on all three.
+Published results cover six combinations of a training and a test set. They come from three descriptors, each
+evaluated on the two sets it was not trained on; `trained_on` leaves out the training set. A descriptor that was
+trained on none of them, such as SIFT, is evaluated on all three.
 
-About "revisited": were the list sorted by 1 − d⁺/d⁻ itself, all right pairs would stand before all wrong ones, and any
-descriptor would score 1. The public program sorts by the ratio of the smaller to the greater, as is done here. It
-counts d⁺ = d⁻ as right, so a constant scores 1 there; here the anchor then guesses among the match and the non-matches
-that tie. And it looks for the nearest non-match in images of more than 1,000 patches only (in others it takes the first
-patch of the image); here it is the nearest in all.
+"Revisited" differs from the public program in two ways. The program counts d⁺ = d⁻ as correct, so a constant
+descriptor scores 1; here the anchor then chooses randomly among the match and the tied non-matches. The program
+searches the nearest non-match only in images of more than 1,000 patches, and otherwise takes the first patch of
+the image; here it is the nearest in every image. Both rank by the ratio of the smaller distance to the larger. With
+1 − d⁺/d⁻, all correct pairs would come first, and every descriptor would score 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from doap.checks import check_choice
 from doap.data.readers import PhotoTour, read_phototour
 from doap.data.readers.phototour import recognise
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
@@ -50,140 +52,159 @@ from doap.functional.pairs import rows_at_a_time
 from doap.types import Progress, no_progress
 
 PAIRS = "m50_100000_100000_0.txt"
-AT_ONCE = 16_384
+PATCHES_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, eq=False)
 class PairedTour:
-    """One set and its pairs: (P, 2) patches, and (P,) bool, whether they match."""
+    """One set with its pairs: (P, 2) patches, and (P,) bool, whether they match."""
 
     tour: PhotoTour
     pairs: NDArray[np.int64]
     positive: NDArray[np.bool_]
 
+    @property
+    def name(self) -> str:
+        """Name of the set, such as `liberty`."""
+        return self.tour.root.name
 
-@dataclass(frozen=True, eq=False)
+
 class PhotoTourBenchmark:
-    """One to three sets, ready to judge on; see `open_phototour`. Pixels are read when they are described."""
-
-    dataset: Dataset
-    protocol: dict[str, Any]
-    sets: tuple[PairedTour, ...]
-    revisited: bool
-    name: str = "phototour"
-
-    def judge(self, describe: CachedDescriber, seed: int) -> Scores:
-        """FPR95 and AP of the pairs, and revisited retrieval where reference images are known."""
-        apart: dict[str, tuple[Tensor, Tensor]] = {}
-        images: dict[str, NDArray[np.float64]] = {}
-        for one in self.sets:
-            tour, name = one.tour, one.tour.root.name
-            needed = np.arange(len(tour)) if self.revisited else np.unique(one.pairs)
-            described = _describe(describe, tour, needed)
-            pairs = torch.from_numpy(np.searchsorted(needed, one.pairs))
-            apart[name] = distances_of_pairs(described, pairs), torch.from_numpy(one.positive)
-            if self.revisited and tour.reference_images is not None:
-                images[name] = revisited_precision(described, tour.points, tour.reference_images)
-        figures = verification_figures({name: SortedPairs(*pairs) for name, pairs in apart.items()}, seed)
-        curves = [curve for name, pairs in apart.items() for curve in verification_curves(*pairs, f", {name}")]
-        distances, positive = (torch.cat(part) for part in zip(*apart.values(), strict=True))
-        histogram = distance_histogram(distances, positive, whole=describe.describer.kind == "binary")
-        return Scores((*figures, *_revisited_figure(images, seed)), tuple(curves), histogram)
-
-
-def open_phototour(
-    root: str | Path, *, trained_on: str | None = None, revisited: bool = True, progress: Progress = no_progress
-) -> PhotoTourBenchmark:
-    """Open PhotoTour as a benchmark.
+    """One to three sets of PhotoTour. Pixels are read when they are described.
 
     Args:
-        root: the folder of one set, or the folder that holds liberty, notredame and yosemite, or some of them.
-        trained_on: the set that the descriptor was trained on, which is left out; None leaves out none.
-        revisited: judge the revisited retrieval too, where there is an interest.txt. It describes every patch, 1.5
-            million in the three sets, where the pairs need about a third of them.
-        progress: told which set is being read.
+        root: Folder of one set, or the folder that contains liberty, notredame and yosemite, or some of them.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
     """
-    root = Path(root)
-    folders = [root] if recognise(root) else sorted(folder for folder in root.glob("*") if recognise(folder))
-    if not folders:
-        raise DataError(
-            f"{root}: expected a PhotoTour set such as liberty, or a folder of them, got none; check the path"
-        )
-    if trained_on is not None:
-        check_choice(trained_on, [folder.name for folder in folders], name="trained_on")
-        folders = [folder for folder in folders if folder.name != trained_on]
-        if not folders:
-            raise ArgumentError(f"trained_on: expected another set to judge on, got {trained_on!r} alone")
-    sets = tuple(PairedTour(tour, *tour.pairs(PAIRS)) for tour in map(read_phototour, folders))
 
-    def read_files() -> Iterator[Path]:
-        for number, tour in enumerate(one.tour for one in sets):
-            progress(number, len(sets), tour.root.name)
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `phototour`."""
+
+        trained_on: str | None = Field(None, description="Set that the descriptor was trained on; it is left out.")
+        revisited: bool = Field(
+            True,
+            description="Whether to score the revisited retrieval on sets with an interest.txt. It describes all "
+            "patches, 1.5 million in the three sets; the pairs need about a third of them.",
+        )
+
+    name = "phototour"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        root, chosen = Path(root), self.Settings.parse(settings)
+        tours = [read_phototour(folder) for folder in _find_sets(root, chosen.trained_on)]
+        self.sets = tuple(PairedTour(tour, *tour.pairs(PAIRS)) for tour in tours)
+        self.revisited = chosen.revisited
+        self.dataset = Dataset(root.resolve().name, checksum(self._files(progress)))
+        self.protocol: dict[str, Any] = {
+            "sets": [one.name for one in self.sets],
+            "trained on": chosen.trained_on,
+            "pairs": PAIRS,
+            "mean": "over the sets",
+            "ties of FPR95": "pessimistic, what accepting the threshold costs; optimistic and expected as named",
+            "ties of AP": "expected",
+        }
+        if self.revisited:
+            without = [one.name for one in self.sets if one.tour.reference_images is None]
+            self.protocol |= {
+                "revisited": "nearest non-match of the reference image, ratio of smaller to greater, AP by image",
+                "without reference images": without,
+            }
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Score the pairs, and the revisited retrieval where reference images are known."""
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        image_precision: dict[str, NDArray[np.float64]] = {}
+        for one in self.sets:
+            tour = one.tour
+            needed = np.arange(len(tour)) if self.revisited else np.unique(one.pairs)
+            descriptors = _describe(describer, tour, needed)
+            rows = torch.from_numpy(np.searchsorted(needed, one.pairs))
+            pairs[one.name] = distances_of_pairs(descriptors, rows), torch.from_numpy(one.positive)
+            if self.revisited and tour.reference_images is not None:
+                image_precision[one.name] = revisited_precision(descriptors, tour.points, tour.reference_images)
+        figures = verification_figures({name: SortedPairs(*some) for name, some in pairs.items()}, seed)
+        curves = [curve for name, some in pairs.items() for curve in verification_curves(*some, f", {name}")]
+        distances, positive = (torch.cat(part) for part in zip(*pairs.values(), strict=True))
+        histogram = distance_histogram(distances, positive, whole=describer.describer.kind == "binary")
+        return Scores((*figures, *_revisited_figure(image_precision, seed)), tuple(curves), histogram)
+
+    def _files(self, progress: Progress) -> Iterator[Path]:
+        """Yield the files that the figures depend on."""
+        for number, tour in enumerate(one.tour for one in self.sets):
+            progress(number, len(self.sets), tour.root.name)
             yield from (*tour.sheets, tour.root / "info.txt", tour.root / PAIRS)
-            if revisited and tour.reference_images is not None:
+            if self.revisited and tour.reference_images is not None:
                 yield tour.root / "interest.txt"
 
-    protocol: dict[str, Any] = {
-        "sets": [one.tour.root.name for one in sets],
-        "trained on": trained_on,
-        "pairs": PAIRS,
-        "mean": "over the sets",
-        "ties of FPR95": "pessimistic, what accepting the threshold costs; optimistic and expected as named",
-        "ties of AP": "expected",
-    }
-    if revisited:
-        protocol["revisited"] = "nearest non-match of the reference image, ratio of smaller to greater, AP by image"
-        protocol["without reference images"] = [one.tour.root.name for one in sets if one.tour.reference_images is None]
-    return PhotoTourBenchmark(Dataset(root.resolve().name, checksum(read_files())), protocol, sets, revisited)
 
-
-def revisited_precision(described: Tensor, points: NDArray[np.int64], images: NDArray[np.int64]) -> NDArray[np.float64]:
-    """AP of each reference image that has pairs of matches and non-matches; 0 where no pair is right.
+def revisited_precision(
+    descriptors: Tensor, points: NDArray[np.int64], images: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the AP of each reference image that has matches and non-matches; 0 if no pair is correct.
 
     Args:
-        described: (N, D) float32 or (N, D/8) uint8.
-        points: (N,) the 3-D point of each patch.
+        descriptors: (N, D) float32 or (N, D/8) uint8.
+        points: (N,) 3-D point of each patch.
         images: (N,) its reference image.
     """
     order = np.argsort(images, kind="stable")
     cuts = np.flatnonzero(np.diff(images[order])) + 1
     members = (torch.from_numpy(part) for part in np.split(order, cuts))
-    found = (_image_precision(described[part], torch.from_numpy(points)[part]) for part in members)
+    found = (_image_precision(descriptors[part], torch.from_numpy(points)[part]) for part in members)
     return np.array([precision for precision in found if precision is not None])
 
 
-def _image_precision(described: Tensor, points: Tensor) -> float | None:
+def _image_precision(descriptors: Tensor, points: Tensor) -> float | None:
+    """Return the AP of one reference image; None without matches or without non-matches."""
     ratios, chances = [], []
-    for rows in torch.arange(len(points)).split(rows_at_a_time(described)):
+    for rows in torch.arange(len(points)).split(rows_at_a_time(descriptors)):
         same = points[rows, None] == points
-        distances = table_distances(described[rows], described)
-        strangers = distances.masked_fill(same, torch.inf)
-        nearest = strangers.min(dim=1).values
-        tied = (strangers == nearest[:, None]).sum(dim=1)
+        distances = table_distances(descriptors[rows], descriptors)
+        to_non_matches = distances.masked_fill(same, torch.inf)
+        nearest = to_non_matches.min(dim=1).values
+        tied = (to_non_matches == nearest[:, None]).sum(dim=1)
         anchor, match = same.scatter(1, rows[:, None], False).nonzero().unbind(1)
-        own, other = distances[anchor, match], nearest[anchor]
-        # Where both are 0, neither is nearer: the ratio is 1, not 0/0.
-        ratios.append(torch.where(own == other, 1, torch.minimum(own, other) / torch.maximum(own, other)))
-        chances.append(torch.where(own == other, 1 / (1 + tied[anchor].double()), (own < other).double()))
+        to_match, to_non_match = distances[anchor, match], nearest[anchor]
+        equal = to_match == to_non_match
+        ratio = torch.minimum(to_match, to_non_match) / torch.maximum(to_match, to_non_match)
+        # The ratio of two zero distances is 1, not 0/0.
+        ratios.append(torch.where(equal, 1, ratio))
+        chances.append(torch.where(equal, 1 / (1 + tied[anchor].double()), (to_match < to_non_match).double()))
     ratio, chance = torch.cat(ratios), torch.cat(chances)
     if not len(ratio) or bool((points == points[0]).all()):
         return None
     return average_precision_of_chances(ratio, chance)
 
 
-def _describe(describe: CachedDescriber, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
-    """Descriptors of some patches of a set, some at a time: the pixels of a whole set are 2 GB."""
-    parts = [indices[start : start + AT_ONCE] for start in range(0, len(indices), AT_ONCE)]
-    return torch.cat([describe.patches(tour.load(part)) for part in parts])
+def _find_sets(root: Path, trained_on: str | None) -> Sequence[Path]:
+    """Return the folders of the sets at the root, without the one that the descriptor was trained on."""
+    folders = [root] if recognise(root) else sorted(folder for folder in root.glob("*") if recognise(folder))
+    if not folders:
+        raise DataError(f"{root}: expected a PhotoTour set such as liberty, or a folder of them. Check the path.")
+    if trained_on is None:
+        return folders
+    check_choice(trained_on, [folder.name for folder in folders], name="trained_on")
+    remaining = [folder for folder in folders if folder.name != trained_on]
+    if not remaining:
+        raise ArgumentError(f"trained_on: no set is left to evaluate on without {trained_on!r}.")
+    return remaining
 
 
-def _revisited_figure(images: dict[str, NDArray[np.float64]], seed: int) -> tuple[Figure, ...]:
-    images = {name: precision for name, precision in images.items() if len(precision)}
-    if not images:
+def _describe(describer: CachedDescriber, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
+    """Describe some patches of a set in chunks: the pixels of a whole set take 2 GB."""
+    parts = [indices[start : start + PATCHES_AT_ONCE] for start in range(0, len(indices), PATCHES_AT_ONCE)]
+    return torch.cat([describer.describe_patches(tour.load(part)) for part in parts])
+
+
+def _revisited_figure(image_precision: dict[str, NDArray[np.float64]], seed: int) -> tuple[Figure, ...]:
+    """Return the mean over sets of the mean AP over reference images; nothing if no set has any."""
+    by_set = {name: precision for name, precision in image_precision.items() if len(precision)}
+    if not by_set:
         return ()
-    values = np.concatenate(list(images.values()))
-    # The mean over sets, of which each has another number of images.
-    share = np.concatenate([np.full(len(precision), 1 / len(precision)) for precision in images.values()])
+    values = np.concatenate(list(by_set.values()))
+    # Every set weighs the same, whatever its number of images.
+    share = np.concatenate([np.full(len(precision), 1 / len(precision)) for precision in by_set.values()])
     total = bootstrap_interval(lambda weights: float((weights * share) @ values / (weights @ share)), len(values), seed)
-    parts = {name: bootstrap_mean(precision, seed) for name, precision in images.items()} if len(images) > 1 else {}
+    parts = {name: bootstrap_mean(precision, seed) for name, precision in by_set.items()} if len(by_set) > 1 else {}
     return (Figure("revisited mAP", "higher", "reference images", total, parts),)

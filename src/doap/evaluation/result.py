@@ -1,4 +1,4 @@
-"""What a benchmark leaves: figures with intervals, curves, and everything needed to trust them, as one JSON."""
+"""Results of a benchmark: metrics with confidence intervals, curves and provenance, stored as JSON."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError
-from doap.evaluation.cached_describer import CachedDescriber
 from doap.files import atomic_write
 from doap.types import Kind
 
 FORMAT = "doap result 1"
 
+Direction = Literal["higher", "lower"]
+"""Which direction of a figure is better."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and how far chance may have moved it.
+    """A number with its 95 % bootstrap confidence interval.
 
     Attributes:
-        value: of the whole sample.
-        low, high: 95 % of bootstrap resamples lie between.
-        units: how many queries, pairs of images, … were resampled.
-        resampled: the value in each resample. One seed draws the same units for all descriptors, so that the resamples
-            of two are pairs, and their differences tell the two apart where their intervals cannot.
+        value: Value on the full sample.
+        low, high: Limits of the interval.
+        units: Number of resampled units: queries, image pairs, ….
+        resampled: Value in each resample. All descriptors are resampled with the same seed, so the
+            resamples of two descriptors are paired. The interval of their difference can exclude 0
+            even where their own intervals overlap.
     """
 
     value: float
@@ -41,36 +44,36 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a benchmark.
+    """One metric of a benchmark.
 
     Attributes:
-        name: such as `mAP`; one name has one meaning within a benchmark.
-        better: which way is better.
-        unit: what was resampled, in the plural, such as `pairs of images`.
-        total: over everything.
-        parts: the same by sequence, place or task, without their resamples.
+        name: Name such as `mAP`, unique within a benchmark.
+        better: Which direction is better.
+        unit: Resampled unit, in the plural, such as `pairs of images`.
+        total: Value over the whole benchmark.
+        parts: Values by sequence, scene or task, without their resamples.
     """
 
     name: str
-    better: Literal["higher", "lower"]
+    better: Direction
     unit: str
     total: Estimate
     parts: dict[str, Estimate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        light = {name: dataclasses.replace(estimate, resampled=[]) for name, estimate in self.parts.items()}
-        object.__setattr__(self, "parts", light)
+        small = {name: dataclasses.replace(estimate, resampled=[]) for name, estimate in self.parts.items()}
+        object.__setattr__(self, "parts", small)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line to draw.
+    """A curve of a report.
 
     Attributes:
-        name: what it is.
-        x, y: labels of the axes.
-        points: (x, y) from left to right.
-        x_base: 2 or 10 where x is better seen on a logarithmic axis; its points are then above 0.
+        name: Title of its chart.
+        x, y: Axis labels.
+        points: (x, y), from left to right.
+        x_base: 2 or 10 for a logarithmic x axis, where every x is above 0; None for a linear one.
     """
 
     name: str
@@ -82,11 +85,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Distances of pairs that match and of pairs that do not, as shares of each kind in B bins.
+    """Histograms of the distances of matching and of non-matching pairs, with common bins.
 
     Attributes:
-        edges: B + 1 of them, increasing.
-        matches, others: B shares, each summing to 1.
+        edges: B + 1 bin edges, increasing.
+        matches: B shares of the matching pairs; they sum to 1.
+        others: B shares of the non-matching pairs; they sum to 1.
     """
 
     edges: list[float]
@@ -96,13 +100,13 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """The best and the worst that a descriptor did, to be looked at; kept beside the JSON, never in it.
+    """Patches of the best and the worst matches, stored beside the JSON file.
 
     Attributes:
-        best: (n, 2, S, S) uint8, right matches: a query and the match it found.
-        worst: (m, 3, S, S) uint8, wrong ones: a query, the match it should have found, the patch it found.
-        best_distances: (n,), of the pair; smallest first.
-        worst_distances: (m, 2), from the query to the other two; the surest errors first.
+        best: (n, 2, S, S) uint8: query and correct match.
+        worst: (m, 3, S, S) uint8: query, its correct match and the wrong patch it was matched with.
+        best_distances: (n,) distances of the pairs, increasing.
+        worst_distances: (m, 2) distances from the query to the correct match and to the wrong one.
     """
 
     best: NDArray[np.uint8]
@@ -113,7 +117,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a benchmark says of one descriptor; the first figure is the one that tables are sorted by."""
+    """Everything a benchmark measures for one descriptor; tables are sorted by the first figure."""
 
     figures: tuple[Figure, ...]
     curves: tuple[Curve, ...] = ()
@@ -123,37 +127,23 @@ class Scores:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What was judged on: a name, and a checksum of the bytes that the figures depend on."""
+    """The data of a benchmark: a name and a checksum of the bytes that the figures depend on."""
 
     name: str
     sha256: str
 
 
-class Benchmark(Protocol):
-    """An opened benchmark: data read, ground truth at hand, ready to judge any number of descriptors alike."""
-
-    @property
-    def name(self) -> str: ...  # its name in `BENCHMARKS`
-
-    @property
-    def dataset(self) -> Dataset: ...
-
-    @property
-    def protocol(self) -> dict[str, Any]: ...  # every choice that moves a figure, by name; values JSON can hold
-
-    def judge(self, describe: CachedDescriber, seed: int) -> Scores: ...
-
-
 @dataclass(frozen=True)
 class DescriptorInfo:
-    """Which descriptor it was.
+    """Identity of an evaluated descriptor.
 
     Attributes:
-        name: for tables.
-        kind, dim: numbers or bits, and how many.
-        bytes: that one descriptor takes.
-        fingerprint: checksum of what it makes of fixed patches.
-        file_sha256: of the file it was read from, if it was.
+        name: Name in tables.
+        kind: `real` or `binary`.
+        dim: Number of dimensions or bits.
+        bytes: Size of one descriptor.
+        fingerprint: Checksum of the descriptor's weights and settings.
+        file_sha256: Checksum of the file it was loaded from; None if there is no file.
     """
 
     name: str
@@ -166,7 +156,21 @@ class DescriptorInfo:
 
 @dataclass(frozen=True)
 class Result:
-    """One descriptor on one benchmark, and how the figures came about; see `read_result`."""
+    """Scores of one descriptor on one benchmark, with everything needed to reproduce them.
+
+    Attributes:
+        benchmark: Name of the benchmark in `BENCHMARKS`.
+        protocol: Every choice that affects the figures.
+        dataset: Data of the benchmark.
+        descriptor: Evaluated descriptor.
+        figures: Metrics; the first one is the headline.
+        curves: Curves of the report.
+        histogram: Distances of matching and non-matching pairs, if measured.
+        seed: Seed of the bootstrap.
+        date: ISO date of the run.
+        seconds: Time spent in `describe` and in `score`.
+        versions: Versions of the libraries that affect the figures.
+    """
 
     benchmark: str
     protocol: dict[str, Any]
@@ -186,33 +190,33 @@ class Result:
         return self.figures[0]
 
     def figure(self, name: str) -> Figure | None:
-        """The figure of this name, if the benchmark has it."""
+        """Return the figure of a name, or None if the benchmark does not have it."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
 
 def write_result(result: Result, path: Path, gallery: Gallery | None = None) -> Path:
-    """Write a result as JSON, and its gallery, if any, beside it as NPZ; each whole or not at all.
+    """Write a result as JSON and its gallery as an NPZ file beside it, each atomically.
 
-    A gallery holds pieces of the photos that were judged on, whose rights need not be those of the figures.
+    The gallery is a separate file because it contains patches of the benchmark's photos, whose
+    licence may differ from that of the figures.
     """
     with atomic_write(path) as unfinished:
         text = json.dumps({"format": FORMAT, **dataclasses.asdict(result)}, indent=1, ensure_ascii=False)
         unfinished.write_text(text + "\n", encoding="utf-8")
     if gallery is not None:
+        arrays = {part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
         with atomic_write(gallery_path(path)) as unfinished, unfinished.open("wb") as stream:
-            np.savez_compressed(
-                stream, **{part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
-            )
+            np.savez_compressed(stream, **arrays)
     return path
 
 
 def read_result(path: str | Path) -> Result:
-    """A result from its JSON."""
+    """Read a result from its JSON file."""
     path = Path(path)
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored.pop("format") != FORMAT:
-            raise ValueError("another format")
+            raise ValueError(f"the format is not {FORMAT!r}")
         histogram = stored.pop("histogram")
         return Result(
             dataset=Dataset(**stored.pop("dataset")),
@@ -223,11 +227,11 @@ def read_result(path: str | Path) -> Result:
             **stored,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: expected a result of `doap eval`, got another file ({error!r})") from error
+        raise DataError(f"{path}: not a result of `doap eval` ({error!r}).") from error
 
 
 def read_gallery(path: Path) -> Gallery | None:
-    """The gallery beside a result, if it is there."""
+    """Read the gallery beside a result; None if there is none."""
     file = gallery_path(path)
     if not file.exists():
         return None
@@ -235,11 +239,11 @@ def read_gallery(path: Path) -> Gallery | None:
         with file.open("rb") as stream, np.load(stream) as stored:
             return Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(f"{file}: expected the gallery of a result, got another file ({error}); delete it") from error
+        raise DataError(f"{file}: not the gallery of a result ({error}). Delete the file.") from error
 
 
 def gallery_path(path: Path) -> Path:
-    """Where the gallery of a result is."""
+    """Return the path of the gallery that belongs to a result."""
     return path.with_suffix(".npz")
 
 

@@ -1,4 +1,4 @@
-"""Many descriptors on one benchmark, each a result on disk."""
+"""Evaluate descriptors on a benchmark and store one result for each."""
 
 from __future__ import annotations
 
@@ -6,106 +6,111 @@ import datetime
 import importlib.metadata
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 import doap
-from doap.describer import Describer
-from doap.errors import DoapError
+from doap.errors import ArgumentError, DoapError
+from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.result import Benchmark, DescriptorInfo, Result, write_result
-from doap.files import sha256
+from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
+from doap.evaluation.registry import open_benchmark
+from doap.evaluation.result import DescriptorInfo, Gallery, Result, write_result
+from doap.files import make_folder, sha256
 from doap.types import Progress, no_progress
 
-# What moves figures: OpenCV's versions differ in how they warp images and find keypoints.
+# Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.
 _LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "pycolmap", "onnxruntime")
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What came of a run.
+class Evaluation:
+    """Results of descriptors on one benchmark.
 
     Attributes:
-        results: the files written, by the name of the descriptor.
-        skipped: why there is none, by the name of the descriptor.
+        results: Result by descriptor name.
+        files: JSON file of each result.
+        skipped: Reason why a descriptor has no result, by name.
     """
 
-    results: dict[str, Path]
+    results: dict[str, Result]
+    files: dict[str, Path]
     skipped: dict[str, str]
 
 
 def evaluate(
-    benchmark: Benchmark,
-    describers: Mapping[str, Describer],
+    descriptors: DescriptorSource | Sequence[DescriptorSource] | Mapping[str, DescriptorSource],
+    benchmark: str | Benchmark,
+    root: str | Path | None,
     out: str | Path,
     *,
-    files: Mapping[str, Path] | None = None,
-    memory: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    cache: str | Path | None = None,
     seed: int = 0,
+    device: str | torch.device = "auto",
     progress: Progress = no_progress,
-) -> Evaluated:
-    """Judge descriptors alike, one after the other, and write a result for each as soon as it is there.
+) -> Evaluation:
+    """Evaluate descriptors on a benchmark under the same conditions, and write a result for each.
 
-    A descriptor that cannot do what the benchmark asks (one that needs the photo, where there are patches) is skipped
-    with its reason, and the others go on.
+    A descriptor that the benchmark cannot evaluate, for example one that needs the image where there are only
+    patches, is skipped with the reason.
+
+    >>> import tempfile
+    >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
+    >>> small = {"longest_side": 160, "max_keypoints": 50}
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     evaluation = evaluate(["rootsift"], "sweeps", photo, out, settings=small)
+    >>> evaluation.results["rootsift"].headline.name
+    'rotation fall'
 
     Args:
-        benchmark: opened; see `BENCHMARKS`.
-        describers: by name.
-        out: a folder; results are `BENCHMARK-DATASET/NAME.json` in it.
-        files: where a describer was read from, by name; its checksum is told in the result.
-        memory: where to keep descriptors for the next time; None forgets them.
-        seed: of all that is drawn.
-        progress: told how many are done, of how many, and which is at hand.
+        descriptors: Names, files or describers; see `open_describers`. Descriptors that are loaded here run in
+            float32, so that figures do not depend on the hardware.
+        benchmark: Name in `BENCHMARKS`, or an opened benchmark.
+        root: Data of the benchmark; None for an opened benchmark.
+        out: Folder of the results; they are stored as `BENCHMARK-DATASET/NAME.json`.
+        settings: Settings of the benchmark by name, as values or as strings.
+        cache: Folder that caches descriptors for the next run; None to disable the cache.
+        seed: Seed of the bootstrap.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Progress callback.
     """
-    folder = Path(out) / f"{benchmark.name}-{benchmark.dataset.name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    results, skipped = {}, {}
-    for index, (name, describer) in enumerate(describers.items()):
+    describers = open_describers(descriptors, device=device, precision="float32")
+    opened = _open(benchmark, root, settings, progress)
+    folder = make_folder(Path(out) / f"{opened.name}-{opened.dataset.name}")
+    results: dict[str, Result] = {}
+    files: dict[str, Path] = {}
+    skipped: dict[str, str] = {}
+    for index, (name, one) in enumerate(describers.items()):
         progress(index, len(describers), name)
-        begin = time.perf_counter()
         try:
-            describing = CachedDescriber(describer, memory)
-            judged = benchmark.judge(describing, seed)
+            result, gallery = _evaluate_one(name, one, opened, Path(cache) if cache else None, seed)
         except DoapError as error:
             skipped[name] = str(error)
             continue
-        seconds = time.perf_counter() - begin
-        file = (files or {}).get(name)
-        result = Result(
-            benchmark=benchmark.name,
-            protocol=benchmark.protocol,
-            dataset=benchmark.dataset,
-            descriptor=descriptor_info(name, describing, file),
-            figures=judged.figures,
-            curves=judged.curves,
-            histogram=judged.histogram,
-            seed=seed,
-            date=datetime.date.today().isoformat(),
-            seconds={"describe": describing.seconds, "judge": seconds - describing.seconds},
-            versions=versions(),
-        )
-        results[name] = write_result(result, folder / f"{name}.json", judged.gallery)
+        results[name], files[name] = result, write_result(result, folder / f"{name}.json", gallery)
     progress(len(describers), len(describers), "done")
-    return Evaluated(results, skipped)
+    return Evaluation(results, files, skipped)
 
 
-def descriptor_info(name: str, describing: CachedDescriber, file: Path | None) -> DescriptorInfo:
-    """Which descriptor it was; `file` is where it was read from, if it was."""
-    describer = describing.describer
+def descriptor_info(name: str, describer: CachedDescriber, file: Path | None) -> DescriptorInfo:
+    """Return the identity of a descriptor; `file` is the file it was loaded from, if any."""
+    dim, kind = describer.describer.dim, describer.describer.kind
     return DescriptorInfo(
         name=name,
-        kind=describer.kind,
-        dim=describer.dim,
-        bytes=describer.dim // 8 if describer.kind == "binary" else 4 * describer.dim,
-        fingerprint=describing.fingerprint,
+        kind=kind,
+        dim=dim,
+        bytes=dim // 8 if kind == "binary" else 4 * dim,
+        fingerprint=describer.fingerprint,
         file_sha256=sha256(file) if file else None,
     )
 
 
-def versions() -> dict[str, str]:
-    """Of what moves figures, as far as it is installed."""
+def library_versions() -> dict[str, str]:
+    """Return the versions of the installed libraries that affect the figures."""
     found = {"doap": doap.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -113,3 +118,38 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _open(
+    benchmark: str | Benchmark, root: str | Path | None, settings: Mapping[str, object] | None, progress: Progress
+) -> Benchmark:
+    if isinstance(benchmark, str):
+        if root is None:
+            raise ArgumentError(f"root: expected the data of the benchmark {benchmark}, got None.")
+        return open_benchmark(benchmark, root, settings, progress)
+    if root is not None or settings:
+        raise ArgumentError(f"root and settings: expected None, because {benchmark.name} is already opened.")
+    return benchmark
+
+
+def _evaluate_one(
+    name: str, opened: OpenedDescriber, benchmark: Benchmark, cache: Path | None, seed: int
+) -> tuple[Result, Gallery | None]:
+    begin = time.perf_counter()
+    describer = CachedDescriber(opened.describer, cache)
+    scores = benchmark.evaluate(describer, seed)
+    seconds = time.perf_counter() - begin
+    result = Result(
+        benchmark=benchmark.name,
+        protocol=benchmark.protocol,
+        dataset=benchmark.dataset,
+        descriptor=descriptor_info(name, describer, opened.file),
+        figures=scores.figures,
+        curves=scores.curves,
+        histogram=scores.histogram,
+        seed=seed,
+        date=datetime.date.today().isoformat(),
+        seconds={"describe": describer.seconds, "score": seconds - describer.seconds},
+        versions=library_versions(),
+    )
+    return result, scores.gallery

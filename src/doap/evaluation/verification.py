@@ -1,11 +1,10 @@
-"""Is this pair a match? FPR95 and Average Precision of lists of pairs, with intervals, curves and a histogram."""
+"""Verification: FPR95 and Average Precision of labelled pairs, with intervals, curves and a histogram."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.evaluation.bootstrap import bootstrap_interval
-from doap.evaluation.result import Curve, Estimate, Figure, Histogram, Scores
+from doap.evaluation.result import Curve, Direction, Estimate, Figure, Histogram, Scores
 from doap.functional.distance import pair_distances
 from doap.functional.metrics import (
     SortedPairs,
@@ -25,40 +24,41 @@ from doap.functional.metrics import (
 
 PAIRS_AT_ONCE = 2**16
 BINS = 64
-POINTS = 200
+MAX_POINTS = 200
+"""Maximum number of points of a curve."""
 
 Statistic = Callable[[Tensor, Tensor], float]
-"""Of positives (T,) and negatives (T,) at each distinct distance, nearest first."""
+"""Function of the numbers of positives (T,) and negatives (T,) at each distinct distance, nearest first."""
 
 
-def score_pairs(described: Tensor, positives: Tensor, negatives: Tensor, seed: int) -> Scores:
-    """Verification on one list of pairs.
+def verification_scores(descriptors: Tensor, positives: Tensor, negatives: Tensor, seed: int) -> Scores:
+    """Score verification on one list of pairs.
 
     Args:
-        described: (N, D) float32 or (N, D/8) uint8.
-        positives: (P, 2) rows of `described` that match.
-        negatives: (P′, 2) rows that do not.
-        seed: of the intervals, which are over pairs.
+        descriptors: (N, D) float32 or (N, D/8) uint8.
+        positives: (P, 2) rows of `descriptors` that match.
+        negatives: (P′, 2) rows that do not match.
+        seed: Seed of the bootstrap over pairs.
     """
     pairs = torch.cat([positives, negatives])
-    distances, positive = distances_of_pairs(described, pairs), torch.arange(len(pairs)) < len(positives)
+    distances, positive = distances_of_pairs(descriptors, pairs), torch.arange(len(pairs)) < len(positives)
     return Scores(
         verification_figures({"all": SortedPairs(distances, positive)}, seed),
         verification_curves(distances, positive),
-        distance_histogram(distances, positive, whole=described.dtype == torch.uint8),
+        distance_histogram(distances, positive, whole=descriptors.dtype == torch.uint8),
     )
 
 
-def distances_of_pairs(described: Tensor, pairs: Tensor) -> Tensor:
-    """(P,) distances of pairs (P, 2) of rows of `described`; some pairs at a time, for float64 is used within."""
-    return torch.cat([pair_distances(*described[part.T]) for part in pairs.split(PAIRS_AT_ONCE)])
+def distances_of_pairs(descriptors: Tensor, pairs: Tensor) -> Tensor:
+    """Return the distances (P,) of pairs (P, 2) of rows, computed in chunks because they use float64 inside."""
+    return torch.cat([pair_distances(*descriptors[part.T]) for part in pairs.split(PAIRS_AT_ONCE)])
 
 
 def verification_figures(lists: Mapping[str, SortedPairs], seed: int) -> tuple[Figure, ...]:
-    """FPR95 and AP of a list of pairs, or of several by name and in the mean; intervals are over pairs.
+    """Return FPR95 and AP of one or more lists of pairs: the mean over the lists, and each list as a part.
 
-    FPR95 counts ties against the descriptor, for half of the pairs at a threshold cannot be accepted; what it would be
-    with the luckiest order of ties, and with a random one, are figures of their own.
+    FPR95 counts ties against the descriptor, because a threshold accepts all pairs of one distance or none.
+    `optimistic` (best order of ties) and `expected` (random order) are separate figures.
     """
     return (
         _figure("FPR95", "lower", lists, fpr_of_counts, seed),
@@ -68,35 +68,38 @@ def verification_figures(lists: Mapping[str, SortedPairs], seed: int) -> tuple[F
     )
 
 
-def verification_curves(distances: Tensor, positive: Tensor, of: str = "") -> tuple[Curve, Curve]:
-    """The precision-recall and the ROC curve of pairs; `of` is added to their names."""
+def verification_curves(distances: Tensor, positive: Tensor, suffix: str = "") -> tuple[Curve, Curve]:
+    """Return the precision-recall and the ROC curve of pairs; `suffix` is appended to their names."""
     precision, recall, _ = precision_recall_curve(distances, positive)
-    wrong, right, _ = roc_curve(distances, positive)
+    false_positives, true_positives, _ = roc_curve(distances, positive)
     return (
-        thinned_curve(f"precision-recall{of}", "recall", "precision", recall, precision),
-        # Good descriptors differ where hardly anything is wrong: a linear axis would show them as one corner.
-        thinned_curve(f"ROC{of}", "false-positive rate", "true-positive rate", wrong, right, x_base=10),
+        thinned_curve(f"precision-recall{suffix}", "recall", "precision", recall, precision),
+        # Good descriptors differ at low false-positive rates, which a linear axis would hide.
+        thinned_curve(
+            f"ROC{suffix}", "false-positive rate", "true-positive rate", false_positives, true_positives, x_base=10
+        ),
     )
 
 
 def thinned_curve(name: str, x: str, y: str, xs: Tensor, ys: Tensor, x_base: int | None = None) -> Curve:
-    """A curve of at most `POINTS` of its points, as far apart along it as can be: a corner keeps its shape."""
+    """Return a curve of at most `MAX_POINTS` points, evenly spaced along its length so that corners stay sharp."""
     points = np.stack([xs.numpy(), ys.numpy()], axis=1)
     if x_base:
         points = points[points[:, 0] > 0]
     drawn = np.stack([np.log(points[:, 0]), points[:, 1]], axis=1) if x_base else points
-    along = np.concatenate([[0.0], np.abs(np.diff(drawn, axis=0)).sum(axis=1).cumsum()])
-    kept = np.unique(np.searchsorted(along, np.linspace(0, along[-1], POINTS)).clip(max=len(points) - 1))
+    length = np.concatenate([[0.0], np.abs(np.diff(drawn, axis=0)).sum(axis=1).cumsum()])
+    positions = np.linspace(0, length[-1], MAX_POINTS)
+    kept = np.unique(np.searchsorted(length, positions).clip(max=len(points) - 1))
     return Curve(name, x, y, [(float(a), float(b)) for a, b in points[kept]], x_base)
 
 
 def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> Histogram:
-    """Shares of positive and of negative pairs in `BINS` bins of distances, or fewer.
+    """Return the histograms of positive and of negative pairs in at most `BINS` + 1 bins.
 
     Args:
-        distances: (P,).
+        distances: (P,) distances.
         positive: (P,) bool.
-        whole: distances are whole numbers; a bin then holds as many of them as any other, or there would be a comb.
+        whole: Whether the distances are whole numbers. Each bin then covers equally many of them.
     """
     largest = float(distances.max()) or 1.0
     if whole:
@@ -110,21 +113,20 @@ def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> H
     return Histogram(edges.tolist(), *(share.tolist() for share in shares))
 
 
-def _figure(
-    name: str, better: Literal["higher", "lower"], lists: Mapping[str, SortedPairs], statistic: Statistic, seed: int
-) -> Figure:
-    def of_all(weights: NDArray[np.float64]) -> float:
-        return float(np.mean([of_one(pairs, part) for pairs, part in zip(lists.values(), split(weights), strict=True)]))
+def _figure(name: str, better: Direction, lists: Mapping[str, SortedPairs], statistic: Statistic, seed: int) -> Figure:
+    sizes = [len(pairs) for pairs in lists.values()]
+    cuts = list(accumulate(sizes))[:-1]
 
-    def of_one(pairs: SortedPairs, weights: NDArray[np.float64]) -> float:
+    def of_list(pairs: SortedPairs, weights: NDArray[np.float64]) -> float:
         return statistic(*pairs.counts(torch.from_numpy(weights)))
 
-    def split(weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        return np.split(weights, list(accumulate(map(len, lists.values())))[:-1])
+    def mean_of_lists(weights: NDArray[np.float64]) -> float:
+        by_list = zip(lists.values(), np.split(weights, cuts), strict=True)
+        return float(np.mean([of_list(pairs, part) for pairs, part in by_list]))
 
-    total = bootstrap_interval(of_all, sum(map(len, lists.values())), seed)
+    total = bootstrap_interval(mean_of_lists, sum(sizes), seed)
     parts: dict[str, Estimate] = {}
     if len(lists) > 1:
         for part, pairs in lists.items():
-            parts[part] = bootstrap_interval(partial(of_one, pairs), len(pairs), seed)
+            parts[part] = bootstrap_interval(partial(of_list, pairs), len(pairs), seed)
     return Figure(name, better, "pairs", total, parts)

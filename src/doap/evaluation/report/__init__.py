@@ -1,4 +1,4 @@
-"""A report: what results say, as a page to look at and tables to put into a text; it never computes anew."""
+"""Reports: results as an HTML page and as Markdown, CSV and LaTeX tables, without evaluating anything again."""
 
 from __future__ import annotations
 
@@ -6,38 +6,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from doap.evaluation.report.comparison import compare, read_results, verdict
-from doap.evaluation.report.page import write_page
-from doap.evaluation.report.tables import latex, long_csv, markdown
+from doap.evaluation.report.formats import csv_table, latex_tables, markdown_tables
+from doap.evaluation.report.page import write_report_page
+from doap.evaluation.report.table import group_results, read_results, summarise
 from doap.files import atomic_write, make_folder
 
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files of a report, and of each comparison its name and its verdict."""
+    """The files of a report.
+
+    Attributes:
+        page: HTML page.
+        markdown, csv, latex: Tables.
+        summaries: One or two sentences for each table, by its name.
+    """
 
     page: Path
     markdown: Path
     csv: Path
     latex: Path
-    verdicts: dict[str, str]
+    summaries: dict[str, str]
 
 
-def write_report(results: Sequence[str | Path], out: str | Path) -> ReportFiles:
-    """Write the report of some results into a folder; each of its files whole or not at all.
+def write_report(results: str | Path | Sequence[str | Path], out: str | Path) -> ReportFiles:
+    """Write the report of results into a folder, each file atomically.
 
     Args:
-        results: JSON files of `doap eval`, or folders of them at any depth; galleries are read where they lie beside.
-        out: the folder, made if it is not there.
+        results: JSON files of `doap eval`, or folders of them at any depth. Galleries are read from beside them.
+        out: Folder of the report.
     """
-    comparisons = compare(read_results(results))
+    paths = [results] if isinstance(results, str | Path) else results
+    tables = group_results(read_results(paths))
     out = make_folder(Path(out))
     return ReportFiles(
-        page=write_page(comparisons, out / "index.html"),
-        markdown=_write(markdown(comparisons), out / "tables.md"),
-        csv=_write(long_csv(comparisons), out / "tables.csv"),
-        latex=_write(latex(comparisons), out / "tables.tex"),
-        verdicts={comparison.name: verdict(comparison) for comparison in comparisons},
+        page=write_report_page(tables, out / "index.html"),
+        markdown=_write(markdown_tables(tables), out / "tables.md"),
+        csv=_write(csv_table(tables), out / "tables.csv"),
+        latex=_write(latex_tables(tables), out / "tables.tex"),
+        summaries={table.name: summarise(table) for table in tables},
     )
 
 

@@ -1,0 +1,87 @@
+"""The interface of a benchmark and the base class of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+
+from doap.detectors import Detector, as_detector
+from doap.errors import ArgumentError, DoapError
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.result import Dataset, Scores
+from doap.types import Progress, no_progress
+
+S = TypeVar("S", bound="BenchmarkSettings")
+
+DetectorSetting = Annotated[Detector, PlainValidator(as_detector)]
+"""A setting that accepts a detector or its name in `DETECTORS`."""
+
+
+class Benchmark(Protocol):
+    """An opened benchmark: its data and ground truth are read, and it can evaluate any number of descriptors."""
+
+    @property
+    def name(self) -> str:
+        """Name in `BENCHMARKS`."""
+        ...
+
+    @property
+    def dataset(self) -> Dataset:
+        """Name and checksum of the data."""
+        ...
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """Every choice that affects the figures, by name, as JSON values."""
+        ...
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Evaluate one descriptor; `seed` is the seed of the bootstrap."""
+        ...
+
+
+class BenchmarkSettings(BaseModel):
+    """Base class of a benchmark's settings: the names, types, limits and defaults of its keyword arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def parse(cls: type[S], settings: Mapping[str, object]) -> S:
+        """Validate settings given as values or as strings.
+
+        >>> class Settings(BenchmarkSettings):
+        ...     groups: int = 4000
+        >>> Settings.parse({"groups": "12"}).groups
+        12
+        >>> Settings.parse({"group": 12})
+        Traceback (most recent call last):
+            ...
+        doap.errors.ArgumentError: settings: unknown setting group. Known settings: groups.
+        """
+        unknown = [name for name in settings if name not in cls.model_fields]
+        if unknown:
+            known = ", ".join(cls.model_fields) or "none"
+            raise ArgumentError(f"settings: unknown setting {', '.join(unknown)}. Known settings: {known}.")
+        try:
+            return cls.model_validate(dict(settings))
+        except ValidationError as error:
+            first = error.errors()[0]
+            cause = first.get("ctx", {}).get("error")
+            if isinstance(cause, DoapError):
+                raise cause from error
+            name = ".".join(map(str, first["loc"]))
+            raise ArgumentError(f"{name}: {first['msg']}, got {first['input']!r}.") from error
+
+
+class BenchmarkType(Protocol):
+    """An entry of `BENCHMARKS`: a class that opens a benchmark and takes its settings as keyword arguments.
+
+    The settings are described by a nested class `Settings`, a `BenchmarkSettings`.
+    """
+
+    def __call__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> Benchmark:
+        """Open the benchmark whose data is at `root`."""
+        ...

@@ -1,0 +1,160 @@
+"""Run a comparison: photos → views, pairs, reconstructions → verdict → HTML page and JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from doap.detectors import Detector, as_detector
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.comparison.page import write_comparison_page
+from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, PairPicture, draw_pairs, evaluate_pairs
+from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, read_photos, select_photos
+from doap.evaluation.comparison.reconstruction import Reconstruction, evaluate_reconstructions
+from doap.evaluation.comparison.result import Comparison
+from doap.evaluation.comparison.verdict import decide
+from doap.evaluation.comparison.views import evaluate_views
+from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
+from doap.evaluation.run import descriptor_info, library_versions
+from doap.files import atomic_write, make_folder
+from doap.images import list_images
+from doap.types import Progress, no_progress
+
+
+def compare(
+    photos: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    descriptor: DescriptorSource = "doap-128",
+    baselines: Sequence[DescriptorSource] = ("sift", "rootsift"),
+    detector: str | Detector | None = None,
+    max_keypoints: int = 2048,
+    max_photos: int = 20,
+    max_pairs: int = 200,
+    reconstruction: bool = True,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    progress: Progress = no_progress,
+) -> Comparison:
+    """Compare a descriptor with baselines on photos without ground truth; all use the same keypoints.
+
+    It writes `index.html`, a self-contained page, and `comparison.json`. The rule of the verdict is in
+    `doap.evaluation.comparison.verdict`.
+
+    Args:
+        photos: Image files and folders of images, in the order they were taken if there is one.
+        out: Folder of the report.
+        descriptor: The candidate: a name or file as in `doap.load`, or a describer.
+        baselines: Descriptors to compare it with, in the same forms.
+        detector: Keypoint detector; SIFT by default.
+        max_keypoints: Maximum number of keypoints per photo.
+        max_photos: Maximum number of photos; runs of five neighbours are selected from a larger set.
+        max_pairs: Maximum number of pairs of these photos to match; nearest neighbours first.
+        reconstruction: Whether to run COLMAP as well, which takes the longest.
+        seed: Random seed.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Progress callback.
+    """
+    options = _Options(as_detector(detector), max_keypoints, max_photos, max_pairs, reconstruction, seed)
+    opened = open_describers([descriptor, *baselines], device=device)
+    if len(opened) < 2:
+        raise ArgumentError(f"baselines: expected at least one besides the candidate, got only {', '.join(opened)}.")
+    folder = make_folder(Path(out))
+    comparison, pictures = _compare(opened, _list_photos(photos), options, progress)
+    with atomic_write(folder / "comparison.json") as unfinished:
+        text = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False)
+        unfinished.write_text(text + "\n", encoding="utf-8")
+    write_comparison_page(comparison, pictures, folder / "index.html")
+    return comparison
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Arguments of `compare` that affect the figures."""
+
+    detector: Detector
+    max_keypoints: int
+    max_photos: int
+    max_pairs: int
+    reconstruction: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        limits = {"max_keypoints": self.max_keypoints, "max_photos": self.max_photos, "max_pairs": self.max_pairs}
+        for name, value in limits.items():
+            if value < 1:
+                raise ArgumentError(f"{name}: expected 1 or more, got {value}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that affects the figures, by name."""
+        return {
+            "detector": self.detector.name,
+            "magnification": self.detector.magnification,
+            "max keypoints": self.max_keypoints,
+            "max photos": self.max_photos,
+            "max pairs": self.max_pairs,
+            "longest side": LONGEST_SIDE,
+            "views per photo": VIEWS,
+            "matches": "mutual nearest neighbours, no ratio test",
+            "geometry": "fundamental matrix by USAC_MAGSAC, 1.5 px",
+            "overlapping pair": f"{MIN_INLIERS} inliers and {MIN_INLIER_RATIO:.0%} of the matches, any descriptor",
+            "interval": "95 % of 1,000 resamples of photos",
+        }
+
+
+def _compare(
+    opened: Mapping[str, OpenedDescriber], given: Sequence[Path], options: _Options, progress: Progress
+) -> tuple[Comparison, list[PairPicture]]:
+    """Run all stages and decide."""
+    detector, max_keypoints, seed = options.detector, options.max_keypoints, options.seed
+    describers = {name: CachedDescriber(one.describer) for name, one in opened.items()}
+    selected = select_photos(given, options.max_photos)
+    photos, skipped = read_photos(selected, describers, detector, max_keypoints, progress)
+    if not photos:
+        reason = next(iter(skipped.values()), "No photo was given.")
+        raise DataError(f"photos: none of {len(given)} photos can be used. {reason}")
+    keypoints = sum(len(one.photo.frames) for one in photos)
+    seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
+    views = evaluate_views(photos, describers, detector, max_keypoints, seed, progress)
+    pairs = evaluate_pairs(photos, list(describers), options.max_pairs, seed, progress)
+    reconstructions: dict[str, Reconstruction] = {}
+    note = "not requested"
+    if options.reconstruction:
+        plain = {name: one.describer for name, one in opened.items()}
+        reconstructions, note = evaluate_reconstructions(
+            photos, pairs.items, plain, detector, max_keypoints, seed, progress
+        )
+    descriptors = tuple(descriptor_info(name, describers[name], one.file) for name, one in opened.items())
+    comparison = Comparison(
+        verdict=decide(pairs, views, descriptors, seconds, len(photos)),
+        descriptors=descriptors,
+        photos=[one.name for one in photos],
+        skipped=skipped,
+        photos_given=len(given),
+        pairs=pairs,
+        views=views,
+        reconstructions=reconstructions,
+        reconstruction_note=note,
+        seconds=seconds,
+        settings=options.to_json(),
+        seed=seed,
+        date=datetime.date.today().isoformat(),
+        versions=library_versions(),
+    )
+    return comparison, draw_pairs(photos, pairs)
+
+
+def _list_photos(photos: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Replace folders by the images in them and drop repeated files."""
+    paths = [photos] if isinstance(photos, str | Path) else photos
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += list_images(path) if path.is_dir() else [path]
+    return list(dict.fromkeys(files))
