@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 
 from doap.evaluation.hpatches import MATLAB_DISTRACTORS, POOLS
 from doap.evaluation.hpatches_pairs import pair_precision
-from doap.evaluation.retrieval import FORMS, APProtocol, precision_among
+from doap.evaluation.retrieval import AP_PROTOCOLS, APProtocol, precision_among
 from doap.functional import pack_bits
 
 GIB = 2**30
@@ -55,7 +55,7 @@ def verification(pairs: int, rounds: int, seed: int) -> list[dict[str, object]]:
     positive = torch.arange(pairs) < pairs // 6
     distances = torch.rand(pairs, generator=generator) - 0.3 * positive
     ways: dict[str, Callable[[], float]] = {
-        form: lambda form=form: pair_precision(distances, positive, form) for form in FORMS
+        form: lambda form=form: pair_precision(distances, positive, form) for form in AP_PROTOCOLS
     }
     ways["scikit-learn"] = lambda: float(average_precision_score(positive.numpy(), -distances.double().numpy()))
     seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -20,11 +20,11 @@ import record
 import torch
 from ledger import read_ledger
 
-from doap.cli.names import open_descriptors
 from doap.describer import Describer
 from doap.detectors import colmap
+from doap.evaluation.descriptors import open_describers
 from doap.evaluation.image_pair import score_pair
-from doap.evaluation.oxford import OxfordBenchmark, open_oxford
+from doap.evaluation.oxford import OxfordBenchmark
 from doap.geometry import estimate_geometry
 from doap.images import Pyramid, centres, read_grey, resize_frames
 from doap.matching import match_descriptors
@@ -43,11 +43,12 @@ def main() -> None:
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    planes = open_oxford(options.sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
+    planes = OxfordBenchmark(options.sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
     pairs = real_pairs(options.photos, options.seed)
     photos = {path: detect(path) for pair in pairs for path in pair}
     rows = []
-    for name, describer in open_descriptors(options.descriptors)[0].items():
+    for name, opened in open_describers(options.descriptors).items():
+        describer = opened.describer
         for extent in options.extents:
             row = {"descriptor": name, "extent": extent, **on_planes(planes, describer, extent)}
             row |= on_pairs(pairs, photos, describer, extent)
@@ -63,7 +64,7 @@ def on_planes(planes: OxfordBenchmark, describer: Describer, extent: float) -> d
         first = described(photo.image, photo.frames, describer, extent)
         for pair in pairs:
             other = pair.photos[1]
-            found = score_pair(pair, first, described(other.image, other.frames, describer, extent)).found
+            found = score_pair(pair, first, described(other.image, other.frames, describer, extent)).matches
             if found:
                 kinds[pair.sequence.rstrip("0123456789")].append(found.average_precision)
     means = {kind: float(np.mean(values)) for kind, values in kinds.items()}

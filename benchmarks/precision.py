@@ -18,7 +18,7 @@ from doap.describer import Describer
 from doap.descriptor import Descriptor
 from doap.detectors import colmap
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.oxford import open_oxford
+from doap.evaluation.oxford import OxfordBenchmark
 from doap.functional import quantise
 from doap.types import Kind
 
@@ -58,10 +58,10 @@ def main() -> None:
     describers: dict[str, Describer] = {"float32 weights": trained, "float16 weights": shipped}
     if shipped.kind == "real":
         describers["bytes"] = Bytes(shipped)
-    sequences = open_oxford(options.oxford, detector=colmap())
+    sequences = OxfordBenchmark(options.oxford, detector=colmap())
     means = {}
     for name, describer in describers.items():
-        scores = sequences.validate(CachedDescriber(describer), options.seed)
+        scores = sequences.evaluate(CachedDescriber(describer), options.seed)
         means[name] = next(figure.total.value for figure in scores.figures if figure.name == "mAP")
         print(f"{name:16} mAP {means[name]:.4f}")
     record.write(options.out, options.seed, {"descriptor": options.name, "oxford mAP": means})

@@ -24,8 +24,9 @@ import numpy as np
 import pycolmap
 import record
 
-from doap.cli.names import open_descriptors, open_detector
+from doap.cli.names import open_detector
 from doap.describer import Describer
+from doap.evaluation.descriptors import open_describers
 from doap.export.colmap import write_database
 
 CPU = pycolmap.Device.cpu
@@ -41,7 +42,8 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=0.8, help="ratio test of all matchers; 0.8 is COLMAP's default")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-    descriptors, _ = open_descriptors(["rootsift", *options.descriptors])
+    opened = open_describers(["rootsift", *options.descriptors])
+    descriptors = {name: one.describer for name, one in opened.items()}
     scenes = sorted(path for path in options.strecha.iterdir() if not options.scenes or path.name in options.scenes)
     figures = {scene.name: reconstruct_scene(scene, descriptors, options) for scene in scenes}
     record.write(

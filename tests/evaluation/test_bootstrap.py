@@ -28,13 +28,13 @@ def test_nineteen_of_twenty_intervals_contain_the_true_mean():
 
 def test_values_of_one_cluster_count_once():
     values = np.random.default_rng(2).normal(size=50)
-    alone, repeated = (
+    single, repeated = (
         bootstrap_mean(values, seed=3),
         bootstrap_mean(values.repeat(10), seed=3, clusters=np.arange(50).repeat(10)),
     )
-    assert (repeated.low, repeated.high, repeated.units) == pytest.approx((alone.low, alone.high, 50))
+    assert (repeated.low, repeated.high, repeated.units) == pytest.approx((single.low, single.high, 50))
     careless = bootstrap_mean(values.repeat(10), seed=3)
-    assert careless.high - careless.low < 0.5 * (alone.high - alone.low)
+    assert careless.high - careless.low < 0.5 * (single.high - single.low)
 
 
 def test_clusters_weigh_by_their_number_of_values():

@@ -254,9 +254,9 @@ def test_protocols_agree_without_ties_and_differ_with_ties(form) -> None:
 
 def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
-    alone = HPatchesBenchmark(root, tasks=tmp_path)
-    assert list(alone.protocol["left out"]) == ["retrieval", "verification"]
-    scores = alone.evaluate(CachedDescriber(perfect(SIDE)), seed=0)
+    matching = HPatchesBenchmark(root, tasks=tmp_path)
+    assert list(matching.protocol["left out"]) == ["retrieval", "verification"]
+    scores = matching.evaluate(CachedDescriber(perfect(SIDE)), seed=0)
     assert [one.name for one in scores.figures] == [
         f"matching mAP ({form})" for form in ("tie-aware", "python", "matlab")
     ]

@@ -122,7 +122,7 @@ def test_a_figure_where_lower_is_better_ranks_the_lowest_first(report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"seed": 1}, "seed"),
         ({"protocol": {"overlap error": 0.5, "ties": "expected"}}, "overlap error"),
@@ -131,7 +131,7 @@ def test_a_figure_where_lower_is_better_ranks_the_lowest_first(report) -> None:
         ({"dataset": Dataset("other", "cd" * 32)}, "dataset"),
     ],
 )
-def test_results_that_are_not_comparable_share_no_table(report, changes: dict[str, object], said: str) -> None:
+def test_results_that_are_not_comparable_share_no_table(report, changes: dict[str, object], expected: str) -> None:
     written = report(make_result("sift"), make_result("orb"), make_result("daisy", **changes))
     assert sorted([row[0] for row in rows] for rows in markdown_rows(written)) == [["daisy"], ["orb", "sift"]]
     first, second = written.summaries
@@ -140,13 +140,13 @@ def test_results_that_are_not_comparable_share_no_table(report, changes: dict[st
     for text in texts:
         notes = re.findall(r"Not comparable with the other tables of oxford\. This table: (.*?)\.[\n<]", text)
         assert len(notes) == 2
-        assert all(note.startswith(f"{said} ") and ", " not in note for note in notes)
+        assert all(note.startswith(f"{expected} ") and ", " not in note for note in notes)
     with written.csv.open(encoding="utf-8", newline="") as stream:
         assert {row["benchmark"] for row in csv.DictReader(stream)} == {first, second}
 
 
 @pytest.mark.parametrize(
-    ("results", "said"),
+    ("results", "expected"),
     [
         (
             descriptors(),
@@ -173,10 +173,10 @@ def test_results_that_are_not_comparable_share_no_table(report, changes: dict[st
         ([make_result("vgg", math.nan)], "No descriptor has a finite mAP."),
     ],
 )
-def test_summary_has_the_best_its_lead_and_the_significance(report, results: list[Result], said: str) -> None:
+def test_summary_has_the_best_its_lead_and_the_significance(report, results: list[Result], expected: str) -> None:
     written = report(*results)
-    assert written.summaries == {"oxford": said}
-    assert f"oxford</a>: {said}" in page_of(written)
+    assert written.summaries == {"oxford": expected}
+    assert f"oxford</a>: {expected}" in page_of(written)
 
 
 def test_the_page_is_self_contained_and_well_nested(report) -> None:

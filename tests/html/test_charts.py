@@ -169,9 +169,9 @@ def test_no_dot_lies_beyond_the_frontier(better: str, steps: list[float]) -> Non
     values = {8: [0.3, 0.2], 16: [0.25], 32: [0.6, 0.1]}
     dots = [Dot("", "real", size, value, "") for size, several in values.items() for value in several]
     path = path_of(scatter_chart("", "", dots, Axis(base=2), Axis(low=0, high=1), better), "reference")
-    place = Scale(0, 1, 260, 24)
+    scale = Scale(0, 1, 260, 24)
     heights = [float(re.match(rf"M{NUMBER} {NUMBER}", path)[2]), *map(float, re.findall(rf"V{NUMBER}", path))]
-    assert heights == pytest.approx([place(step) for step in steps], abs=0.06)
+    assert heights == pytest.approx([scale(step) for step in steps], abs=0.06)
 
 
 def test_bars_are_as_high_as_their_shares() -> None:

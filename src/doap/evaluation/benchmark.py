@@ -26,21 +26,17 @@ class Benchmark(Protocol):
     @property
     def name(self) -> str:
         """Name in `BENCHMARKS`."""
-        ...
 
     @property
     def dataset(self) -> Dataset:
         """Name and checksum of the data."""
-        ...
 
     @property
     def protocol(self) -> dict[str, Any]:
         """Every choice that affects the figures, by name, as JSON values."""
-        ...
 
     def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
         """Evaluate one descriptor; `seed` is the seed of the bootstrap."""
-        ...
 
 
 class BenchmarkSettings(BaseModel):
@@ -84,4 +80,3 @@ class BenchmarkType(Protocol):
 
     def __call__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> Benchmark:
         """Open the benchmark whose data is at `root`."""
-        ...

@@ -30,7 +30,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """Name in tables."""
-        ...
 
 
 @dataclass(frozen=True)

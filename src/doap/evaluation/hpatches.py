@@ -80,10 +80,7 @@ class HPatchesBenchmark:
     Pixels are read when they are described, because those of a split take 4 GB. A task is left out if its files
     are missing; the protocol lists it.
 
-    Args:
-        root: Patch release: a folder of sequences.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
+    `root` is the patch release: a folder of sequences.
     """
 
     class Settings(BenchmarkSettings):

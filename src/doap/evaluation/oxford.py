@@ -64,10 +64,7 @@ GALLERY_SIZE, GALLERY_PATCH = 12, 32
 class OxfordBenchmark:
     """Image sequences with their keypoints and ground truth, which all descriptors share.
 
-    Args:
-        root: Folder of sequences, or one sequence.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
+    `root` is a folder of sequences, or one sequence.
     """
 
     class Settings(BenchmarkSettings):

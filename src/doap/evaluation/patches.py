@@ -43,13 +43,7 @@ SAMPLE_SEED = 0
 
 
 class PatchesBenchmark:
-    """A sample of a patch-group set.
-
-    Args:
-        root: Folder of the set.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
-    """
+    """A sample of a patch-group set. `root` is its folder."""
 
     class Settings(BenchmarkSettings):
         """Settings of the benchmark `patches`."""

@@ -72,10 +72,7 @@ class PairedTour:
 class PhotoTourBenchmark:
     """One to three sets of PhotoTour. Pixels are read when they are described.
 
-    Args:
-        root: Folder of one set, or the folder that contains liberty, notredame and yosemite, or some of them.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
+    `root` is the folder of one set, or a folder of liberty, notredame and yosemite, or some of them.
     """
 
     class Settings(BenchmarkSettings):

@@ -55,13 +55,7 @@ class Half:
 
 
 class RomePatchesBenchmark:
-    """One or both halves of RomePatches.
-
-    Args:
-        root: Folder of the release.
-        progress: Progress callback.
-        settings: Keyword arguments; this benchmark has none.
-    """
+    """One or both halves of RomePatches. `root` is the folder of the release."""
 
     class Settings(BenchmarkSettings):
         """The benchmark `romepatches` has no settings."""

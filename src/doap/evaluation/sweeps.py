@@ -49,7 +49,7 @@ SWEEPS: dict[str, list[ViewParameters]] = {
 }
 AXES = {"rotation": "rotated by, in degrees", "scale": "scaled by"}
 KEYPOINTS = ("", ", keypoints in both")
-"""Suffixes of the figures of all keypoints, and of those that both images can contain."""
+"""Suffixes of the figures of all keypoints, and of the keypoints that both images can contain."""
 
 # Between 0, where no pixel is interpolated, and ½, where interpolation is strongest, as in a rotated view.
 SHIFT = 0.3
@@ -66,13 +66,7 @@ class SweepView:
 
 
 class SweepsBenchmark:
-    """Photos and their views with keypoints, which all descriptors share.
-
-    Args:
-        root: A photo, or a folder of photos.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
-    """
+    """Photos and their views with keypoints, which all descriptors share. `root` is a photo or a folder of photos."""
 
     class Settings(BenchmarkSettings):
         """Settings of the benchmark `sweeps`."""

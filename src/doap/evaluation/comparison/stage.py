@@ -20,7 +20,7 @@ MIN_ITEMS = 6
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """One metric, of which more is better: the candidate against each baseline on the same items.
+    """One metric, where higher is better: the candidate against each baseline on the same items.
 
     Attributes:
         values: One value per item for each descriptor, the candidate first.
