@@ -61,9 +61,9 @@ def compare(size: int, group: int, rounds: int) -> list[dict[str, object]]:
     incoming = torch.randn(size, size)
     ways: dict[str, tuple[Step, float]] = {
         "bare x @ x.T, D = 128": (lambda: backward(real, real @ real.T, incoming), 0),
-        "doap, 25 bins": (loss_step(ListwiseAP(), real, groups), 0),
-        "doap, 25 bins, chunk = 128": (loss_step(ListwiseAP(chunk=128), real, groups), 0),
-        "doap, 25 bins, one chunk": (loss_step(ListwiseAP(chunk=size), real, groups), 0),
+        "doap, 25 bins": (loss_step(ListwiseAP.paper(), real, groups), 0),
+        "doap, 25 bins, chunk = 128": (loss_step(ListwiseAP.paper(chunk=128), real, groups), 0),
+        "doap, 25 bins, one chunk": (loss_step(ListwiseAP.paper(chunk=size), real, groups), 0),
         "bare x @ x.T, D = 256": (lambda: backward(wide, wide @ wide.T, incoming), 0),
         "doap, 25 bins, D = 256": (loss_step(ListwiseAP("hamming", bins=25), wide, groups), 0),
         "doap, 256 bits": (loss_step(ListwiseAP("hamming"), wide, groups), 0),
@@ -106,7 +106,9 @@ def grow(sizes: list[int]) -> dict[str, object]:
     """Return time and memory of doap's loss by batch size, and the exponent of M that fits the time from M = 2,048."""
     rows = []
     for size in sizes:
-        step = loss_step(ListwiseAP(), normalize(torch.randn(size, 128)).requires_grad_(), torch.arange(size) // 2)
+        step = loss_step(
+            ListwiseAP.paper(), normalize(torch.randn(size, 128)).requires_grad_(), torch.arange(size) // 2
+        )
         step()
         times = []
         for _ in range(3 if size > 8000 else 7):

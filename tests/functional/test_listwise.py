@@ -1,4 +1,6 @@
-"""The one-pass listwise AP against the dense oracle, its laws, and what must never break it."""
+"""The one-pass listwise AP: equality with the dense oracle, invariances and edge cases."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from doap.functional import listwise_average_precision
 from doap.types import Relation
 from oracles.listwise import dense_listwise
 
+paper_ap = partial(listwise_average_precision, distance="euclidean", bins=25)
 CASES = [(distance, form) for distance in ("euclidean", "squared", "hamming") for form in ("simplified", "fastap")]
 
 
@@ -33,7 +36,7 @@ def test_value_and_gradient_equal_the_dense_oracle(distance, form, chunk):
     relation = ragged_relation(90)
     x = descriptors(90, 16, distance, seed=1).requires_grad_()
     bins = 16 if distance == "hamming" else 25
-    value, asked = listwise_average_precision(x, x, relation, distance=distance, form=form, chunk=chunk)
+    value, asked = listwise_average_precision(x, x, relation, distance=distance, bins=bins, form=form, chunk=chunk)
     gradient = torch.autograd.grad(value / asked, x)[0]
     precise = x.detach().double().requires_grad_()
     expected, number = dense_listwise(precise, relation, distance, bins, form)
@@ -57,18 +60,18 @@ def test_gradient_passes_gradcheck(distance, form, chunk):
 
 
 @given(st.integers(2, 24), st.integers(1, 30), st.integers(0, 2**31))
-def test_chunks_change_nothing(size, chunk, seed):
+def test_chunk_size_does_not_change_the_result(size, chunk, seed):
     generator = torch.Generator().manual_seed(seed)
     relation = Relation(torch.randint(0, size // 2 + 1, (size,), generator=generator))
     x = descriptors(size, 4, "euclidean", seed, torch.float64).requires_grad_()
-    whole = listwise_average_precision(x, x, relation, chunk=size)[0]
-    parts = listwise_average_precision(x, x, relation, chunk=chunk)[0]
+    whole = paper_ap(x, x, relation, chunk=size)[0]
+    parts = paper_ap(x, x, relation, chunk=chunk)[0]
     torch.testing.assert_close(parts, whole)
     torch.testing.assert_close(torch.autograd.grad(parts, x), torch.autograd.grad(whole, x))
 
 
 @given(st.integers(2, 30), st.integers(0, 2**31))
-def test_order_of_the_list_does_not_matter(size, seed):
+def test_order_of_the_batch_does_not_matter(size, seed):
     generator = torch.Generator().manual_seed(seed)
     relation = ragged_relation(size + 4, seed)
     order = torch.randperm(size + 4, generator=generator)
@@ -76,22 +79,21 @@ def test_order_of_the_list_does_not_matter(size, seed):
         relation.groups[order], relation.ignored_pairs, relation.clusters[order], relation.ignored_clusters
     )
     x = descriptors(size + 4, 6, "euclidean", seed, torch.float64)
-    value, asked = listwise_average_precision(x, x, relation)
-    same, same_asked = listwise_average_precision(x[order], x[order], shuffled)
+    value, asked = paper_ap(x, x, relation)
+    same, same_asked = paper_ap(x[order], x[order], shuffled)
     torch.testing.assert_close(same, value)
     assert asked == same_asked
 
 
 @given(st.integers(2, 5), st.integers(2, 4), st.integers(2, 40), st.sampled_from(["simplified", "fastap"]))
-def test_ap_is_one_when_all_positives_lead_by_two_bins(groups, size, bins, form):
-    # Equal inside a group, antipodal or orthogonal between groups: at least √2/2 of the range apart.
+def test_ap_is_one_if_all_positives_are_two_bins_nearer(groups, size, bins, form):
+    # Equal within a group and orthogonal between groups: √2/2 of the range apart.
     bins = max(bins, 3)
     x = torch.eye(groups).repeat_interleave(size, dim=0)
-    value, asked = listwise_average_precision(
-        x, x, Relation(torch.arange(groups).repeat_interleave(size)), bins=bins, form=form
-    )
+    relation = Relation(torch.arange(groups).repeat_interleave(size))
+    value, asked = paper_ap(x, x, relation, bins=bins, form=form)
     assert asked == groups * size
-    # Simplified AP ranks a bin's positives at its middle: one for all of them is (n + 1)/(n + 1).
+    # Simplified AP ranks the positives of a bin at its middle, so n of them have (n + 1)/(n + 1) = 1.
     assert value.item() / int(asked) == pytest.approx(1, abs=1e-6)
 
 
@@ -119,33 +121,33 @@ def test_no_finite_input_gives_nan_or_infinity(rows, case, seed):
         assert x.grad.isfinite().all()
 
 
-def test_a_part_of_the_queries_gives_a_part_of_the_sum():
+def test_sums_over_parts_of_the_queries_add_up():
     relation = ragged_relation(40)
     x = descriptors(40, 8, "euclidean", 0, torch.float64)
-    whole, asked = listwise_average_precision(x, x, relation)
-    parts = [listwise_average_precision(x[a:b], x, relation, first=a) for a, b in ((0, 13), (13, 40))]
+    whole, asked = paper_ap(x, x, relation)
+    parts = [paper_ap(x[a:b], x, relation, first=a) for a, b in ((0, 13), (13, 40))]
     torch.testing.assert_close(sum(value for value, _ in parts), whole)
     assert sum(number for _, number in parts) == asked
 
 
 def test_query_is_never_its_own_match():
     x = descriptors(6, 4, "euclidean", 0)
-    value, asked = listwise_average_precision(x, x, Relation(torch.arange(6)))
+    value, asked = paper_ap(x, x, Relation(torch.arange(6)))
     assert (value.item(), int(asked)) == (0, 0)
 
 
-def test_distractors_that_are_ignored_do_not_count():
+def test_ignored_distractors_do_not_count():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     groups = torch.tensor([0, 0, 1])
-    worse, _ = listwise_average_precision(x, x, Relation(groups))
-    spared, _ = listwise_average_precision(x, x, Relation(groups, torch.tensor([[1, 0], [7, 1]])))
+    worse, _ = paper_ap(x, x, Relation(groups))
+    spared, _ = paper_ap(x, x, Relation(groups, torch.tensor([[1, 0], [7, 1]])))
     assert worse.item() < 2
     assert spared.item() == pytest.approx(2)
 
 
-def test_memory_for_the_gradient_is_one_per_descriptor():
+def test_autograd_stores_one_gradient_per_descriptor():
     x = descriptors(64, 8, "euclidean", 0).requires_grad_()
-    value, _ = listwise_average_precision(x, x, Relation(torch.arange(64) // 2), chunk=8)
+    value, _ = paper_ap(x, x, Relation(torch.arange(64) // 2), chunk=8)
     assert [tuple(saved.shape) for saved in value.grad_fn.saved_tensors] == [(64, 8), (64, 8)]
 
 
@@ -154,20 +156,20 @@ def test_memory_for_the_gradient_is_one_per_descriptor():
     [
         ({"distance": "cosine"}, "distance: expected one of euclidean, squared, hamming, got 'cosine'"),
         ({"form": "exact"}, "form: expected one of simplified, fastap, got 'exact'"),
-        ({"chunk": 0}, "chunk: expected one row or more, got 0"),
-        ({"bins": 0}, "bins: expected one or more, got 0"),
+        ({"chunk": 0}, "chunk: expected 1 row or more, got 0"),
+        ({"bins": 0}, "bins: expected 1 or more, got 0"),
         ({"first": 1}, "first: expected 0 to 0 so that queries are gallery items, got 1"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, message):
+def test_wrong_arguments_raise_named_errors(arguments, message):
     x = torch.zeros(4, 2)
     with pytest.raises(ArgumentError, match=message):
-        listwise_average_precision(x, x, Relation(torch.zeros(4, dtype=torch.long)), **arguments)
+        paper_ap(x, x, Relation(torch.zeros(4, dtype=torch.long)), **arguments)
 
 
-def test_wrong_sizes_are_named():
+def test_wrong_sizes_raise_named_errors():
     x = torch.zeros(4, 2)
-    with pytest.raises(ArgumentError, match="relation: expected one of 4 items like the gallery, got 3"):
-        listwise_average_precision(x, x, Relation(torch.zeros(3, dtype=torch.long)))
+    with pytest.raises(ArgumentError, match="relation: expected the 4 items of the gallery, got 3 items"):
+        paper_ap(x, x, Relation(torch.zeros(3, dtype=torch.long)))
     with pytest.raises(ShapeError, match=r"gallery: expected \(N, 2\), got \(4, 3\)"):
-        listwise_average_precision(x, torch.zeros(4, 3), Relation(torch.zeros(4, dtype=torch.long)))
+        paper_ap(x, torch.zeros(4, 3), Relation(torch.zeros(4, dtype=torch.long)))

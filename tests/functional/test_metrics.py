@@ -71,7 +71,7 @@ def test_pairs_of_one_kind_are_refused(label):
 
 
 def test_recall_outside_its_range_is_refused():
-    with pytest.raises(ArgumentError, match=r"recall: expected a share in \(0, 1\], got 95"):
+    with pytest.raises(ArgumentError, match=r"recall: expected a fraction in \(0, 1\], got 95"):
         fpr_at_recall(torch.rand(2), torch.tensor([True, False]), recall=95)
 
 

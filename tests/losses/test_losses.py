@@ -1,4 +1,4 @@
-"""What every loss of doap promises, and each one's own value."""
+"""The contract of every registered loss, and the value of each."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from oracles.listwise import dense_listwise, looped_triplet
 EACH = pytest.mark.parametrize(
     "loss",
     [make(distance=distance) for make in LOSSES.values() for distance in ("euclidean", "squared", "hamming")],
-    ids=lambda loss: f"{type(loss).__name__}-{loss.distance}",
+    ids=lambda loss: f"{type(loss).__name__}-{loss.settings.distance}",
 )
 
 
@@ -28,6 +28,12 @@ def gradient(value, x):
 def test_listwise_is_one_minus_the_mean_of_the_dense_oracle():
     x, groups = outputs(), torch.arange(24) // 3
     value, number = dense_listwise(normalize(x.double()), Relation(groups), "euclidean", 25)
+    assert ListwiseAP.paper()(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
+
+
+def test_default_is_squared_distance_with_eight_bins():
+    x, groups = outputs(), torch.arange(24) // 3
+    value, number = dense_listwise(normalize(x.double()), Relation(groups), "squared", 8)
     assert ListwiseAP()(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
 
 
@@ -37,18 +43,29 @@ def test_binary_listwise_relaxes_signs_by_tanh():
     assert ListwiseAP("hamming")(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
 
 
-def test_steeper_tanh_ranks_by_tanh_of_the_multiple():
+def test_final_slope_scales_the_input_of_tanh():
     x, groups = outputs(), torch.arange(24) // 3
-    assert ListwiseAP("hamming", slope=3.0)(x, groups) == ListwiseAP("hamming")(3 * x, groups)
+    loss = ListwiseAP("hamming", final_slope=3.0)
+    loss.anneal(1.0)
+    assert loss(x, groups) == ListwiseAP("hamming")(3 * x, groups)
 
 
-def test_signs_are_ranked_as_shipped_bits_and_their_gradient_is_that_of_tanh():
+def test_annealing_is_linear_in_the_progress():
+    loss = ListwiseAP(initial_bins=4, bins=16, final_slope=5.0)
+    steps = []
+    for progress in (0.0, 0.25, 1.0):
+        loss.anneal(progress)
+        steps.append((loss.bins, loss.slope))
+    assert steps == [(4, 1.0), (7, 2.0), (16, 5.0)]
+
+
+def test_straight_through_ranks_deployed_bits_with_the_gradient_of_tanh():
     x, groups = outputs(), torch.arange(24) // 3
     value, number = dense_listwise(torch.where(x > 0, 1.0, -1.0).double(), Relation(groups), "hamming", 16)
-    loss = ListwiseAP("hamming", signs=True)
+    loss = ListwiseAP("hamming", straight_through=True)
     assert loss(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
     code = torch.where(x > 0, 1.0, -1.0).detach().requires_grad_()
-    total, asked = listwise_average_precision(code, code, Relation(groups), distance="hamming")
+    total, asked = listwise_average_precision(code, code, Relation(groups), distance="hamming", bins=16)
     straight = gradient((asked - total) / asked, code) * (1 - x.tanh().square())
     torch.testing.assert_close(gradient(loss(x, groups), x), straight)
 
@@ -78,13 +95,13 @@ def test_descending_the_gradient_lowers_the_loss(loss):
 
 
 @EACH
-def test_scale_of_the_loss_is_the_scale_of_the_gradient(loss):
+def test_gradient_is_linear_in_the_scale_of_the_loss(loss):
     x, groups = outputs(), torch.arange(24) // 3
     torch.testing.assert_close(gradient(3 * loss(x, groups), x), 3 * gradient(loss(x, groups), x))
 
 
 @EACH
-def test_groups_of_any_size_and_order_are_taken_and_lonely_queries_counted(loss):
+def test_groups_of_any_size_and_order_work_and_queries_without_match_are_counted(loss):
     groups = torch.tensor([4, 9, 4, -1, 4, 7, 7, 100] + [55] * 16)
     value = loss(outputs(), groups)
     assert value.isfinite()
@@ -93,7 +110,7 @@ def test_groups_of_any_size_and_order_are_taken_and_lonely_queries_counted(loss)
 
 @EACH
 @pytest.mark.parametrize("size", [0, 1, 5])
-def test_list_without_any_match_costs_nothing_and_keeps_the_graph(loss, size):
+def test_batch_without_any_match_has_loss_zero_and_gradient_zero(loss, size):
     x = outputs(size)
     value = loss(x, torch.arange(size))
     value.backward()
@@ -103,13 +120,13 @@ def test_list_without_any_match_costs_nothing_and_keeps_the_graph(loss, size):
 
 
 @EACH
-def test_query_whose_distractors_are_all_ignored_is_harmless(loss):
+def test_query_whose_distractors_are_all_ignored_has_loss_zero(loss):
     groups = torch.tensor([0, 0, 1, 1])
     everything = Relation(groups, None, torch.zeros(4, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
     x = outputs(4)
     value = loss(x, everything)
     value.backward()
-    # Nothing to be confused with: AP is 1 up to how far apart the positives' bins are, and a triplet has no third.
+    # Without distractors AP is 1 up to the binning of the positives, and there is no triplet.
     assert value.item() == pytest.approx(0, abs=1e-6)
     assert x.grad.isfinite().all()
 
@@ -144,10 +161,43 @@ def test_evaluation_without_gradient_gives_the_same_value(loss):
 
 
 @EACH
-def test_wrong_input_is_named(loss):
+def test_wrong_input_raises_a_named_error(loss):
     with pytest.raises(ShapeError, match=r"descriptors: expected \(M, D\), got \(3,\)"):
         loss(torch.zeros(3), torch.zeros(3, dtype=torch.long))
     with pytest.raises(ArgumentError, match="groups: expected one for each of 3 descriptors, got 2"):
         loss(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long))
     with pytest.raises(ArgumentError, match=r"groups: expected integers, got torch.float32"):
         loss(torch.zeros(3, 4), torch.zeros(3))
+
+
+@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"distance": "cosine"}, "distance: input should be 'euclidean', 'squared' or 'hamming', got 'cosine'"),
+        ({"chunk": 0}, "chunk: input should be greater than or equal to 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_rejected_at_construction(make, settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        make(**settings)
+
+
+@pytest.mark.parametrize("margin", [float("nan"), float("inf"), 0.0, -1.0])
+def test_margin_must_be_finite_and_positive(margin):
+    with pytest.raises(ArgumentError, match="margin: input should be"):
+        HardestTriplet(margin)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [({"bins": 0}, "bins"), ({"form": "exact"}, "form"), ({"final_slope": float("nan")}, "final_slope")],
+)
+def test_settings_of_listwise_ap_are_checked(settings, key):
+    with pytest.raises(ArgumentError, match=f"{key}: input should be"):
+        ListwiseAP(**settings)
+
+
+def test_initial_bins_of_hamming_need_a_final_number():
+    with pytest.raises(ArgumentError, match="initial_bins: expected bins beside it for hamming distances, got 4 only"):
+        ListwiseAP("hamming", initial_bins=4)

@@ -1,4 +1,4 @@
-"""A list that spans two processes is the same list."""
+"""A batch that spans two processes has the loss and gradient of one process."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from doap.losses import LOSSES
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
 
-SIZE, CUT = 50, 31  # ragged on purpose: one rank has more of the list than the other
+SIZE, CUT = 50, 31  # ragged on purpose: one rank has more of the batch than the other
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def problem():
         "groups": torch.randint(0, 15, (SIZE,), generator=generator),
         "clusters": torch.randint(0, 3, (SIZE,), generator=generator),
         "table": table | table.T,
-        # Groups are known to all ranks: whichever names a pair, it holds for items of both. The second one names none.
+        # A pair named by one rank holds for the items of all ranks. The second rank names none.
         "pairs": [torch.randint(0, 15, (9, 2), generator=generator), None],
     }
 

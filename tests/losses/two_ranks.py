@@ -1,4 +1,4 @@
-"""Run under torchrun: each rank takes its part of one list and saves what it got. See test_ranks.py."""
+"""Run under torchrun: each rank computes the loss of its part of one batch and saves it. See test_ranks.py."""
 
 import sys
 from typing import Any
@@ -23,7 +23,7 @@ def main(problem: str, out: str) -> None:
 
 
 def own_part(given: dict[str, Any], ranks: Ranks, loss: torch.nn.Module) -> dict[str, Any]:
-    """The mean of the loss over ranks, and the gradient of the network that they share."""
+    """Return the mean of the loss over ranks, and the gradient of the shared network."""
     own = slice(0, given["cut"]) if ranks.first else slice(given["cut"], None)
     network = torch.nn.Linear(given["inputs"].shape[1], 8, bias=False)
     with torch.no_grad():

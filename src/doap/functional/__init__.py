@@ -1,4 +1,7 @@
-"""Pure mathematics on tensors: distances, histograms, Average Precision, metrics, bits."""
+"""Pure functions on tensors: distances, histograms, Average Precision, metrics and bits.
+
+`relaxed_average_precision` computes the AP that the loss optimises, `average_precision` the one that is reported.
+"""
 
 from doap.functional.average_precision import average_precision, relaxed_average_precision
 from doap.functional.bits import pack_bits, unpack_bits

@@ -1,11 +1,19 @@
-"""Average Precision of ranked lists: exact, with ties told honestly, and the relaxations that can be optimised.
+"""Average Precision: exact, with an explicit policy for ties, and in the relaxed forms that can be optimised.
 
-Notation, for one query: c⁺ and c are the counts of positives and of all items in a bin (or in a tie), C⁺ and C their
-running sums including that bin, N⁺ the number of positives. The query itself is never counted.
+Notation for one query: c⁺ and c are the numbers of positives and of all items in a bin (or in a tie). C⁺ and C are
+their cumulative sums up to and including that bin, C⁺₋₁ and C₋₁ those without it. N⁺ is the number of positives. The
+query itself is never counted.
+
+| function | use |
+|---|---|
+| `average_precision` | exact AP of (Q, N) distances, by sorting: evaluation |
+| `average_precision_by_counting` | the same value, faster for few positives: validation |
+| `relaxed_average_precision` | AP of soft histograms, differentiable: the loss |
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -25,23 +33,23 @@ def average_precision(
     ties: Ties = "expected",
     without_positives: float = float("nan"),
 ) -> Tensor:
-    """Exact Average Precision of each query, with a named policy for equal distances.
+    """Return the exact Average Precision of each query, with an explicit policy for equal distances.
 
-    Among equal distances the order is arbitrary, so AP is a random number. `expected` is its exact mean over all
-    orders; `pessimistic` puts the positives of each tie last, `optimistic` first. On lists without ties the three are
-    the textbook AP: the mean, over positives, of (positives up to its rank) / rank.
+    Without ties this is the textbook AP: the mean over all positives of (positives up to its rank) / rank. Items at
+    equal distances have no defined order, and AP depends on it. `expected` is the exact mean over all orders of the
+    ties; `pessimistic` ranks the positives of a tie last, `optimistic` ranks them first.
 
     >>> average_precision(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[True, False, True]]))
     tensor([0.8333], dtype=torch.float64)
-    >>> average_precision(torch.zeros(1, 10), torch.arange(10)[None] == 0)  # a constant descriptor earns 0.29, not 1
+    >>> average_precision(torch.zeros(1, 10), torch.arange(10)[None] == 0)  # a constant descriptor scores 0.29, not 1
     tensor([0.2929], dtype=torch.float64)
 
     Args:
         distances: (Q, N).
         positive: (Q, N) bool.
-        valid: (Q, N) bool or None; False leaves an item out of that query's list.
-        ties: what to do with equal distances.
-        without_positives: the value given to a query that has none.
+        valid: (Q, N) bool; False removes an item from the ranking of that query. None keeps all items.
+        ties: Policy for equal distances.
+        without_positives: Value of a query without positives.
 
     Returns:
         (Q,) float64.
@@ -50,11 +58,11 @@ def average_precision(
     check_shape(positive, " ".join(str(size) for size in distances.shape), name="positive")
     check_choice(ties, get_args(Ties), name="ties")
     keep = torch.ones_like(positive) if valid is None else valid
-    # Items left out go behind all others, where they cannot touch anyone's rank.
+    # Removed items are ranked last, where they do not change the rank of any other item.
     distances = torch.where(keep, distances.double(), torch.inf)
     positive = positive & keep
     if ties != "expected":
-        # A stable sort by relevance and then by distance orders each tie as the policy says.
+        # A sort by relevance followed by a stable sort by distance orders each tie according to the policy.
         first = positive if ties == "optimistic" else ~positive
         distances, positive = _sort(first.logical_not().double(), distances, positive)[1:]
     distances, positive = _sort(distances, positive)
@@ -71,71 +79,83 @@ def _sort(key: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 
 
 def _expected_gain(distances: Tensor, hits: Tensor, rank: Tensor) -> Tensor:
-    """(Q, N) mean over the orders of each tie of [is positive]·precision, rank by rank.
+    """Mean of [is positive]·precision (Q, N) at each rank, over all orders of the ties.
 
-    At the j-th place of a tie (from 0), given that a positive stands there (chance c⁺/c), each of the j before it is
-    one of the c⁺−1 others with chance (c⁺−1)/(c−1).
+    The j-th position of a tie (j from 0) holds a positive with probability c⁺/c. Given that, each of the j items
+    before it in the tie is one of the c⁺ − 1 other positives with probability (c⁺ − 1)/(c − 1).
     """
-    place = torch.arange(hits.shape[1], device=hits.device).expand_as(hits)
-    new = torch.ones_like(hits, dtype=torch.bool)
-    new[:, 1:] = distances[:, 1:] != distances[:, :-1]
-    last = torch.ones_like(new)
-    last[:, :-1] = new[:, 1:]
-    start = torch.where(new, place, 0).cummax(1).values
-    end = torch.where(last, place, hits.shape[1]).flip(1).cummin(1).values.flip(1)
-    running = torch.nn.functional.pad(hits.cumsum(1), (1, 0))
-    before, upto = running.gather(1, start), running.gather(1, end + 1)
-    in_tie, of_tie = (end - start + 1).double(), upto - before
-    others = (of_tie - 1) / (in_tie - 1).clamp(min=1)
-    return of_tie / in_tie * (before + 1 + (place - start) * others) / rank
+    position = torch.arange(hits.shape[1], device=hits.device).expand_as(hits)
+    is_first = torch.ones_like(hits, dtype=torch.bool)
+    is_first[:, 1:] = distances[:, 1:] != distances[:, :-1]
+    is_last = torch.ones_like(is_first)
+    is_last[:, :-1] = is_first[:, 1:]
+    start = torch.where(is_first, position, 0).cummax(1).values
+    end = torch.where(is_last, position, hits.shape[1]).flip(1).cummin(1).values.flip(1)
+    cumulative = torch.nn.functional.pad(hits.cumsum(1), (1, 0))
+    positives_before = cumulative.gather(1, start)
+    positives = cumulative.gather(1, end + 1) - positives_before
+    items = (end - start + 1).double()
+    other_positive = (positives - 1) / (items - 1).clamp(min=1)
+    return positives / items * (positives_before + 1 + (position - start) * other_positive) / rank
 
 
 def average_precision_by_counting(distances: Tensor, positive: Tensor, distractor: Tensor) -> Tensor:
-    """What `average_precision` gives with expected ties, by counting instead of sorting.
+    """Return `average_precision` with expected ties, by counting instead of sorting.
 
-    For queries with few positives and thousands of distractors: only how many of these are nearer than a positive, or
-    as near, matters. With B of C nearer items positive, and c⁺ of c at its own distance, a positive's precision is the
-    mean of (B + 1 + j·o) / (C + 1 + j) over the places j = 0…c−1 of the tie, o = (c⁺ − 1)/(c − 1); the sum of
-    1 / (C + 1 + j) is a difference of two harmonic numbers, ψ(C + c + 1) − ψ(C + 1).
+    It is fast for queries with few positives and thousands of distractors, because only the numbers of distractors
+    nearer than a positive and as near as a positive are needed. Let B of the C nearer items be positive, and c⁺ of the
+    c items at the same distance. The precision of a positive is the mean of (B + 1 + j·o) / (C + 1 + j) over the
+    positions j = 0…c−1 of the tie, with o = (c⁺ − 1)/(c − 1). The sum of 1 / (C + 1 + j) is a difference of two
+    harmonic numbers, ψ(C + c + 1) − ψ(C + 1).
 
     Args:
         distances: (Q, N).
-        positive: (Q, N) bool, at least one in each row.
-        distractor: (Q, N) bool; an item that is neither is left out.
+        positive: (Q, N) bool, at least one per row.
+        distractor: (Q, N) bool; items that are neither positive nor distractor are left out.
 
     Returns:
         (Q,) float64.
     """
-    few = int(positive.sum(dim=1).max())
-    near = distances.masked_fill(~positive, torch.inf).topk(few, largest=False).values
-    strangers = distances.masked_fill(~distractor, torch.inf)
-    nearer, tied = (
-        torch.stack([compare(strangers, one[:, None]).count_nonzero(dim=1) for one in near.unbind(1)], dim=1)
-        for compare in (torch.lt, torch.eq)
-    )
-    before = (near[:, None] < near[:, :, None]).sum(dim=2).double()
-    beside = (near[:, None] == near[:, :, None]).sum(dim=2).double()
-    upto, tie = before + nearer, beside + tied
-    slope = (beside - 1) / (tie - 1).clamp(min=1)
-    harmonic = torch.digamma(upto + tie + 1) - torch.digamma(upto + 1)
-    precision = slope + (before + 1 - slope * (upto + 1)) * harmonic / tie
-    # A row with fewer positives than others ends in infinite distances.
-    real = near.isfinite()
-    return (precision * real).sum(dim=1) / real.sum(dim=1)
+    most_positives = int(positive.sum(dim=1).max())
+    to_positives = distances.masked_fill(~positive, torch.inf).topk(most_positives, largest=False).values
+    to_distractors = distances.masked_fill(~distractor, torch.inf)
+
+    def count(compare: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        columns = [compare(to_distractors, one[:, None]).count_nonzero(dim=1) for one in to_positives.unbind(1)]
+        return torch.stack(columns, dim=1)
+
+    positives_nearer = (to_positives[:, None] < to_positives[:, :, None]).sum(dim=2).double()
+    positives_tied = (to_positives[:, None] == to_positives[:, :, None]).sum(dim=2).double()
+    nearer, tied = positives_nearer + count(torch.lt), positives_tied + count(torch.eq)
+    other_positive = (positives_tied - 1) / (tied - 1).clamp(min=1)
+    harmonic = torch.digamma(nearer + tied + 1) - torch.digamma(nearer + 1)
+    precision = other_positive + (positives_nearer + 1 - other_positive * (nearer + 1)) * harmonic / tied
+    # Rows with fewer positives than the row with the most end in infinite distances.
+    exists = to_positives.isfinite()
+    return (precision * exists).sum(dim=1) / exists.sum(dim=1)
 
 
 def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: APForm = "simplified") -> Tensor:
-    """Average Precision from soft histograms, differentiable: what DOAP optimises.
+    """Return the differentiable Average Precision of soft histograms: the quantity that DOAP optimises.
 
-    `simplified` ranks a bin's items at its middle: (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1).
-    `fastap` ranks them at its end: (1/N⁺) Σ c⁺ C⁺ / C.
-    For one positive exact ≥ simplified ≥ fastap; for more neither is a bound: behind one distractor, two positives that
-    tie have 0.583, 0.6 and 0.667.
+    `simplified` (the paper) ranks the items of a bin at its middle:
+
+        AP = (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1)
+
+    `fastap` (Cakir et al., CVPR 2019) ranks them at its end:
+
+        AP = (1/N⁺) Σ c⁺ C⁺ / C
+
+    For one positive, exact AP ≥ simplified ≥ fastap. For more positives neither is a bound: a distractor followed by
+    two tied positives has 0.583 (exact), 0.6 (simplified) and 0.667 (fastap).
+
+    >>> relaxed_average_precision(torch.tensor([[1.0, 0.0, 1.0]]), torch.tensor([[1.0, 1.0, 1.0]]))
+    tensor([0.8333])
 
     Args:
         positives: (Q, K) soft counts of positives per bin, nearest bin first.
-        total: (Q, K) soft counts of all items, positives included.
-        form: which relaxation.
+        total: (Q, K) soft counts of all items per bin, including the positives.
+        form: Relaxation of AP.
 
     Returns:
         (Q,); 0 for a query without positives.
@@ -147,33 +167,36 @@ def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: APForm 
 def relaxed_average_precision_and_slopes(
     positives: Tensor, total: Tensor, *, form: APForm = "simplified"
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`relaxed_average_precision` and its closed-form slopes, with N⁺ held fixed as soft counts conserve it.
+    """Return `relaxed_average_precision` and its derivatives in closed form, for a fixed N⁺.
 
-    With n/t the precision of a bin, both sums of counts over the bins so far, moving one item into bin j changes n
-    (for a positive) and t (for any item) in bin j and in all bins behind it.
+    N⁺ is a constant because a soft histogram conserves the number of items. The precision of a bin is n/t, where n and
+    t are sums over the counts of the bins up to it. An item in bin j therefore changes n (if it is positive) and t (in
+    any case) of bin j and of all later bins.
 
     Returns:
-        (Q,) AP, (Q, K) ∂AP/∂c⁺ and (Q, K) ∂AP/∂c; a positive moves both counts, so its slope is their sum.
+        AP (Q,), ∂AP/∂c⁺ (Q, K) and ∂AP/∂c (Q, K). A positive is in both counts, so its derivative is their sum.
     """
     numerator, denominator = _bin_precision(positives, total, form)
     precision = numerator / denominator
     number = positives.sum(1, keepdim=True).clamp(min=1)
     share = positives / number
     by_numerator = share / denominator
-    by_positive = precision / number + _behind(by_numerator, form)
-    return (share * precision).sum(1), by_positive, -_behind(by_numerator * precision, form)
+    by_positive = precision / number + _sum_over_later_bins(by_numerator, form)
+    by_total = -_sum_over_later_bins(by_numerator * precision, form)
+    return (share * precision).sum(1), by_positive, by_total
 
 
 def _bin_precision(positives: Tensor, total: Tensor, form: APForm) -> tuple[Tensor, Tensor]:
-    """Numerator and denominator of each bin's precision; an empty start has denominator 1, never 0."""
+    """Numerator and denominator of the precision of each bin; the denominator is never 0."""
     if form == "simplified":
+        # C + C₋₁ = 2·C − c
         return 2 * positives.cumsum(1) - positives + 1, 2 * total.cumsum(1) - total + 1
-    running = total.cumsum(1)
-    # Bins ahead of the first item hold no positives either: any denominator will do, 0/0 will not.
-    return positives.cumsum(1), torch.where(running > 0, running, 1)
+    cumulative = total.cumsum(1)
+    # Bins before the first item have no positives either, so any denominator except 0 is correct.
+    return positives.cumsum(1), torch.where(cumulative > 0, cumulative, 1)
 
 
-def _behind(slope: Tensor, form: APForm) -> Tensor:
-    """Carry each bin's slope to the counts it was made from: its own and those of all bins before."""
+def _sum_over_later_bins(slope: Tensor, form: APForm) -> Tensor:
+    """Derivative by each count: the sum over its own bin and all later bins, the transpose of `_bin_precision`."""
     suffix = slope.flip(1).cumsum(1).flip(1)
     return 2 * suffix - slope if form == "simplified" else suffix

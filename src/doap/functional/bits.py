@@ -1,4 +1,4 @@
-"""Bits of binary descriptors: eight to a byte, the first in the highest place, as numpy's `packbits` has it."""
+"""Packed bits of binary descriptors: eight per byte, most significant bit first, as in numpy's `packbits`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from doap.errors import ArgumentError
 
 
 def pack_bits(values: Tensor) -> Tensor:
-    """Keep the sign of each value as one bit: positive is 1; zero, like negative, is 0.
+    """Pack the signs of values into bytes: positive is 1, zero and negative are 0.
 
     >>> pack_bits(torch.tensor([[1.0, -1.0, 0.0, 2.0, -3.0, 1.0, 1.0, -0.5]]))
     tensor([[150]], dtype=torch.uint8)
 
     Args:
-        values: (N, D), D a multiple of 8; the network's activations, or bits as 0 and 1.
+        values: (N, D), D a multiple of 8; activations of the network, or bits as 0 and 1.
 
     Returns:
         (N, D/8) uint8.
@@ -30,7 +30,10 @@ def pack_bits(values: Tensor) -> Tensor:
 
 
 def unpack_bits(codes: Tensor) -> Tensor:
-    """Undo `pack_bits`.
+    """Unpack bytes into bits, the inverse of `pack_bits`.
+
+    >>> unpack_bits(torch.tensor([[150]], dtype=torch.uint8))
+    tensor([[1, 0, 0, 1, 0, 1, 1, 0]], dtype=torch.uint8)
 
     Args:
         codes: (N, D/8) uint8.
@@ -40,7 +43,7 @@ def unpack_bits(codes: Tensor) -> Tensor:
     """
     check_shape(codes, "N B", name="codes")
     if codes.dtype != torch.uint8:
-        raise ArgumentError(f"codes: expected uint8, got {codes.dtype}; pack_bits makes them")
+        raise ArgumentError(f"codes: expected uint8, got {codes.dtype}; pack the bits with pack_bits")
     return ((codes.unsqueeze(2) >> _shifts(codes.device)) & 1).flatten(1)
 
 

@@ -1,4 +1,4 @@
-"""Distances between two sets of descriptors: smaller is better, everywhere."""
+"""Distances between descriptors; smaller means more similar."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from doap.functional.bits import unpack_bits
 
 Distance = Literal["euclidean", "squared", "hamming"]
 
-# Distances that judge, unlike those that are optimised, are rounded to a millionth, which is what float32 can tell of
-# unit vectors: a descriptor that has collapsed to one point must tie, not be ranked by rounding.
+# Evaluation rounds distances to a millionth, the accuracy of float32 for unit vectors. Without it, a descriptor that has
+# collapsed to one point would be ranked by rounding errors instead of having ties.
 _DECIMALS = 6
 
 
 def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
-    """Dot products of unit vectors, or of codes in [−1, 1]^dim, → distances; rounding outside the range is clamped.
+    """Convert dot products to distances, clamped to their range; differentiable.
 
-    The Euclidean gradient is zero where the distance is: √ has no finite slope there, and equal descriptors are common.
+    The gradient of a Euclidean distance of 0 is 0: the root has no finite derivative there, and equal descriptors are
+    common.
+
+    Args:
+        dot: Dot products of unit vectors, or of codes in [−1, 1]^dim for `hamming`; any shape.
+        distance: Distance to return.
+        dim: Number of dimensions or bits.
     """
     if distance == "hamming":
         return ((dim - dot) / 2).clamp(0, dim)
@@ -28,12 +34,12 @@ def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
     if distance == "squared":
         return squared
     apart = squared > 0
-    # `where` before the root: a mask after it would still send 0·∞ = NaN back.
+    # `where` comes before the root because a mask after it has the gradient 0·∞ = NaN.
     return torch.where(apart, squared, 1).sqrt() * apart
 
 
 def euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Euclidean distance of unit vectors, √(2 − 2·cos).
+    """Return Euclidean distances of unit vectors, √(2 − 2·cos).
 
     >>> euclidean(torch.eye(2), torch.eye(2)).square().round()
     tensor([[0., 2.],
@@ -50,15 +56,15 @@ def euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
 
 
 def squared_euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Squared Euclidean distance of unit vectors, 2 − 2·cos, (Q, N) in [0, 4]; arguments as for `euclidean`."""
+    """Return squared Euclidean distances of unit vectors, 2 − 2·cos, (Q, N) in [0, 4]; arguments as for `euclidean`."""
     return _between(queries, gallery, "squared")
 
 
 def relaxed_hamming(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Hamming distance of codes in [−1, 1]: (D − F·F′)/2, exact for ±1 and differentiable between.
+    """Return Hamming distances of codes in [−1, 1], (D − q·g)/2: exact for ±1 and differentiable in between.
 
     Args:
-        queries: (Q, D), usually tanh of the network's activations.
+        queries: (Q, D), usually tanh of the activations of the network.
         gallery: (N, D).
 
     Returns:
@@ -68,15 +74,15 @@ def relaxed_hamming(queries: Tensor, gallery: Tensor) -> Tensor:
 
 
 def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Hamming distance of packed codes.
+    """Return Hamming distances of packed codes.
 
-    torch has no popcount; a product of ±1 floats is exact here and runs at the speed of a matrix product.
+    torch has no popcount. A matrix product of ±1 floats is exact and fast.
 
     >>> hamming(torch.tensor([[0b11110000]], dtype=torch.uint8), torch.tensor([[0], [255]], dtype=torch.uint8))
     tensor([[4, 4]], dtype=torch.int32)
 
     Args:
-        queries: (Q, D/8) uint8, as `pack_bits` makes them.
+        queries: (Q, D/8) uint8 from `pack_bits`.
         gallery: (N, D/8) uint8.
 
     Returns:
@@ -94,11 +100,11 @@ def _between(queries: Tensor, gallery: Tensor, distance: Distance) -> Tensor:
 
 
 def table_distances(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Distances to judge by, of each query to each gallery item.
+    """Return the distances between all queries and all gallery items, for evaluation.
 
     Args:
-        queries: (Q, D) floats of any length, or (Q, D/8) uint8, bits as `pack_bits` makes them.
-        gallery: (N, D) or (N, D/8) alike.
+        queries: (Q, D) floats of any norm, or packed bits (Q, D/8) uint8 from `pack_bits`.
+        gallery: (N, D) or (N, D/8), of the same kind.
 
     Returns:
         (Q, N) float32: Euclidean, computed in float64 and rounded to a millionth; or Hamming.
@@ -112,12 +118,12 @@ def table_distances(queries: Tensor, gallery: Tensor) -> Tensor:
 
 
 def widened(descriptors: Tensor) -> Tensor:
-    """As `table_distances` computes with them, float64, or bits as they are: once for all blocks of a table."""
+    """Convert real descriptors to float64 once, before `table_distances` is called for many blocks; bits stay."""
     return descriptors if descriptors.dtype == torch.uint8 else descriptors.double()
 
 
 def pair_distances(one: Tensor, other: Tensor) -> Tensor:
-    """(P,) float32 distances to judge by, of the rows of two (P, D) or (P, D/8), as `table_distances` has them."""
+    """Return the distances (P,) float32 between the rows of two sets (P, D) or (P, D/8), as in `table_distances`."""
     check_shape(other, "P " + str(check_shape(one, "P D", name="one")["D"]), name="other")
     if one.dtype == torch.uint8:
         return unpack_bits(one ^ other).sum(dim=1).float()

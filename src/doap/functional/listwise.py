@@ -1,14 +1,15 @@
-"""The relaxed Average Precision of a whole list, in one pass over its distances.
+"""The relaxed Average Precision of a whole batch, in one pass over its distances.
 
-Every item of a list queries the others. The distances of a list of M are M² numbers, and three facts keep the cost
-near that of the matrix product which makes them:
+Every item of a batch is a query against all others, so a batch of M items has M² distances. Three facts keep the cost
+close to that of the matrix product that computes these distances:
 
-- a distance touches just two neighbouring bins, so filling the histograms is O(M²) whatever the number of bins;
-- the slope of AP for a distance depends only on the bin it fell in, so backward is one look-up per pair;
-- a query's AP depends only on its own row of distances. Rows are taken a chunk at a time, forward and backward
-  together while they are in the cache, and what is kept for autograd is one gradient per descriptor.
+- A distance contributes to two neighbouring bins only. Filling the histograms is O(M²) for any number of bins.
+- The derivative of AP with respect to a distance depends only on the bin of that distance. The backward pass is one
+  table look-up per pair.
+- The AP of a query depends only on its own row of distances. Rows are processed in chunks, forward and backward
+  together while they are in the cache. Autograd stores only one gradient per descriptor.
 
-Positives are few and are treated one by one; the dense pass sees distractors only.
+The few positives are handled one by one; the dense pass handles the distractors.
 """
 
 from __future__ import annotations
@@ -38,115 +39,123 @@ def listwise_average_precision(
     gallery: Tensor,
     relation: Relation,
     *,
+    distance: Distance,
+    bins: int,
     first: int = 0,
-    distance: Distance = "euclidean",
-    bins: int | None = None,
     form: APForm = "simplified",
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum of the relaxed AP of those queries that have a positive, and how many they are.
+    """Return the sum of the relaxed AP over the queries that have a positive, and the number of these queries.
 
-    Computed in float32 (float64 for float64 input) whatever autocast says: counts of thousands do not fit bfloat16.
+    The computation runs in float32 (float64 for float64 input) even under autocast, because counts of thousands are
+    not exact in bfloat16. The AP itself is `doap.functional.relaxed_average_precision`.
+
+    >>> codes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> listwise_average_precision(codes, codes, Relation(torch.tensor([0, 0, 1])), distance="squared", bins=8)
+    (tensor(2.), tensor(2))
 
     Args:
-        queries: (Q, D), unit rows, or codes in [−1, 1] for `hamming`. They are gallery items `first` to `first + Q`,
-            so a rank of a distributed run can own a part of the list.
-        gallery: (N, D), the whole list, made like the queries.
-        relation: who matches whom among the N.
-        first: position of the first query in the gallery.
-        distance: Euclidean in [0, 2], its square in [0, 4], or Hamming in [0, D].
-        bins: b; distances are shared among b + 1 evenly spaced centres. None means 25 (the paper's choice), and one
-            per bit for Hamming.
-        form: which relaxation of AP.
-        chunk: rows taken at a time; None chooses what is fast. Memory is O(chunk·N); results do not depend on it.
+        queries: (Q, D) unit rows, or codes in [−1, 1] for `hamming`. They are the gallery items `first` to
+            `first + Q`, so that each rank of a distributed run can own a part of the batch.
+        gallery: (N, D) the whole batch.
+        relation: Which of the N items match.
+        distance: `euclidean` in [0, 2], `squared` in [0, 4], or `hamming` in [0, D].
+        bins: Number of bins b. Distances are shared among b + 1 evenly spaced bin centres.
+        first: Position of the first query in the gallery.
+        form: Relaxation of AP; see `relaxed_average_precision`.
+        chunk: Rows of distances per step; memory is O(chunk·N), and the result does not depend on it. None selects a
+            fast one.
 
     Returns:
-        The sum, a differentiable scalar, and the number of queries in it, an integer scalar.
+        The sum, a differentiable scalar, and the number of queries, an integer scalar.
     """
     count, dim = check_shape(queries, "Q D", name="queries").values()
     size = check_shape(gallery, f"N {dim}", name="gallery")["N"]
     check_choice(distance, get_args(Distance), name="distance")
     check_choice(form, get_args(APForm), name="form")
     if len(relation) != size:
-        raise ArgumentError(f"relation: expected one of {size} items like the gallery, got {len(relation)}")
+        raise ArgumentError(f"relation: expected the {size} items of the gallery, got {len(relation)} items")
     if not 0 <= first <= size - count:
         raise ArgumentError(f"first: expected 0 to {size - count} so that queries are gallery items, got {first}")
     chunk = rows_at_a_time(gallery) if chunk is None else chunk
     if chunk < 1:
-        raise ArgumentError(f"chunk: expected one row or more, got {chunk}")
-    if bins is None:
-        bins = dim if distance == "hamming" else 25
+        raise ArgumentError(f"chunk: expected 1 row or more, got {chunk}")
     if bins < 1:
-        raise ArgumentError(f"bins: expected one or more, got {bins}")
+        raise ArgumentError(f"bins: expected 1 or more, got {bins}")
     with torch.autocast(queries.device.type, enabled=False):
         precise = torch.promote_types(queries.dtype, torch.float32)
-        asking = QueryPairs(relation, first, count)
+        pairs = QueryPairs(relation, first, count)
         binning = _Binning.of(distance, bins, dim)
-        inputs = (queries.to(precise), gallery.to(precise), asking, binning, form, chunk)
+        inputs = (queries.to(precise), gallery.to(precise), pairs, binning, form, chunk)
         total: Tensor = _OnePass.apply(*inputs)  # type: ignore[no-untyped-call]
-    return total, torch.tensor(len(asking.rows), device=total.device)
+    return total, torch.tensor(len(pairs.rows), device=total.device)
 
 
 @dataclass(frozen=True)
 class _Binning:
-    """How a dot product becomes a position p among bins 0…b: p = a·(1 − dot/full), or its root.
+    """Maps a dot product to a position p among the bin centres 0…b: p = scale·(1 − dot/full), or its square root.
 
-    `full` is the dot product of a descriptor with itself. Position `outside` is past the last bin: pairs that do not
-    count are sent there, and that bin is cut off.
+    Attributes:
+        bins: b.
+        scale: Factor of the linear map.
+        full: Dot product of a descriptor with itself.
+        root: Take the square root (Euclidean distances).
     """
 
     bins: int
-    a: float
+    scale: float
     full: float
     root: bool
 
     @classmethod
     def of(cls, distance: Distance, bins: int, dim: int) -> _Binning:
-        # Euclidean: p = b·√(2 − 2·dot)/2, so p² = b²/2·(1 − dot); the others are linear in the dot product.
+        # Euclidean: p = b·√(2 − 2·dot)/2, so p² = b²/2·(1 − dot). The other distances are linear in the dot product.
         root = distance == "euclidean"
-        return cls(bins, bins**2 / 2 if root else bins / 2, dim if distance == "hamming" else 1, root)
+        scale = bins**2 / 2 if root else bins / 2
+        return cls(bins, scale, dim if distance == "hamming" else 1, root)
 
     @property
     def outside(self) -> int:
+        """Position past the last bin centre, for pairs that do not count; that bin is cut off."""
         return self.bins + 1
 
     def positions(self, rows: Tensor, gallery: Tensor, out: Tensor) -> Tensor:
-        """(R, N) positions in [0, b), just short of b so that the left one of two bins is never the last."""
-        offset = rows.new_tensor(self.a)
+        """Positions (R, N) in [0, b); they stay below b so that a position always has a bin to its right."""
+        offset = rows.new_tensor(self.scale)
         end = self.bins * (1 - 4 * torch.finfo(rows.dtype).eps)
-        torch.addmm(offset, rows, gallery.T, alpha=-self.a / self.full, out=out)
+        torch.addmm(offset, rows, gallery.T, alpha=-self.scale / self.full, out=out)
         if self.root:
             return out.clamp_(0, end**2).sqrt_()
         return out.clamp_(0, end)
 
     def chain(self, slopes: Tensor) -> Tensor:
-        """Slopes for positions → slopes for dot products, but for the 1/p of the root, which is each pair's own."""
-        return slopes * (-self.a / self.full / (2 if self.root else 1))
+        """Derivatives by positions → by dot products, except for the factor 1/p of the root, which each pair has."""
+        return slopes * (-self.scale / self.full / (2 if self.root else 1))
 
 
 class _OnePass(torch.autograd.Function):
-    """Forward takes the gradient along while the distances are at hand; backward only scales it."""
+    """The forward pass also computes the gradient, while the distances are in the cache; backward only scales it."""
 
     @staticmethod
     def forward(
         ctx: Any,
         queries: Tensor,
         gallery: Tensor,
-        asking: QueryPairs,
+        pairs: QueryPairs,
         binning: _Binning,
         form: APForm,
         chunk: int,
     ) -> Tensor:
-        wanted = any(ctx.needs_input_grad[:2])
+        with_gradient = any(ctx.needs_input_grad[:2])
         by_query, by_gallery = torch.zeros_like(queries), torch.zeros_like(gallery)
         total = queries.new_zeros((), dtype=torch.float64)
-        for rows, buffers in _chunks(asking.rows, len(gallery), chunk, queries):
-            described = queries[rows]
-            average, by_dot = _chunk_pass(described, gallery, rows, asking, binning, form, buffers, wanted)
+        for rows, buffers in _chunks(pairs.rows, len(gallery), chunk, queries):
+            descriptors = queries[rows]
+            average, by_dot = _chunk_pass(descriptors, gallery, rows, pairs, binning, form, buffers, with_gradient)
             total += average.double().sum()
-            if wanted:
+            if with_gradient:
                 by_query.index_copy_(0, rows, by_dot @ gallery)
-                by_gallery.addmm_(by_dot.T, described)
+                by_gallery.addmm_(by_dot.T, descriptors)
         ctx.save_for_backward(by_query, by_gallery)
         return total.to(queries.dtype)
 
@@ -158,7 +167,7 @@ class _OnePass(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Buffers:
-    """(R, N) work space, used again by each chunk: fresh pages cost more than the arithmetic on them."""
+    """Work space (R, N) that all chunks share: allocating fresh memory costs more than the arithmetic on it."""
 
     positions: Tensor
     left: Tensor
@@ -176,51 +185,52 @@ def _chunks(rows: Tensor, size: int, chunk: int, like: Tensor) -> Iterator[tuple
 
 
 def _chunk_pass(
-    described: Tensor,
+    descriptors: Tensor,
     gallery: Tensor,
     rows: Tensor,
-    asking: QueryPairs,
+    pairs: QueryPairs,
     binning: _Binning,
     form: APForm,
     buffers: _Buffers,
-    wanted: bool,
+    with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """(R,) relaxed AP of some queries and, if wanted, its (R, N) slopes for their dot products with the gallery."""
-    positions = binning.positions(described, gallery, out=buffers.positions)
-    pairs, is_positive = asking.in_group(rows)
-    positives = pairs[is_positive]
+    """Return the relaxed AP (R,) of some queries and, `with_gradient`, its derivatives (R, N) by their dot products."""
+    positions = binning.positions(descriptors, gallery, out=buffers.positions)
+    in_group, is_positive = pairs.in_group(rows)
+    positives = in_group[is_positive]
     positive_row = positives // len(gallery)
-    positive_at = positions.view(-1)[positives]
-    asking.fill_ignored(positions, rows, binning.outside)
-    positions.view(-1).index_fill_(0, pairs, binning.outside)
+    positive_position = positions.view(-1)[positives]
+    pairs.fill_ignored(positions, rows, binning.outside)
+    positions.view(-1).index_fill_(0, in_group, binning.outside)
 
-    # Distractors: every pair adds 1−share to the bin on its left and share to the next.
+    # Soft histogram of the distractors: a pair adds 1 − share to the bin on its left and share to the bin on its right.
     left = buffers.left.copy_(positions)
     share = torch.frac(positions, out=buffers.work)
-    counts = described.new_zeros(len(rows), binning.outside + 2)
+    counts = descriptors.new_zeros(len(rows), binning.outside + 2)
     counts[:, 1:].scatter_add_(1, left, share)
     counts.scatter_add_(1, left, share.neg_().add_(1))
-    positive_left = positive_at.long()
-    positive_share = positive_at.frac()
+    # The same for the positives.
+    positive_left = positive_position.long()
+    positive_share = positive_position.frac()
     positive_counts = torch.zeros_like(counts)
     positive_counts.index_put_((positive_row, positive_left), 1 - positive_share, accumulate=True)
     positive_counts.index_put_((positive_row, positive_left + 1), positive_share, accumulate=True)
     inside = binning.bins + 1
     positive_counts = positive_counts[:, :inside]
     total = counts[:, :inside] + positive_counts
-    if not wanted:
+    if not with_gradient:
         average = relaxed_average_precision(positive_counts, total, form=form)
         return average, average
 
-    # A move to the right takes from the left bin and gives to the next; pairs outside have nothing to move.
+    # A pair that moves to the right takes from its left bin and gives to the next. Pairs outside move nothing.
     average, by_positive, by_total = relaxed_average_precision_and_slopes(positive_counts, total, form=form)
     distractor_slope = pad(binning.chain(by_total.diff(dim=1)), (0, 2))
     positive_slope = binning.chain((by_positive + by_total).diff(dim=1))
     by_dot = torch.gather(distractor_slope, 1, left, out=buffers.work)
     by_positive_dot = positive_slope[positive_row, positive_left]
     if binning.root:
-        # √ has no finite slope at 0, where equal descriptors meet: such a pair is left where it is.
+        # The root has no finite derivative at 0, the distance of equal descriptors: such a pair gets gradient 0.
         by_dot.div_(threshold(positions, 0, torch.inf, inplace=True))
-        by_positive_dot = by_positive_dot / threshold(positive_at, 0, torch.inf)
+        by_positive_dot = by_positive_dot / threshold(positive_position, 0, torch.inf)
     by_dot.view(-1).index_copy_(0, positives, by_positive_dot)
     return average, by_dot

@@ -1,7 +1,7 @@
-"""Metrics of verification: is this pair a match? Pairs have a distance and a label.
+"""Metrics of patch verification, where each pair of patches has a distance and a label (match or not).
 
-All of them follow from how many positives and negatives there are at each distinct distance, so none depends on the
-order of the input.
+All metrics are functions of the numbers of positives and negatives at each distinct distance, so they do not depend on
+the order of the input.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Area = Literal["steps", "trapezoid"]
 
 
 class SortedPairs:
-    """Pairs sorted by distance once, to be counted as often as wanted.
+    """Pairs sorted by distance once, to be counted many times with different weights.
 
     Args:
-        distances: (P,), smaller is more alike.
-        positive: (P,) bool, some of each kind.
+        distances: (P,); smaller means more similar.
+        positive: (P,) bool, with positives and negatives.
 
     Attributes:
-        positive: (P,) float64, 1 or 0, nearest first; of equal distances the first given.
-        thresholds: (T,) the distinct distances, increasing.
+        positive: (P,) float64, 1 or 0, nearest first; equal distances keep their order.
+        thresholds: (T,) distinct distances, increasing.
     """
 
     def __init__(self, distances: Tensor, positive: Tensor) -> None:
@@ -49,10 +49,10 @@ class SortedPairs:
         return len(self.positive)
 
     def counts(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Positives (T,) and negatives (T,) at each distinct distance, float64.
+        """Return the numbers of positives (T,) and negatives (T,) at each distinct distance, float64.
 
         Args:
-            weights: (P,) how often each pair counts, in the order of `positive`; None is once.
+            weights: (P,) weight of each pair, in the order of `positive`; None means 1.
         """
         times = torch.ones_like(self.positive) if weights is None else weights
         positives, total = (self._by_distance(number) for number in (times * self.positive, times))
@@ -64,39 +64,39 @@ class SortedPairs:
 
 
 def fpr_at_recall(distances: Tensor, positive: Tensor, *, recall: float = 0.95, ties: Ties = "pessimistic") -> float:
-    """False-positive rate at the smallest threshold that accepts enough of the positives.
+    """Return the false-positive rate at the smallest threshold that reaches a recall (FPR95 by default).
 
-    Where that threshold falls among equal distances (Hamming distances always do), the pairs at it are accepted one by
-    one until the recall is reached: negatives first (`pessimistic`, what accepting all of them costs), positives first
-    (`optimistic`), or the mean over all orders (`expected`).
+    Several pairs may be at exactly that threshold, as Hamming distances usually are. They are accepted one by one
+    until the recall is reached: negatives first (`pessimistic`, the rate when all of them are accepted), positives
+    first (`optimistic`), or in all orders, averaged (`expected`).
 
     >>> fpr_at_recall(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, False, True, False]))
     0.5
 
     Args:
-        distances: (P,), smaller is more alike.
+        distances: (P,); smaller means more similar.
         positive: (P,) bool.
-        recall: share of the positives to accept, in (0, 1].
-        ties: what to do with equal distances.
+        recall: Fraction of the positives to accept, in (0, 1].
+        ties: Policy for equal distances.
 
     Returns:
-        False positives over all negatives.
+        False positives divided by all negatives.
     """
     return fpr_of_counts(*SortedPairs(distances, positive).counts(), recall=recall, ties=ties)
 
 
 def fpr_of_counts(positives: Tensor, negatives: Tensor, *, recall: float = 0.95, ties: Ties = "pessimistic") -> float:
-    """`fpr_at_recall` of pairs that are counted already: (T,) and (T,) at each distinct distance, nearest first."""
+    """Return `fpr_at_recall` from the counts (T,) and (T,) of `SortedPairs.counts`, nearest distance first."""
     check_choice(ties, get_args(Ties), name="ties")
     if not 0 < recall <= 1:
-        raise ArgumentError(f"recall: expected a share in (0, 1], got {recall}")
+        raise ArgumentError(f"recall: expected a fraction in (0, 1], got {recall}")
     accepted = positives.cumsum(0)
-    # The small number undoes 0.95·20 = 19.000000000000004, which would ask for one positive more.
+    # Without the small number, 0.95·20 = 19.000000000000004 would require one positive too many.
     needed = math.ceil(recall * float(accepted[-1]) - 1e-9)
     at = int(torch.searchsorted(accepted, float(needed)))
     tied_positives, tied_negatives = float(positives[at]), float(negatives[at])
     still_needed = needed - (float(accepted[at]) - tied_positives)
-    # Negatives ahead of the r-th of p positives in a random order of them and n negatives: n·r/(p + 1) on average.
+    # In a random order of p positives and n negatives, n·r/(p + 1) negatives precede the r-th positive on average.
     wrong = {
         "pessimistic": tied_negatives,
         "optimistic": 0,
@@ -108,59 +108,65 @@ def fpr_of_counts(positives: Tensor, negatives: Tensor, *, recall: float = 0.95,
 def average_precision_of_counts(
     positives: Tensor, negatives: Tensor, squares: Tensor | None = None, *, number: float | None = None
 ) -> Tensor:
-    """Average Precision of lists that are counted already, with ties by their expectation.
+    """Return the Average Precision of counted pairs, with ties by their expectation.
 
-    With P of a tie's c items positive, B of the C items ahead of it, a positive at its place j = 0…c−1 has a precision
-    of (B + 1 + j·(P − 1)/(c − 1)) / (C + 1 + j) on average, as in `average_precision`. Here the sum over j is closed:
-    Σ 1 / (C + 1 + j) is ψ(C + c + 1) − ψ(C + 1), so long ties cost nothing.
+    Let a tie have c items, P of them positive, and let C items precede it, B of them positive. A positive at position
+    j = 0…c−1 of the tie has an expected precision of (B + 1 + j·(P − 1)/(c − 1)) / (C + 1 + j), as in
+    `average_precision`. The sum over j has a closed form, since Σ 1 / (C + 1 + j) = ψ(C + c + 1) − ψ(C + 1).
 
-    An item may also be positive with a chance p only, each on its own, as the nearest of several that tie is right. P
-    is then the sum of a tie's p, and P·(P − 1), which the sum over its positives has, becomes P² − Σp².
+    An item may also be positive with a probability p, independently of the others. P is then the sum of p over the
+    tie, and the number of ordered pairs of positives, P·(P − 1), becomes P² − Σp².
 
     Args:
-        positives: (…, T) at each distinct distance, nearest first.
+        positives: (…, T) number at each distinct distance, nearest first.
         negatives: (…, T).
-        squares: (…, T) sums of p²; None where all p are 0 or 1.
-        number: how many positives there are, found or not; None is those in the list.
+        squares: (…, T) sums of p²; None if every p is 0 or 1.
+        number: Number of positives, including those that were not retrieved. None counts the retrieved ones.
 
     Returns:
         (…) float64.
     """
     total = positives + negatives
     upto, found = total.cumsum(-1), positives.cumsum(-1)
-    ahead, found_ahead = upto - total, found - positives
-    harmonic = torch.digamma(upto + 1) - torch.digamma(ahead + 1)
-    both = (positives.square() - (positives if squares is None else squares)) / (total - 1).clamp(min=1)
-    # A distance may be counted that no item is at: a resampled list has such.
-    gain = (positives * (found_ahead + 1) * harmonic + both * (total - (ahead + 1) * harmonic)) / total.clamp(min=1)
+    before, found_before = upto - total, found - positives
+    harmonic = torch.digamma(upto + 1) - torch.digamma(before + 1)
+    positive_pairs = positives.square() - (positives if squares is None else squares)
+    other_positive = positive_pairs / (total - 1).clamp(min=1)
+    gain = positives * (found_before + 1) * harmonic + other_positive * (total - (before + 1) * harmonic)
+    # A bootstrap sample may have no item at some of the distances.
+    gain = gain / total.clamp(min=1)
     precision: Tensor = gain.sum(-1) / (found[..., -1] if number is None else number)
     return precision
 
 
 def average_precision_of_chances(distances: Tensor, chances: Tensor, *, number: float | None = None) -> float:
-    """Average Precision of answers that are right with a chance each, nearest first; ties by their expectation.
+    """Return the Average Precision of answers that are each correct with a probability; ties by their expectation.
 
     Args:
-        distances: (P,).
-        chances: (P,) in 0…1.
-        number: how many answers could be right; None is how many are, on average.
+        distances: (P,); smaller means more similar.
+        chances: (P,) probabilities in 0…1.
+        number: Number of answers that could be correct; None means the expected number of correct ones.
 
     Returns:
-        0 where no answer can be right.
+        The Average Precision, 0 if no answer can be correct.
     """
-    place = distances.unique(return_inverse=True)[1]
+    index = distances.unique(return_inverse=True)[1]
     chances = chances.double()
-    right, squares, total = (torch.bincount(place, of) for of in (chances, chances.square(), torch.ones_like(chances)))
-    return float(average_precision_of_counts(right, total - right, squares, number=number)) if right.any() else 0.0
+    correct = torch.bincount(index, chances)
+    squares = torch.bincount(index, chances.square())
+    total = torch.bincount(index, torch.ones_like(chances))
+    if not correct.any():
+        return 0.0
+    return float(average_precision_of_counts(correct, total - correct, squares, number=number))
 
 
 def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor:
-    """Average Precision of lists whose order is settled, as two public programs have it.
+    """Return the Average Precision of rankings without ties, as two public programs define it.
 
-    `steps` is the textbook's mean of the precision at each positive. `trapezoid` is the area under straight lines
-    between the points of the precision-recall curve, which begins at recall 0 and precision 1: each positive counts
-    the mean of the precision at its place and just before it, so it is never more than `steps`, and it is less as soon
-    as a positive has a negative ahead of it.
+    `steps` is the textbook definition, the mean of the precision at each positive. `trapezoid` is the area under
+    straight lines between the points of the precision-recall curve, which begins at recall 0 and precision 1. A
+    positive then contributes the mean of the precisions at its rank and just before it. The value is at most that of
+    `steps`, and smaller if any positive is ranked behind a negative.
 
     >>> average_precision_at_ranks(torch.tensor([[1, 3], [2, 3]]), 2, "steps")
     tensor([0.8333, 0.5833], dtype=torch.float64)
@@ -168,9 +174,9 @@ def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor
     tensor([0.7917, 0.4167], dtype=torch.float64)
 
     Args:
-        ranks: (…, F) of the positives that are in a list, from 1, increasing.
-        number: how many positives there are, in the list or not.
-        area: which of the two.
+        ranks: (…, F) ranks of the retrieved positives, from 1, increasing.
+        number: Number of positives, retrieved or not.
+        area: Definition of AP.
 
     Returns:
         (…) float64.
@@ -186,14 +192,14 @@ def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor
 
 
 def precision_recall_curve(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Precision and recall when all pairs up to a threshold are accepted, one point for each distinct distance.
+    """Return precision and recall at each threshold; the thresholds are the distinct distances.
 
     Args:
-        distances: (P,).
+        distances: (P,); smaller means more similar.
         positive: (P,) bool.
 
     Returns:
-        precision (T,), recall (T,) and thresholds (T,), increasing in recall; float64.
+        Precision (T,), recall (T,) and thresholds (T,), increasing in recall; float64.
     """
     pairs = SortedPairs(distances, positive)
     hits, wrong = (number.cumsum(0) for number in pairs.counts())
@@ -201,10 +207,10 @@ def precision_recall_curve(distances: Tensor, positive: Tensor) -> tuple[Tensor,
 
 
 def roc_curve(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Shares of the negatives and of the positives up to a threshold, one point for each distinct distance.
+    """Return the ROC curve; the thresholds are the distinct distances.
 
     Args:
-        distances: (P,).
+        distances: (P,); smaller means more similar.
         positive: (P,) bool.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Who matches whom, a block of rows at a time: the (Q, N) table of a relation is never made whole."""
+"""The pairs of a relation, one block of rows at a time: the (Q, N) table is never built as a whole."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from doap.types import Relation
 
 
 def rows_at_a_time(gallery: Tensor) -> int:
-    """How many rows of distances to a gallery (N, D) to take in one piece, where speed decides.
+    """Return a fast number of rows per block of distances to a gallery (N, D).
 
-    On a processor a million distances stay in the cache, and fewer would drown in the cost of each call; an accelerator
-    wants longer work.
+    A million distances fit in the cache of a CPU, and much smaller blocks are dominated by the overhead of each call.
+    An accelerator needs larger blocks.
     """
     distances = 2**20 if gallery.device.type == "cpu" else 2**25
     return max(64, distances // max(1, len(gallery)))
 
 
 class QueryPairs:
-    """The pairs of some queries that are not plain distractors.
+    """The matching and ignored pairs of some queries; all other pairs are distractors.
 
-    The queries are items `first` to `first + count` of the N related ones. A block is (R, N): some queries against all
-    items; pairs are given as flat positions in it.
+    A block is (R, N): some of the queries against all items. Pairs are flat indices into a block.
+
+    Args:
+        relation: Which of the N items match.
+        first: Item that is the first query.
+        count: Number of queries; they are the items `first` to `first + count`.
 
     Attributes:
-        rows: those queries, counted from `first`, that have a positive; increasing.
+        rows: Queries that have a positive, counted from `first`, increasing.
     """
 
     def __init__(self, relation: Relation, first: int, count: int) -> None:
@@ -38,12 +42,12 @@ class QueryPairs:
             self._ignored = self._item_pairs(torch.cat([relation.ignored_pairs, relation.ignored_pairs.flip(1)]))
 
     def in_group(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(P,) flat positions of all pairs inside a group, and (P,) bool: not the query with itself."""
+        """Return the flat indices (P,) of all pairs within a group, and (P,) bool, False for a query with itself."""
         row, column = self._expand(self._start[rows], self._members[rows])
         return row * self.size + column, column != rows[row] + self.first
 
     def fill_ignored(self, block: Tensor, rows: Tensor, value: float) -> None:
-        """Write `value` over the pairs that the relation ignores; pairs inside a group may be among them."""
+        """Write `value` to the pairs of a block that the relation ignores; pairs within a group may be among them."""
         items = rows + self.first
         clusters, table = self.relation.clusters, self.relation.ignored_clusters
         if clusters is not None and table is not None:
@@ -53,23 +57,23 @@ class QueryPairs:
             begin, end = torch.searchsorted(query, torch.stack([items[0], items[-1] + 1]))
             query, other = query[begin:end], other[begin:end]
             row = torch.searchsorted(items, query)
-            # Between the first and the last row of the block there may be items that are not in it.
-            asked = items[row] == query
-            block.view(-1).index_fill_(0, (row * self.size + other)[asked], value)
+            # The block may skip items between its first and its last row.
+            in_block = items[row] == query
+            block.view(-1).index_fill_(0, (row * self.size + other)[in_block], value)
 
     def _members_of(self, groups: Tensor) -> tuple[Tensor, Tensor]:
-        """For (n,) groups: where each begins among the items sorted by group (n,), and its size (n,)."""
+        """Start (n,) of each of n groups among the items sorted by group, and its size (n,)."""
         start = torch.searchsorted(self._ordered, groups)
         return start, torch.searchsorted(self._ordered, groups, right=True) - start
 
     def _expand(self, start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs of the sorted items (n,), (n,) → (P,) the run and (P,) the item of each member."""
+        """Expand n runs of the sorted items, by start and size, to the run (P,) and the item (P,) of each member."""
         run = torch.repeat_interleave(size)
         within = torch.arange(len(run), device=run.device) - (size.cumsum(0) - size)[run]
         return run, self._order[start[run] + within]
 
     def _item_pairs(self, pairs: Tensor) -> Tensor:
-        """(P, 2) groups → (2, I) items: all of the first with all of the second, sorted by the first."""
+        """Expand pairs of groups (P, 2) to all pairs of their items (2, I), sorted by the first item."""
         pair, query = self._expand(*self._members_of(pairs[:, 0].contiguous()))
         start, size = self._members_of(pairs[:, 1].contiguous())
         which, other = self._expand(start[pair], size[pair])

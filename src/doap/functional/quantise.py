@@ -1,4 +1,4 @@
-"""Real descriptors as bytes, in the form of COLMAP's SIFT."""
+"""Quantisation of real descriptors to bytes, in the format of COLMAP's SIFT descriptors."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from doap.checks import check_shape
 from doap.errors import ArgumentError
 
 NORM = 512
-"""Length of a row of bytes: COLMAP's matcher divides by it."""
+"""Norm of a quantised row; COLMAP's matcher divides by it."""
 SHIFT = 0.25
-"""Added to signed numbers: about three deviations of a number of a 128-dimensional unit vector, so few are cut off."""
+"""Offset of signed values: about three standard deviations of the components of a 128-dimensional unit vector."""
 
 
 def quantise(descriptors: Tensor, *, signed: bool) -> Tensor:
-    """Unit vectors as bytes of length 512, whose distances have nearly the same order.
+    """Quantise unit vectors to bytes with norm 512; the order of their distances is nearly preserved.
 
-    Bytes have no sign. Where no descriptor has one, as with RootSIFT, they are round(512·d), as COLMAP itself writes
-    them. Signed ones are moved first: round(512·unit(d + 0.25)). That makes all distances smaller by about one factor,
-    so a ratio test means the same, and a limit on the distance itself hardly limits any more. All descriptors that are
-    to be compared need the same `signed`; that is why it is not guessed here.
+    Descriptors without negative values, such as RootSIFT, become round(512·d), as COLMAP writes them. Signed ones are
+    shifted first: round(512·unit(d + 0.25)). The shift scales all distances down by about the same factor: the ratio
+    test keeps its meaning, but a threshold on the distance itself does not. All descriptors that are compared with each
+    other need the same `signed`, so it is an argument and not detected.
 
     >>> quantise(torch.tensor([[0.6, 0.0, 0.8], [0.28, 0.0, 0.96]]) / 2, signed=False)
     tensor([[154,   0, 205],
             [ 72,   0, 246]], dtype=torch.uint8)
 
     Args:
-        descriptors: (N, D) floats, unit rows; a row of zeros, as a flat patch may have, stays zeros.
-        signed: whether any of the descriptors to be compared may hold negative numbers.
+        descriptors: (N, D) floats, unit rows; a row of zeros (a flat patch) stays zero.
+        signed: Whether any of the descriptors that are compared may have negative values.
 
     Returns:
-        (N, D) uint8. Numbers over 255, of which a unit vector has three at most, become 255.
+        (N, D) uint8. Values above 255 become 255; a unit vector has at most three of them.
     """
     check_shape(descriptors, "N D", name="descriptors")
     if not descriptors.is_floating_point():
-        raise ArgumentError(f"descriptors: expected real ones, floats, got {descriptors.dtype}; bits are bytes already")
+        raise ArgumentError(
+            f"descriptors: expected floats, got {descriptors.dtype}; binary descriptors are bytes already"
+        )
     if not torch.isfinite(descriptors).all():
-        raise ArgumentError("descriptors: expected finite numbers, got NaN or infinity among them")
+        raise ArgumentError("descriptors: expected finite values, got NaN or infinity")
     precise = descriptors.float()
     if not signed and (precise < 0).any():
-        raise ArgumentError(f"descriptors: expected none below 0 with signed=False, got {precise.min():.3g}")
+        raise ArgumentError(f"descriptors: expected values of at least 0 with signed=False, got {precise.min():.3g}")
     if signed:
         present = precise.any(dim=1, keepdim=True)
         precise = normalize((precise + SHIFT).clamp(min=0)) * present

@@ -1,8 +1,10 @@
 """Losses for descriptors: `loss(descriptors, groups)`. A loss sees tensors, never a network or a dataset."""
 
 from doap.losses.listwise_ap import ListwiseAP
+from doap.losses.loss import Loss
 from doap.losses.triplet import HardestTriplet
 
-LOSSES = {"listwise-ap": ListwiseAP, "hardest-triplet": HardestTriplet}
+LOSSES: dict[str, type[Loss]] = {"listwise-ap": ListwiseAP, "hardest-triplet": HardestTriplet}
+"""Losses by the name that recipes use."""
 
-__all__ = ["LOSSES", "HardestTriplet", "ListwiseAP"]
+__all__ = ["LOSSES", "HardestTriplet", "ListwiseAP", "Loss"]

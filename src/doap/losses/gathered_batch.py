@@ -1,4 +1,4 @@
-"""What a loss looks at: descriptors as distances need them, and the list of one rank or of all of them."""
+"""The batch that a loss ranks: relaxed descriptors, of one rank or gathered from all of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from doap.types import Relation
 
 @dataclass(frozen=True)
 class GatheredBatch:
-    """The list a loss ranks, and the part of it whose queries this process owns.
+    """The batch of all ranks, and the part of it whose queries this rank owns.
 
     Attributes:
-        own: (Q, D) relaxed descriptors of this process; items `first` to `first + Q` of the gallery.
-        gallery: (N, D) relaxed descriptors of all processes.
-        relation: who matches whom among the N.
-        first: position of the first own item in the gallery.
+        own: (Q, D) relaxed descriptors of this rank; items `first` to `first + Q` of the gallery.
+        gallery: (N, D) relaxed descriptors of all ranks.
+        relation: Which of the N items match.
+        first: Position of the first own item in the gallery.
     """
 
     own: Tensor
@@ -34,7 +34,7 @@ class GatheredBatch:
 
     @classmethod
     def of(cls, relaxed: Tensor, groups: Tensor | Relation, across_ranks: bool) -> GatheredBatch:
-        """Take relaxed descriptors (M, D) and their groups; gather those of all ranks if asked to."""
+        """Build the batch from relaxed descriptors (M, D) and their groups; `across_ranks` gathers all ranks'."""
         size = check_shape(relaxed, "M D", name="descriptors")["M"]
         relation = groups if isinstance(groups, Relation) else Relation(groups)
         if len(relation) != size:
@@ -48,28 +48,34 @@ class GatheredBatch:
         return cls(relaxed, gallery, _gather_relation(relation), first)
 
 
-def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, signs: bool = False) -> Tensor:
-    """What the network puts out as distances need it, in float32 or better: unit rows, or numbers in −1…1 for bits.
+def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_through: bool = False) -> Tensor:
+    """Prepare the outputs of a network for a distance, in float32 or better.
 
-    >>> relax(torch.tensor([[0.1, -2.0]]), "hamming", signs=True)
+    >>> relax(torch.tensor([[0.1, -2.0]]), "hamming", straight_through=True)
     tensor([[ 1., -1.]])
 
     Args:
         descriptors: (M, D) outputs of the network.
-        distance: for `hamming`, rows go through tanh; for the others they are brought to unit length.
-        slope: tanh(slope·x); the steeper, the nearer to the bits in use, and the fewer bits have a gradient.
-        signs: take the bits in use, and their gradient from tanh ("straight through").
+        distance: `hamming` applies tanh; the other distances normalise rows to unit length.
+        slope: tanh(slope·x). A steeper tanh is nearer to the bits that are deployed, but fewer bits have a gradient.
+        straight_through: Return the deployed bits as ±1, with the gradient of tanh (straight-through estimator).
+
+    Returns:
+        (M, D) unit rows, or numbers in −1…1 for `hamming`.
     """
     precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
     if distance != "hamming":
         return normalize(precise, dim=-1)
     soft = (slope * precise).tanh()
-    # As `pack_bits` has it, 0 is no positive number.
-    return soft + (torch.where(precise > 0, 1.0, -1.0) - soft).detach() if signs else soft
+    if not straight_through:
+        return soft
+    # As in `pack_bits`, zero is not positive.
+    bits = torch.where(precise > 0, 1.0, -1.0)
+    return soft + (bits - soft).detach()
 
 
 def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:
-    """The mean of a number over all ranks, without gradient."""
+    """Mean of a scalar over all ranks, without gradient."""
     value = value.double()
     if across_ranks:
         dist.all_reduce(value)
@@ -78,14 +84,14 @@ def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """(n, …) of each rank, any n → all of them in the order of ranks, without gradient."""
+    """Concatenate (n, …) of each rank in the order of ranks, without gradient; n may differ between ranks."""
     return _gather(rows, _sizes(len(rows), rows.device))
 
 
 class _GatherWithGradient(torch.autograd.Function):
-    """Concatenate the ranks' rows; backward, each rank's rows collect what all ranks ask of them.
+    """Concatenate the ranks' rows. The backward pass sums the gradients that all ranks have for a rank's rows.
 
-    Summed, not averaged: DistributedDataParallel divides by the number of ranks afterwards, once.
+    It sums and does not average because DistributedDataParallel divides by the number of ranks afterwards.
     """
 
     @staticmethod
@@ -102,13 +108,13 @@ class _GatherWithGradient(torch.autograd.Function):
 
 def _sizes(size: int, device: torch.device) -> list[int]:
     own = torch.tensor([size], device=device)
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, own)
-    return [int(one) for one in everyone]
+    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, own)
+    return [int(one) for one in sizes]
 
 
 def _gather(rows: Tensor, sizes: list[int]) -> Tensor:
-    # Collectives want equal shapes; groups are ragged, so ranks pad to the longest and cut again.
+    # Collectives need equal shapes: ranks pad to the longest, and the padding is cut off again.
     padded = rows.new_zeros(max(sizes), *rows.shape[1:])
     padded[: len(rows)] = rows
     parts = [torch.empty_like(padded) for _ in sizes]
@@ -124,8 +130,8 @@ def _gather_relation(relation: Relation) -> Relation:
     tables = gather_rows(none[:, :1].flatten().bool() if table is None else table.flatten())
     if table is None or relation.clusters is None:
         if len(tables):
-            raise ArgumentError("ignored_clusters: expected on all ranks or on none, got it on other ranks only")
+            raise ArgumentError("ignored_clusters: expected a table on all ranks or on none, got it on some ranks")
         return Relation(gather_rows(relation.groups), pairs)
     if not torch.equal(tables, table.flatten().repeat(dist.get_world_size())):
-        raise ArgumentError("ignored_clusters: expected the same table on all ranks, got different ones")
+        raise ArgumentError("ignored_clusters: expected the same table on all ranks, got different tables")
     return Relation(gather_rows(relation.groups), pairs, gather_rows(relation.clusters), table)

@@ -1,94 +1,109 @@
-"""The baseline to beat: the hardest-in-batch triplet loss of HardNet (Mishchuk et al., NIPS 2017)."""
+"""The hardest-in-batch triplet loss of HardNet (Mishchuk et al., NIPS 2017), the baseline of `ListwiseAP`."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from pydantic import Field
+from torch import Tensor
 
 from doap.functional.distance import Distance, from_dot
 from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.losses.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
+from doap.losses.loss import Loss
+from doap.settings import StrictModel
 from doap.types import Relation
 
 
-class HardestTriplet(nn.Module):
-    """Mean of max(0, margin + d(a, p) − d(hardest)) over all matching pairs (a, p) of a list.
+class HardestTriplet(Loss):
+    """Mean of max(0, margin + d(a, p) − d(hardest)) over all matching pairs (a, p) of a batch.
 
-    The hardest distractor of a pair is the one nearest to either end of it. HardNet's batches hold two patches per
-    point and look for it only among the patches of the other column; here groups may have any size, and it is looked
-    for among all items that do not match, as `ListwiseAP` ranks them all. A pair without any distractor has no triplet.
+    The hardest distractor of a pair is the one nearest to either of its two patches. HardNet's batches have two
+    patches per point, and only the patches of the other column are candidates. Here groups may have any size, and all
+    patches that do not match are candidates, as in `ListwiseAP`. A pair without any distractor has no triplet.
 
-    Distractors are chosen without gradient, a chunk of rows at a time; only the chosen distances are differentiated.
+    Distractors are chosen without gradient, a chunk of rows at a time. Only the chosen distances are differentiated.
 
     Args:
         margin: 1 for unit vectors (HardNet); in bits for `hamming`.
-        distance, chunk, across_ranks: as for `ListwiseAP`.
+        distance, chunk, across_ranks: As for `ListwiseAP`.
 
     Attributes:
-        skipped: how many queries of the last call had no match.
+        skipped: Number of queries without a match in the last batch.
 
     >>> import torch
     >>> loss = HardestTriplet()
-    >>> near, far = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 0.0])
-    >>> loss(torch.stack([near, near, far, far]), torch.tensor([0, 0, 1, 1]))
+    >>> a, b = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 0.0])
+    >>> loss(torch.stack([a, a, b, b]), torch.tensor([0, 0, 1, 1]))
     tensor(0.)
     """
 
+    class Settings(StrictModel):
+        margin: float = Field(1.0, gt=0, description="margin of the triplet loss; in bits for hamming")
+        distance: Distance = Field("euclidean", description="euclidean, squared, or hamming for binary codes")
+        chunk: int | None = Field(None, ge=1, description="rows of distances per step; bounds memory")
+
+    settings: Settings
+    _defaults = Settings()
+
     def __init__(
         self,
-        margin: float = 1.0,
-        distance: Distance = "euclidean",
-        chunk: int | None = None,
+        margin: float = _defaults.margin,
+        distance: Distance = _defaults.distance,
+        *,
+        chunk: int | None = _defaults.chunk,
         across_ranks: bool = False,
     ) -> None:
-        super().__init__()
-        self.margin, self.distance, self.chunk = margin, distance, chunk
-        self.across_ranks = across_ranks
-        self.skipped: Tensor | int = 0
+        super().__init__(across_ranks=across_ranks, margin=margin, distance=distance, chunk=chunk)
 
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
-        """The loss of a list; arguments as for `ListwiseAP`."""
-        whole = GatheredBatch.of(relax(descriptors, self.distance), groups, self.across_ranks)
-        if not len(whole.gallery):
+        """Return the mean triplet loss of a batch; see `Loss.forward`."""
+        batch = GatheredBatch.of(relax(descriptors, self.settings.distance), groups, self.across_ranks)
+        if not len(batch.gallery):
             self.skipped = 0
             return descriptors.sum()
-        pairs = QueryPairs(whole.relation, whole.first, len(whole.own))
+        pairs = QueryPairs(batch.relation, batch.first, len(batch.own))
         self.skipped = len(descriptors) - len(pairs.rows)
-        anchor, positive, likeness, hardest = self._mine(whole, pairs)
-        # Either end of the pair may have the harder distractor.
-        harder = torch.where(likeness[anchor] >= likeness[positive], anchor, positive)
-        exists = likeness[harder] > -torch.inf
+        anchor, positive, similarity, nearest = self._mine(batch, pairs)
+        # Take the harder of the two distractors nearest to the anchor and to the positive.
+        harder = torch.where(similarity[anchor] >= similarity[positive], anchor, positive)
+        exists = similarity[harder] > -torch.inf
         anchor, positive, harder = anchor[exists], positive[exists], harder[exists]
-        gap = self._distance(whole.gallery, anchor, positive) - self._distance(whole.gallery, harder, hardest[harder])
-        cost = (self.margin + gap).clamp(min=0)
+        to_positive = self._distances(batch.gallery, anchor, positive)
+        to_distractor = self._distances(batch.gallery, harder, nearest[harder])
+        cost = (self.settings.margin + (to_positive - to_distractor)).clamp(min=0)
         pairs_per_rank = mean_over_ranks(torch.tensor(len(cost), device=cost.device), self.across_ranks)
         return cost.sum() / pairs_per_rank.where(pairs_per_rank > 0, 1).to(cost.dtype)
 
     @torch.no_grad()
-    def _mine(self, whole: GatheredBatch, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Matching pairs (P,), (P,) of own anchors; each item's largest dot with a distractor, and whose (N,), (N,)."""
-        size = len(whole.gallery)
-        everyone = torch.arange(len(whole.own), device=whole.own.device)
-        likeness, hardest, anchors, positives = [], [], [], []
-        with torch.autocast(whole.own.device.type, enabled=False):
-            for rows in everyone.split(self.chunk or rows_at_a_time(whole.gallery)):
-                dots = whole.own[rows] @ whole.gallery.T
+    def _mine(self, batch: GatheredBatch, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Find the matching pairs and the nearest distractors.
+
+        Returns:
+            Anchors (P,) among this rank's patches and their positives (P,); for each patch of the gallery the largest
+            dot product with a distractor (N,) and the index of that distractor (N,).
+        """
+        size = len(batch.gallery)
+        queries = torch.arange(len(batch.own), device=batch.own.device)
+        similarity, nearest, anchors, positives = [], [], [], []
+        with torch.autocast(batch.own.device.type, enabled=False):
+            for rows in queries.split(self.settings.chunk or rows_at_a_time(batch.gallery)):
+                dots = batch.own[rows] @ batch.gallery.T
                 flat, _ = pairs.in_group(rows)
                 pairs.fill_ignored(dots, rows, -torch.inf)
                 dots.view(-1).index_fill_(0, flat, -torch.inf)
                 best, index = dots.max(dim=1)
-                likeness.append(best)
-                hardest.append(index)
-                anchor, positive = rows[flat // size] + whole.first, flat % size
-                # Each pair once, on the rank that owns its first item; the cost is the same from both ends.
+                similarity.append(best)
+                nearest.append(index)
+                anchor, positive = rows[flat // size] + batch.first, flat % size
+                # The cost is the same from both ends: each pair counts once, on the rank of its first patch.
                 anchors.append(anchor[positive > anchor])
                 positives.append(positive[positive > anchor])
-        best, index = torch.cat(likeness), torch.cat(hardest)
+        best, index = torch.cat(similarity), torch.cat(nearest)
         if self.across_ranks:
             best, index = gather_rows(best), gather_rows(index)
         return torch.cat(anchors), torch.cat(positives), best, index
 
-    def _distance(self, gallery: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        return from_dot(
-            (gallery.index_select(0, one) * gallery.index_select(0, other)).sum(1), self.distance, gallery.shape[1]
-        )
+    def _distances(self, gallery: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Distances (P,) between the gallery's items at `first` (P,) and `second` (P,)."""
+        dots = (gallery.index_select(0, first) * gallery.index_select(0, second)).sum(1)
+        return from_dot(dots, self.settings.distance, gallery.shape[1])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
 from torch import nn
 
+from doap.settings import StrictModel
 
-class NetworkSettings(BaseModel):
+
+class NetworkSettings(StrictModel):
     """Settings of a network: its keyword arguments, and the only home of their defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PatchNetwork(nn.Module):

@@ -1,0 +1,48 @@
+"""The base class of settings: pydantic models that reject unknown keys and values that are not finite."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from doap.errors import ArgumentError
+
+Model = TypeVar("Model", bound="StrictModel")
+
+
+class StrictModel(BaseModel):
+    """An immutable model that forbids unknown keys, NaN and infinity.
+
+    A class of a registry (`LOSSES`, `SAMPLERS`, `NETWORKS`) has a subclass of it as its attribute `Settings`. That
+    model is the schema of the recipe's section and the only place of the defaults.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def check(cls: type[Model], **values: Any) -> Model:
+        """Return the validated model, or raise an `ArgumentError` that names the first wrong value."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ArgumentError(explain(error, cls.model_fields)) from error
+
+
+def explain(error: ValidationError, known: Iterable[str]) -> str:
+    """Describe the first fault of a validation in one line; an unknown key comes with the nearest known one.
+
+    Args:
+        error: The error that pydantic raised.
+        known: Known keys of the model or section that has the fault.
+    """
+    fault = error.errors()[0]
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] != "extra_forbidden":
+        return f"{key}: {fault['msg'][0].lower()}{fault['msg'][1:]}, got {fault['input']!r}"
+    names = list(known)
+    nearest = difflib.get_close_matches(str(fault["loc"][-1]), names, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(names)}"
+    return f"unknown key {key!r}; {hint}"
