@@ -25,5 +25,5 @@ train 1-narrow train narrow
 train 2-wide wide wide
 train 3-wider wider wider
 train 4-bits wider bits
-train 5-signs wider signs
-train 6-signs wider signs-2
+train 5-straight-through wider straight-through
+train 6-straight-through wider straight-through-2

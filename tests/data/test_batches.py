@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from doap.data.augment import Augmentation
 from doap.data.batches import Batches
 from doap.data.mining import Mined
 from doap.data.sampler import GroupSampler, RomeSampler, SceneSampler
@@ -14,7 +15,7 @@ from doap.types import Relation
 from oracles.listwise import relation_tables
 from oracles.memory_source import MemorySource, memory_source
 
-# CI may have one core, and newer Pythons warn of forking beside torch's threads; neither matters to what is tested.
+# Warnings for machines with one core and, in newer Pythons, for forking a process with threads.
 with_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*multi-threaded.*fork")
 
 
@@ -26,7 +27,7 @@ def source() -> MemorySource:
 
 @pytest.fixture
 def mined(source: MemorySource) -> Mined:
-    """Two clusters to a sequence; in sequence 0 they ignore each other."""
+    """Two clusters per scene; those of scene 0 ignore each other."""
     apart = np.eye(2, dtype=bool)
     clusters = source.scene_ids * 2 + np.arange(24) % 5 % 2
     return Mined(clusters.astype(np.int64), np.stack([np.ones((2, 2), dtype=bool), apart, apart]))
@@ -36,26 +37,26 @@ def equal(one: Relation, other: Relation) -> bool:
     return all(torch.equal(a, b) for a, b in zip(relation_tables(one), relation_tables(other), strict=True))
 
 
-def test_a_list_is_uint8_patches_with_a_channel_and_their_groups(source: MemorySource) -> None:
-    lists = Batches(source, GroupSampler(source, 30, 0), seed=0)
-    patches, relation = lists[0]
-    plan = lists.sampler.batch(0)
+def test_a_batch_is_uint8_patches_with_a_channel_and_their_groups(source: MemorySource) -> None:
+    batches = Batches(source, GroupSampler(source, 30, 0), seed=0)
+    patches, relation = batches[0]
+    plan = batches.sampler.batch(0)
     assert patches.dtype == torch.uint8
     assert patches.shape == (len(plan.indices), 1, 4, 4)
     assert relation.groups.tolist() == plan.labels.tolist()
-    assert len(lists) == lists.sampler.steps_per_epoch
+    assert len(batches) == batches.sampler.steps_per_epoch
 
 
 def test_without_augmentation_patches_are_those_of_the_source(source: MemorySource) -> None:
-    lists = Batches(source, GroupSampler(source, 30, 0), seed=0, augment=False)
-    assert np.array_equal(lists[3][0][:, 0].numpy(), source.patches[lists.sampler.batch(3).indices])
+    batches = Batches(source, GroupSampler(source, 30, 0), seed=0)
+    assert np.array_equal(batches[3][0][:, 0].numpy(), source.patches[batches.sampler.batch(3).indices])
 
 
-def test_augmentation_and_light_change_patches_and_depend_on_the_step(source: MemorySource) -> None:
+def test_augmentation_changes_patches_and_depends_on_the_step(source: MemorySource) -> None:
     sampler = RomeSampler(source, 80, 0)
     plain, turned, lit = (
-        Batches(source, sampler, seed=0, **how)  # type: ignore[arg-type]
-        for how in ({"augment": False}, {}, {"augment": False, "gain": 0.5})
+        Batches(source, sampler, seed=0, augmentation=augmentation)
+        for augmentation in (None, Augmentation(), Augmentation(flip_and_rotate=False, gain=0.5))
     )
     assert not torch.equal(turned[0][0], plain[0][0])
     assert not torch.equal(lit[0][0], plain[0][0])
@@ -64,58 +65,60 @@ def test_augmentation_and_light_change_patches_and_depend_on_the_step(source: Me
 
 @with_workers
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_gives_the_same_lists_with_any_number_of_workers(source: MemorySource, workers: int) -> None:
-    lists = Batches(source, GroupSampler(source, 30, 0), seed=0, gain=0.1)
-    loader = DataLoader(lists, batch_size=None, sampler=range(2, 9), num_workers=workers)
+def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source: MemorySource, workers: int) -> None:
+    batches = Batches(source, GroupSampler(source, 30, 0), seed=0, augmentation=Augmentation(gain=0.1))
+    loader = DataLoader(batches, batch_size=None, sampler=range(2, 9), num_workers=workers)
     for step, (patches, relation) in zip(range(2, 9), loader, strict=True):
-        assert torch.equal(patches, lists[step][0])
-        assert equal(relation, lists[step][1])
+        assert torch.equal(patches, batches[step][0])
+        assert equal(relation, batches[step][1])
 
 
-def oracle(lists: Batches, step: int) -> tuple[Tensor, Tensor]:
-    """Who matches whom and who is a distractor of whom in the list of all ranks, pair by pair from the source."""
-    plan, source = lists.sampler.batch(step), lists.source
+def oracle(batches: Batches, step: int) -> tuple[Tensor, Tensor]:
+    """Matches and distractors in the batch of all ranks, pair by pair from the source."""
+    plan, source = batches.sampler.batch(step), batches.source
     assert isinstance(source, MemorySource)
     never = {frozenset(pair) for pair in source.never}
     groups = plan.groups[plan.labels].tolist()
     positive, distractor = torch.zeros(2, len(groups), len(groups), dtype=torch.bool)
     for row, one in enumerate(groups):
         for column, other in enumerate(groups):
-            alike = False
-            if lists.mined is not None and source.scene_ids[one] == source.scene_ids[other]:
-                sequence = int(source.scene_ids[one])
-                one_of_two, other_of_two = (int(lists.mined.clusters[group]) - 2 * sequence for group in (one, other))
-                alike = bool(lists.mined.tables[sequence, one_of_two, other_of_two])
-            # Two photos of one place may show the same spot.
-            same_place = source.scene_ids[one] == source.scene_ids[other]
-            alike |= bool(same_place and source.sources[one] != source.sources[other])
+            similar = False
+            if batches.mined is not None and source.scene_ids[one] == source.scene_ids[other]:
+                scene = int(source.scene_ids[one])
+                one_of_two, other_of_two = (int(batches.mined.clusters[group]) - 2 * scene for group in (one, other))
+                similar = bool(batches.mined.tables[scene, one_of_two, other_of_two])
+            # Two photos of one scene may show the same point.
+            same_scene = source.scene_ids[one] == source.scene_ids[other]
+            similar |= bool(same_scene and source.sources[one] != source.sources[other])
             positive[row, column] = one == other and row != column
-            distractor[row, column] = one != other and frozenset((one, other)) not in never and not alike
+            distractor[row, column] = one != other and frozenset((one, other)) not in never and not similar
     return positive, distractor
 
 
 @pytest.mark.parametrize("mining", [False, True])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_ranks_together_know_who_matches_whom(source: MemorySource, mined: Mined, mining: bool, world: int) -> None:
+def test_ranks_together_have_the_relation_of_the_whole_batch(
+    source: MemorySource, mined: Mined, mining: bool, world: int
+) -> None:
     sampler = SceneSampler(source, 40, 0)
     for step in range(3):
         parts = [
             Batches(source, sampler, seed=0, rank=rank, world=world, mined=mined if mining else None)
             for rank in range(world)
         ]
-        relations = [lists[step][1] for lists in parts]
+        relations = [batches[step][1] for batches in parts]
         groups = torch.cat([relation.groups for relation in relations])
         parts_of_clusters = [relation.clusters for relation in relations if relation.clusters is not None]
         clusters = torch.cat(parts_of_clusters) if parts_of_clusters else None
         whole = Relation(groups, relations[0].ignored_pairs, clusters, relations[0].ignored_clusters)
-        # The order of the ranks' items is that of the list once they are sorted by group.
+        # Sorted by group, the items of the ranks are in the order of the batch.
         order = groups.argsort(stable=True)
         expected = oracle(parts[0], step)
         for table, wanted in zip(relation_tables(whole), expected, strict=True):
             assert torch.equal(table[order][:, order], wanted)
 
 
-def test_all_ranks_hold_one_table(source: MemorySource, mined: Mined) -> None:
+def test_all_ranks_have_the_same_table(source: MemorySource, mined: Mined) -> None:
     sampler = SceneSampler(source, 40, 0)
     tables = [
         Batches(source, sampler, seed=0, rank=rank, world=2, mined=mined)[0][1].ignored_clusters for rank in (0, 1)
@@ -126,15 +129,16 @@ def test_all_ranks_hold_one_table(source: MemorySource, mined: Mined) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_together_hold_the_patches_of_one_process(source: MemorySource, world: int) -> None:
+def test_ranks_together_have_the_patches_of_one_process(source: MemorySource, world: int) -> None:
     sampler = GroupSampler(source, 40, 0)
-    whole, relation = Batches(source, sampler, seed=0, gain=0.2)[1]
-    parts = [Batches(source, sampler, seed=0, gain=0.2, rank=rank, world=world)[1] for rank in range(world)]
+    light = Augmentation(gain=0.2)
+    whole, relation = Batches(source, sampler, seed=0, augmentation=light)[1]
+    parts = [Batches(source, sampler, seed=0, augmentation=light, rank=rank, world=world)[1] for rank in range(world)]
     order = torch.cat([part[1].groups for part in parts]).argsort(stable=True)
     assert torch.equal(torch.cat([part[0] for part in parts])[order], whole)
     assert torch.equal(torch.cat([part[1].groups for part in parts])[order], relation.groups)
 
 
-def test_a_rank_outside_the_world_is_refused(source: MemorySource) -> None:
+def test_a_rank_outside_the_world_is_rejected(source: MemorySource) -> None:
     with pytest.raises(ArgumentError, match="rank"):
         Batches(source, GroupSampler(source, 40, 0), seed=0, rank=2, world=2)

@@ -58,16 +58,16 @@ def test_equals_the_slow_loop(side: int, cell: int) -> None:
     assert np.allclose(hog(patches, cell)[0], slow_hog(patches[0].tolist(), cell), atol=1e-5)
 
 
-def test_a_patch_of_64_gives_1984_numbers() -> None:
+def test_a_patch_of_64_pixels_has_1984_values() -> None:
     assert hog(noise(3)).flatten(1).shape == (3, 1984)
 
 
-def test_chunks_change_nothing() -> None:
+def test_chunk_size_does_not_change_the_result() -> None:
     assert torch.allclose(hog(noise(5), chunk=2), hog(noise(5)), atol=1e-6)
 
 
 @given(st.integers(0, 99))
-def test_contrast_turned_over_turns_signed_orientations_by_180_degrees(seed: int) -> None:
+def test_inverted_contrast_turns_signed_orientations_by_180_degrees(seed: int) -> None:
     patches = noise(seed=seed, side=16)
     normal, turned = hog(patches), hog(1 - patches)
     signed = [(o + 9) % 18 for o in range(18)]
@@ -83,11 +83,11 @@ def test_a_mirrored_patch_has_mirrored_cells_orientations_and_blocks(seed: int) 
 
 
 @given(st.floats(0.1, 255), st.floats(-1, 1))
-def test_gain_and_offset_change_nothing(gain: float, offset: float) -> None:
+def test_gain_and_offset_do_not_change_the_result(gain: float, offset: float) -> None:
     assert torch.allclose(hog(noise() * gain + offset), hog(noise()), atol=1e-3)
 
 
-def test_a_vertical_edge_falls_in_orientation_zero() -> None:
+def test_a_vertical_edge_has_orientation_zero() -> None:
     step = torch.zeros(1, 64, 64)
     step[..., 32:] = 1
     features = hog(step)[0]
@@ -95,21 +95,21 @@ def test_a_vertical_edge_falls_in_orientation_zero() -> None:
     assert features[1:18].abs().max() == 0
 
 
-def test_a_horizontal_edge_falls_in_one_orientation_whatever_its_contrast() -> None:
+def test_a_horizontal_edge_has_one_orientation_for_any_contrast() -> None:
     step = torch.zeros(1, 64, 64)
     step[:, 32:] = 1
     for gain in (1.0, 0.3, 7.0):
         assert hog(gain * step)[0, :18].sum((1, 2)).nonzero().tolist() == [[4]]
 
 
-def test_a_flat_patch_gives_zeros() -> None:
+def test_a_flat_patch_has_zeros() -> None:
     assert hog(torch.full((1, 64, 64), 7, dtype=torch.uint8)).abs().max() == 0
 
 
-def test_no_patches_give_no_features() -> None:
+def test_no_patches_have_no_features() -> None:
     assert hog(torch.zeros(0, 64, 64)).shape == (0, 31, 8, 8)
 
 
-def test_a_side_that_cells_do_not_fill_is_refused() -> None:
+def test_a_side_that_is_not_a_multiple_of_the_cell_is_rejected() -> None:
     with pytest.raises(ArgumentError, match="multiple of 8"):
         hog(torch.zeros(1, 60, 60))

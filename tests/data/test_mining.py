@@ -14,26 +14,26 @@ from doap.errors import ArgumentError, MissingExtra
 from oracles.memory_source import MemorySource, memory_source
 
 
-def striped(kinds: list[int], sequences: list[int], per_group: int = 2) -> MemorySource:
-    """A group of kind k shows bright stripes k + 1 pixels wide, with a little noise of its own."""
-    source = memory_source([per_group] * len(kinds), sequences, side=32)
+def striped(kinds: list[int], scenes: list[int], per_group: int = 2) -> MemorySource:
+    """A group of kind k shows bright stripes of k + 1 pixels, with a little noise."""
+    source = memory_source([per_group] * len(kinds), scenes, side=32)
     stripes = np.stack([np.tile(np.arange(32) // (kind + 1) % 2, (32, 1)) for kind in np.repeat(kinds, per_group)])
     source.patches = (200 * stripes + source.patches // 16).astype(np.uint8)
     return source
 
 
 @pytest.fixture(scope="module")
-def two_places() -> MemorySource:
-    """Sequence 0 shows stripes of widths 1, 2 and 6, ten groups of each; sequence 1 has three groups."""
+def two_scenes() -> MemorySource:
+    """Scene 0 shows stripes of widths 1, 2 and 6, ten groups of each; scene 1 has three groups."""
     return striped([0, 1, 5] * 10 + [0, 1, 5], [0] * 30 + [1] * 3)
 
 
 @pytest.fixture(scope="module")
-def mined(two_places: MemorySource) -> Mined:
-    return mine(two_places, clusters=5, seed=0)
+def mined(two_scenes: MemorySource) -> Mined:
+    return mine(two_scenes, clusters=5, seed=0)
 
 
-def test_features_are_hog_of_64_and_then_pixels_of_16() -> None:
+def test_features_are_hog_at_64_pixels_and_then_pixels_at_16() -> None:
     patch = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
     features = mining_features(patch[None])
     small = cv2.resize(patch.astype(np.float32), (16, 16), interpolation=cv2.INTER_AREA) / 255
@@ -43,29 +43,29 @@ def test_features_are_hog_of_64_and_then_pixels_of_16() -> None:
     assert np.allclose(features[0, :1984], hog(torch.from_numpy(patch[None])).flatten(), atol=1e-4)
 
 
-def test_features_of_many_patches_are_those_of_each() -> None:
+def test_features_of_many_patches_equal_those_of_each() -> None:
     patches = memory_source([1100], [0], side=8).patches
     some = [0, 1023, 1024, 1099]
     assert np.allclose(mining_features(patches)[some], mining_features(patches[some]), atol=1e-5)
 
 
 @pytest.mark.parametrize("side", [32, 51, 65])
-def test_features_take_patches_of_any_side(side: int) -> None:
+def test_features_accept_patches_of_any_side(side: int) -> None:
     assert mining_features(np.zeros((2, side, side), dtype=np.uint8)).shape == (2, 2240)
 
 
-def test_no_patches_give_no_features() -> None:
+def test_no_patches_have_no_features() -> None:
     assert mining_features(np.zeros((0, 32, 32), dtype=np.uint8)).shape == (0, 2240)
 
 
 @pytest.mark.parametrize("use", ["first", "all"])
-def test_a_cluster_holds_only_groups_that_look_alike(use: str) -> None:
+def test_a_cluster_has_only_similar_groups(use: str) -> None:
     clusters = mine(striped([0, 1, 5] * 10, [0] * 30), clusters=8, use=use).clusters  # type: ignore[arg-type]
     kinds = [set(clusters[kind::3].tolist()) for kind in range(3)]
     assert len(set.union(*kinds)) == sum(len(kind) for kind in kinds)
 
 
-def test_a_group_may_look_like_the_mean_of_its_patches() -> None:
+def test_the_appearance_of_a_group_may_be_the_mean_of_its_patches() -> None:
     source = striped([0, 5] * 4, [0] * 8, per_group=3)
     source.patches[::3] = source.patches[0]  # all groups begin with the same patch
     first, every = (mine(source, clusters=2, percentile=0, use=use).clusters for use in ("first", "all"))
@@ -74,22 +74,22 @@ def test_a_group_may_look_like_the_mean_of_its_patches() -> None:
     assert len(set(first.tolist())) == 1
 
 
-def test_one_seed_mines_the_same_twice(two_places: MemorySource, mined: Mined) -> None:
-    again = mine(two_places, clusters=5, seed=0)
+def test_mining_is_deterministic(two_scenes: MemorySource, mined: Mined) -> None:
+    again = mine(two_scenes, clusters=5, seed=0)
     assert np.array_equal(again.clusters, mined.clusters)
     assert np.array_equal(again.tables, mined.tables)
 
 
-def test_cluster_ids_count_on_from_sequence_to_sequence(two_places: MemorySource, mined: Mined) -> None:
-    assert np.array_equal(mined.clusters // 5, two_places.scene_ids)
+def test_cluster_ids_are_numbered_across_scenes(two_scenes: MemorySource, mined: Mined) -> None:
+    assert np.array_equal(mined.clusters // 5, two_scenes.scene_ids)
 
 
-def test_a_sequence_of_fewer_groups_than_clusters_has_one_each(mined: Mined) -> None:
+def test_a_scene_with_fewer_groups_than_clusters_has_one_cluster_per_group(mined: Mined) -> None:
     assert sorted(mined.clusters[30:]) == [5, 6, 7]
     assert not mined.tables[1, 3:].any()
 
 
-def test_the_nearest_fifth_of_cluster_pairs_ignore_each_other_and_a_cluster_itself() -> None:
+def test_the_nearest_fifth_of_cluster_pairs_and_equal_clusters_ignore_each_other() -> None:
     source = memory_source([2] * 40, [0] * 40, side=16)
     table = mine(source, clusters=20, percentile=20).tables[0]
     assert np.array_equal(table, table.T)
@@ -98,13 +98,13 @@ def test_the_nearest_fifth_of_cluster_pairs_ignore_each_other_and_a_cluster_itse
 
 
 @pytest.mark.parametrize(("percentile", "ignored"), [(0, 1), (100, 190)])
-def test_the_percentile_goes_from_the_nearest_pair_to_all(percentile: float, ignored: int) -> None:
+def test_percentiles_range_from_the_nearest_pair_to_all_pairs(percentile: float, ignored: int) -> None:
     source = memory_source([2] * 40, [0] * 40, side=16)
     table = mine(source, clusters=20, percentile=percentile).tables[0]
     assert table[np.triu_indices(20, 1)].sum() == ignored
 
 
-def test_the_nearest_clusters_are_those_that_ignore_each_other() -> None:
+def test_the_nearest_clusters_ignore_each_other() -> None:
     source = striped([0, 1, 5] * 4, [0] * 12)
     mined = mine(source, clusters=3, percentile=10)
     centres = np.stack([mining_features(source.patches[2 * kind :: 6]).mean(0) for kind in range(3)])
@@ -114,17 +114,17 @@ def test_the_nearest_clusters_are_those_that_ignore_each_other() -> None:
     assert [pair for pair in pairs if table[pair]] == [nearest]
 
 
-def test_one_group_in_a_sequence_is_no_trouble() -> None:
+def test_a_scene_with_one_group_works() -> None:
     assert mine(memory_source([2], [0], side=16)).tables[0].sum() == 1
 
 
-def test_groups_of_different_sequences_never_ignore_each_other(two_places: MemorySource, mined: Mined) -> None:
-    alike = Mined(mined.clusters, np.ones_like(mined.tables)).ignored(np.arange(33))
-    sequence = two_places.scene_ids
-    assert np.array_equal(alike, sequence[:, None] == sequence)
+def test_groups_of_different_scenes_never_ignore_each_other(two_scenes: MemorySource, mined: Mined) -> None:
+    ignored = Mined(mined.clusters, np.ones_like(mined.tables)).ignored(np.arange(33))
+    scene = two_scenes.scene_ids
+    assert np.array_equal(ignored, scene[:, None] == scene)
 
 
-def test_the_table_of_a_list_follows_its_groups(mined: Mined) -> None:
+def test_the_table_of_a_batch_follows_its_groups(mined: Mined) -> None:
     groups = np.array([31, 4, 17, 32, 0])
     table = mined.ignored(groups)
     for row, one in enumerate(mined.clusters[groups]):
@@ -133,34 +133,34 @@ def test_the_table_of_a_list_follows_its_groups(mined: Mined) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"clusters": 0}, {"percentile": 101}, {"use": "some"}])
-def test_values_out_of_range_are_refused(two_places: MemorySource, wrong: dict[str, int]) -> None:
+def test_values_out_of_range_are_rejected(two_scenes: MemorySource, wrong: dict[str, int]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
-        mine(two_places, **wrong)  # type: ignore[arg-type]
+        mine(two_scenes, **wrong)  # type: ignore[arg-type]
 
 
-def test_without_faiss_the_extra_is_named(two_places: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faiss_the_extra_is_named(two_scenes: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"doap\[index\]"):
-        mine(two_places)
+        mine(two_scenes)
 
 
 @pytest.mark.parametrize("with_photo", [False, True])
-def test_clusters_are_drawn(two_places: MemorySource, mined: Mined, tmp_path: Path, with_photo: bool) -> None:
+def test_clusters_are_drawn(two_scenes: MemorySource, mined: Mined, tmp_path: Path, with_photo: bool) -> None:
     photo = tmp_path / "photo.png"
     cv2.imwrite(str(photo), np.zeros((30, 40), dtype=np.uint8))
-    out = draw_clusters(two_places, mined, 0, tmp_path / "clusters.png", photo if with_photo else None)
+    out = draw_clusters(two_scenes, mined, 0, tmp_path / "clusters.png", photo if with_photo else None)
     assert out == tmp_path / "clusters.png"
     assert cv2.imread(str(out)).shape[1] > 1000
 
 
-def test_a_sequence_that_is_not_there_is_refused(two_places: MemorySource, mined: Mined, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="0 to 1, got 2"):
-        draw_clusters(two_places, mined, 2, tmp_path / "clusters.png")
+def test_an_unknown_scene_is_rejected(two_scenes: MemorySource, mined: Mined, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="scene: expected 0 to 1, got 2"):
+        draw_clusters(two_scenes, mined, 2, tmp_path / "clusters.png")
 
 
 def test_without_matplotlib_the_extra_is_named(
-    two_places: MemorySource, mined: Mined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_scenes: MemorySource, mined: Mined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"doap\[plot\]"):
-        draw_clusters(two_places, mined, 0, tmp_path / "clusters.png")
+        draw_clusters(two_scenes, mined, 0, tmp_path / "clusters.png")

@@ -27,12 +27,12 @@ SAMPLERS = [GroupSampler, two_sources, SceneSampler, RomeSampler]
 
 @st.composite
 def sources(draw: st.DrawFn) -> MemorySource:
-    """Ragged groups of 1 to 6 in two to five sequences, each sequence with a group that can match."""
-    sequences = draw(st.integers(2, 5))
+    """Groups of 1 to 6 patches in two to five scenes; each scene has a group with a match."""
+    scenes = draw(st.integers(2, 5))
     counts = draw(st.lists(st.integers(1, 6), min_size=0, max_size=30))
-    ids = [draw(st.integers(0, sequences - 1)) for _ in counts]
-    made_by = [draw(st.integers(0, 2)) for _ in range(len(counts) + sequences)]
-    return memory_source(counts + [2] * sequences, ids + list(range(sequences)), sources=made_by)
+    ids = [draw(st.integers(0, scenes - 1)) for _ in counts]
+    source_ids = [draw(st.integers(0, 2)) for _ in range(len(counts) + scenes)]
+    return memory_source(counts + [2] * scenes, ids + list(range(scenes)), sources=source_ids)
 
 
 def plans(sampler: Sampler) -> list[BatchPlan]:
@@ -46,7 +46,7 @@ def same(one: BatchPlan, other: BatchPlan) -> bool:
 @pytest.mark.parametrize("kind", SAMPLERS)
 class TestEverySampler:
     @given(source=sources(), seed=st.integers(0, 9), per_group=st.integers(2, 6), more=st.integers(0, 20))
-    def test_lists_hold_whole_groups_once_and_no_patch_twice(
+    def test_batches_have_whole_groups_once_and_no_patch_twice(
         self, kind: type[Sampler], source: MemorySource, seed: int, per_group: int, more: int
     ) -> None:
         sampler = kind(source, 3 * per_group + more, seed, per_group=per_group)
@@ -59,7 +59,7 @@ class TestEverySampler:
                 assert source.start[group] <= mine.min() <= mine.max() < source.start[group] + source.count[group]
 
     @given(source=sources(), seed=st.integers(0, 9))
-    def test_a_list_depends_on_seed_and_step_only(self, kind: type[Sampler], source: MemorySource, seed: int) -> None:
+    def test_a_batch_depends_on_seed_and_step_only(self, kind: type[Sampler], source: MemorySource, seed: int) -> None:
         busy, fresh = (kind(source, 18, seed, per_group=6) for _ in range(2))
         last = 2 * busy.steps_per_epoch
         for step in range(last):
@@ -73,21 +73,21 @@ class TestEverySampler:
         assert not same(one.batch(0), other.batch(0))
         assert not same(one.batch(0), one.batch(one.steps_per_epoch))
 
-    def test_a_large_group_shows_all_its_patches_in_time(self, kind: type[Sampler]) -> None:
+    def test_all_patches_of_a_large_group_are_drawn_eventually(self, kind: type[Sampler]) -> None:
         source = memory_source([9, 9, 9], [0, 1, 2])
         sampler = kind(source, 6, 0, per_group=2)
         seen = {index for step in range(100) for index in sampler.batch(step).indices.tolist()}
         assert seen == set(range(27))
 
-    def test_a_list_without_room_for_three_groups_is_refused(self, kind: type[Sampler]) -> None:
+    def test_a_batch_smaller_than_three_groups_is_rejected(self, kind: type[Sampler]) -> None:
         with pytest.raises(ArgumentError, match=r"3 × 4, got 11"):
             kind(memory_source([4, 4], [0, 1]), 11, 0)
 
-    def test_groups_too_small_to_match_are_told(self, kind: type[Sampler]) -> None:
+    def test_a_source_without_usable_groups_is_an_error(self, kind: type[Sampler]) -> None:
         with pytest.raises(DataError, match="min_count"):
             kind(memory_source([1, 1], [0, 1]), 8, 0)
 
-    def test_a_negative_step_is_refused(self, kind: type[Sampler]) -> None:
+    def test_a_negative_step_is_rejected(self, kind: type[Sampler]) -> None:
         with pytest.raises(ArgumentError, match="step"):
             kind(memory_source([2, 2], [0, 1]), 8, 0).batch(-1)
 
@@ -103,97 +103,102 @@ def test_an_epoch_has_every_group_that_can_match_once(
     assert sorted(seen) == np.flatnonzero(source.count >= 2).tolist()
 
 
-def test_equal_groups_that_divide_the_list_fill_it() -> None:
+def test_equal_groups_that_divide_the_batch_size_fill_the_batch() -> None:
     sizes = [len(plan.indices) for plan in plans(GroupSampler(memory_source([4] * 60, [0] * 60), 24, 0))]
     assert sizes == [24] * 10
 
 
 @given(source=sources(), seed=st.integers(0, 9))
-def test_the_lists_of_an_epoch_differ_by_less_than_two_groups(source: MemorySource, seed: int) -> None:
+def test_the_batches_of_an_epoch_differ_by_less_than_two_groups(source: MemorySource, seed: int) -> None:
     sizes = [len(plan.indices) for plan in plans(GroupSampler(source, 18, seed))]
     assert max(sizes) - min(sizes) < 2 * 6
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
-def test_a_list_of_sources_has_few_of_them_and_as_many_blocks_as_asked(number: int) -> None:
+def test_a_batch_has_the_requested_number_of_sources_in_equal_blocks(number: int) -> None:
     source = memory_source([2] * 480, [0, 1] * 240, sources=[0, 0, 1, 1, 2, 2] * 80)
     for plan in plans(SourceSampler(source, 40, 0, sources_per_batch=number)):
         keys = list(zip(source.scene_ids[plan.groups], source.source_ids[plan.groups], strict=True))
         assert len(set(keys)) <= number
-        # Groups of a source stand together, in blocks of an equal share of the list.
+        # Groups of a source are adjacent, in blocks of an equal share of the batch.
         assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
 
 
-@pytest.mark.parametrize("number", [0, 11])
-def test_more_sources_than_groups_fit_in_a_list_are_refused(number: int) -> None:
-    with pytest.raises(ArgumentError, match=f"expected 1 to 10.*got {number}"):
+@pytest.mark.parametrize(
+    ("number", "message"), [(0, "input should be greater than or equal to 1, got 0"), (11, "expected 1 to 10.*got 11")]
+)
+def test_number_of_sources_must_fit_in_a_batch(number: int, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"sources_per_batch: {message}"):
         SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_batch=number)
 
 
-def sequences_of(source: MemorySource, plan: BatchPlan) -> list[int]:
+def scenes_of(source: MemorySource, plan: BatchPlan) -> list[int]:
     return np.unique(source.scene_ids[plan.groups]).tolist()
 
 
 @given(source=sources(), seed=st.integers(0, 9))
-def test_an_epoch_of_two_sequence_lists_has_all_pairs_once(source: MemorySource, seed: int) -> None:
-    met = [tuple(sequences_of(source, plan)) for plan in plans(SceneSampler(source, 18, seed))]
+def test_an_epoch_of_two_scenes_per_batch_has_all_pairs_once(source: MemorySource, seed: int) -> None:
+    met = [tuple(scenes_of(source, plan)) for plan in plans(SceneSampler(source, 18, seed))]
     assert sorted(met) == list(combinations(range(len(source.scene_names)), 2))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_list_has_as_many_sequences_as_asked_and_an_equal_share_of_each(number: int) -> None:
+def test_a_batch_has_the_requested_number_of_scenes_in_equal_shares(number: int) -> None:
     source = memory_source([4] * 100, [0, 1, 2, 3, 4] * 20)
     for plan in plans(SceneSampler(source, 48, 0, scenes_per_batch=number)):
-        sequences, share = np.unique(source.scene_ids[plan.groups[plan.labels]], return_counts=True)
-        assert len(sequences) == number
+        scenes, share = np.unique(source.scene_ids[plan.groups[plan.labels]], return_counts=True)
+        assert len(scenes) == number
         assert share.tolist() == [48 // number] * number
 
 
-def test_with_one_sequence_to_a_list_an_epoch_is_each_sequence_once() -> None:
+def test_with_one_scene_per_batch_an_epoch_is_each_scene_once() -> None:
     source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
-    met = [sequences_of(source, plan) for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=1))]
+    met = [scenes_of(source, plan) for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=1))]
     assert sorted(met) == [[0], [1], [2], [3], [4]]
 
 
-def test_with_more_sequences_to_a_list_each_pair_still_meets() -> None:
+def test_with_more_scenes_per_batch_each_pair_still_meets() -> None:
     source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
     met = {
         pair
         for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=3))
-        for pair in combinations(sequences_of(source, plan), 2)
+        for pair in combinations(scenes_of(source, plan), 2)
     }
     assert met == set(combinations(range(5), 2))
 
 
-def test_a_sequence_of_single_patches_is_not_waited_for() -> None:
+def test_a_scene_of_single_patches_is_not_sampled() -> None:
     source = memory_source([2, 1, 2, 2, 1], [0, 1, 2, 3, 1])
-    met = [sequences_of(source, plan) for plan in plans(SceneSampler(source, 8, 0))]
+    met = [scenes_of(source, plan) for plan in plans(SceneSampler(source, 8, 0))]
     assert sorted(met) == [[0, 2], [0, 3], [2, 3]]
 
 
-@pytest.mark.parametrize("number", [0, 5])
-def test_more_sequences_than_there_are_are_refused(number: int) -> None:
-    with pytest.raises(ArgumentError, match=f"1 to 4, all there are, got {number}"):
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(0, "input should be greater than or equal to 1, got 0"), (5, "expected 1 to 4, the number of scenes, got 5")],
+)
+def test_number_of_scenes_per_batch_must_exist(number: int, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"scenes_per_batch: {message}"):
         SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=number)
 
 
-def test_a_share_too_small_for_a_group_is_refused() -> None:
+def test_a_share_smaller_than_a_group_is_rejected() -> None:
     with pytest.raises(ArgumentError, match="at most 3"):
         SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=4)
 
 
 @given(source=sources(), seed=st.integers(0, 9))
-def test_the_kth_list_of_rome_begins_with_the_kth_group(source: MemorySource, seed: int) -> None:
+def test_the_kth_batch_of_rome_begins_with_the_kth_group(source: MemorySource, seed: int) -> None:
     sampler = RomeSampler(source, 18, seed)
     assert [int(plan.groups[0]) for plan in plans(sampler)] == np.flatnonzero(source.count >= 2).tolist()
 
 
-def test_rome_fills_the_list() -> None:
+def test_rome_fills_the_batch() -> None:
     assert {len(plan.indices) for plan in plans(RomeSampler(memory_source([4] * 30, [0] * 30), 24, 0))} == {24}
 
 
 @given(source=sources(), seed=st.integers(0, 9), world=st.integers(1, 5))
-def test_ranks_share_a_list_whole_group_by_whole_group(source: MemorySource, seed: int, world: int) -> None:
+def test_ranks_share_a_batch_by_whole_groups(source: MemorySource, seed: int, world: int) -> None:
     plan = GroupSampler(source, 60, seed).batch(0)
     parts = [shard(plan, rank, world) for rank in range(world)]
     assert sorted(np.concatenate(parts)) == list(range(len(plan.indices)))
@@ -210,13 +215,13 @@ def test_ranks_differ_by_no_more_than_the_largest_group(source: MemorySource, se
 
 
 @pytest.mark.parametrize(("rank", "world"), [(2, 2), (-1, 2), (0, 0)])
-def test_a_rank_outside_the_world_is_refused(rank: int, world: int) -> None:
+def test_a_rank_outside_the_world_is_rejected(rank: int, world: int) -> None:
     plan = GroupSampler(memory_source([2, 2], [0, 0]), 8, 0).batch(0)
     with pytest.raises(ArgumentError, match="rank"):
         shard(plan, rank, world)
 
 
-def test_groups_that_are_held_out_are_never_in_a_list():
+def test_held_out_groups_are_never_in_a_batch():
     source = memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6)
     among = source.scene_ids != 1
     for sampler in (make(source, 30, 0, among=among) for make in SAMPLERS):
@@ -227,29 +232,29 @@ def test_groups_that_are_held_out_are_never_in_a_list():
 class TestMixedSampler:
     source = memory_source([4] * 90, [0] * 90, sources=[0] * 30 + [1, 2, 3] * 20)
 
-    def test_tracks_are_the_share_that_was_asked_for(self) -> None:
+    def test_tracks_have_the_requested_share(self) -> None:
         sampler = MixedSampler(self.source, 40, 0, tracks_share=0.3)
         for plan in plans(sampler):
             assert (plan.groups < 30).sum() == 3
             assert len(plan.indices) <= 40
             assert len(np.unique(plan.groups)) == len(plan.groups)
 
-    def test_each_kind_is_gone_through_before_any_group_comes_again(self) -> None:
+    def test_every_group_of_a_kind_is_used_before_any_is_repeated(self) -> None:
         sampler = MixedSampler(self.source, 40, 0, tracks_share=0.5)
         assert sampler.steps_per_epoch == 12
-        made_up = np.concatenate([plan.groups[plan.groups >= 30] for plan in plans(sampler)])
-        assert np.array_equal(np.sort(made_up), np.arange(30, 90))
+        views = np.concatenate([plan.groups[plan.groups >= 30] for plan in plans(sampler)])
+        assert np.array_equal(np.sort(views), np.arange(30, 90))
         tracks = np.concatenate([sampler.batch(step).groups for step in range(6)])
         assert np.array_equal(np.sort(tracks[tracks < 30]), np.arange(30))
 
-    def test_only_groups_that_may_be_used_are(self) -> None:
+    def test_only_allowed_groups_are_used(self) -> None:
         among = np.arange(90) % 2 == 0
         for plan in plans(MixedSampler(self.source, 40, 0, among=among)):
             assert (plan.groups % 2 == 0).all()
 
     @pytest.mark.parametrize("share", [0, 1, -0.5, 2])
-    def test_a_share_is_between_nothing_and_all(self, share: float) -> None:
-        with pytest.raises(ArgumentError, match="tracks_share: expected a share between 0 and 1"):
+    def test_the_share_is_between_0_and_1(self, share: float) -> None:
+        with pytest.raises(ArgumentError, match=r"tracks_share: input should be (greater|less) than [01], got"):
             MixedSampler(self.source, 40, 0, tracks_share=share)
 
     def test_a_set_without_tracks_is_an_error(self) -> None:

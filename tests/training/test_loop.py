@@ -1,4 +1,4 @@
-"""The loop from end to end, on patches of made-up photos: it learns, it resumes to the bit, it spans ranks."""
+"""The loop from end to end, on patches of synthetic photos: it learns, resumes exactly, and spans ranks."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from oracles.photos import write_photo
 from oracles.ranks import run_two_ranks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-KEEPS_EACH_RANKS_WEIGHTS = """
+SAVE_WEIGHTS_OF_EACH_RANK = """
 import sys
 from pathlib import Path
 import torch
@@ -37,14 +37,14 @@ from doap.training.config import Config
 recipe, out = map(Path, sys.argv[1:])
 finish = loop._Run._end
 
-def keep(run):
+def save_and_finish(run):
     torch.save(run.descriptor.state_dict(), out / f"rank{run.ranks.rank}.pt")
     finish(run)
 
-loop._Run._end = keep
-loop.train(Config.model_validate_json(recipe.read_text()), out)
+loop._Run._end = save_and_finish
+loop.train(Config.model_validate_json(recipe.read_text()), out, device="cpu")
 threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-assert not [name for name in threads if "gloo" in name], f"the group's threads outlive it: {threads}"
+assert not [name for name in threads if "gloo" in name], f"threads of the process group are still running: {threads}"
 """
 
 
@@ -52,7 +52,7 @@ assert not [name for name in threads if "gloo" in name], f"the group's threads o
 def patches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     for seed in range(6):
-        write_photo(folder / f"place{seed}" / "1.png", seed)
+        write_photo(folder / f"scene{seed}" / "1.png", seed)
     return build_from_images(folder, folder / "set.patches", views=SyntheticViews(count=4, keypoints=60))
 
 
@@ -95,8 +95,8 @@ def test_toy_runs_end_to_end(patches, tmp_path, recipe):
         env=environment(),
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert 0 < told["map"] <= 1
+    result = json.loads(ran.stdout)
+    assert 0 < result["map"] <= 1
     events = read_log(tmp_path / "run" / "log.jsonl")
     assert [event["kind"] for event in events if event["kind"] != "train"] == [
         "start",
@@ -104,16 +104,16 @@ def test_toy_runs_end_to_end(patches, tmp_path, recipe):
         "validation",
         "end",
     ]
-    assert set(events[0]["peers"]) == {"sift", "rootsift"}
+    assert set(events[0]["baselines"]) == {"sift", "rootsift"}
     assert "thresholds raised" in events[0]["allocator"]
     losses = [event["loss"] for event in events if event["kind"] == "train"]
     assert losses[-1] < losses[0]
     assert (tmp_path / "run" / "report.html").stat().st_size > 5000
-    best = doap.load(told["best"])
+    best = doap.load(result["best"])
     assert best.metadata["recipe"]["schedule"]["steps"] == 12
 
 
-def test_killed_at_random_moments_and_resumed_gives_the_same_weights(patches, tmp_path):
+def test_a_run_killed_at_random_moments_and_resumed_has_the_same_weights(patches, tmp_path):
     def weights(run):
         return {name: load_file(tmp_path / run / f"{name}.safetensors") for name in ("last", "best")}
 
@@ -142,33 +142,33 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_weights(patches, tm
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
 
 
-def test_bins_go_from_the_first_number_to_the_last(patches, tmp_path, monkeypatch):
-    seen, forward = [], ListwiseAP.forward
+def test_bins_are_annealed_from_the_initial_to_the_final_number(patches, tmp_path, monkeypatch):
+    bins, forward = [], ListwiseAP.forward
 
     def watched(loss, *arguments):
-        seen.append(loss.bins)
+        bins.append(loss.bins)
         return forward(loss, *arguments)
 
     monkeypatch.setattr(ListwiseAP, "forward", watched)
     train(config(patches, loss={"initial_bins": 4, "bins": 16}), tmp_path)
-    assert seen == [4, 6, 8, 10, 12, 14]
+    assert bins == [4, 6, 8, 10, 12, 14]
 
 
-def test_tanh_of_bits_gets_steeper_as_the_recipe_says(patches, tmp_path, monkeypatch):
-    seen, forward = [], ListwiseAP.forward
+def test_slope_of_tanh_is_annealed_as_in_the_recipe(patches, tmp_path, monkeypatch):
+    slopes, forward = [], ListwiseAP.forward
 
     def watched(loss, *arguments):
-        seen.append((loss.slope, loss.signs))
+        slopes.append((loss.slope, loss.settings.straight_through))
         return forward(loss, *arguments)
 
     monkeypatch.setattr(ListwiseAP, "forward", watched)
-    train(config(patches, network={"kind": "binary"}, loss={"final_slope": 4, "signs": True}), tmp_path)
-    assert seen == [(1 + 3 * step / 6, True) for step in range(6)]
+    train(config(patches, network={"kind": "binary"}, loss={"final_slope": 4, "straight_through": True}), tmp_path)
+    assert slopes == [(1 + 3 * step / 6, True) for step in range(6)]
 
 
-def test_bits_start_from_a_real_descriptor_and_a_layer_of_their_own(patches, tmp_path):
+def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(patches, tmp_path):
     first = train(config(patches), tmp_path / "first")
-    bits = {"dim": 32, "kind": "binary", "inner": 16, "start": first}
+    bits = {"dim": 32, "kind": "binary", "inner": 16, "init": first}
     slow = {"learning_rate": 1e-9}
     second = train(config(patches, network=bits, optimiser=slow), tmp_path / "second")
     start, end = load_file(first), load_file(second)
@@ -178,9 +178,9 @@ def test_bits_start_from_a_real_descriptor_and_a_layer_of_their_own(patches, tmp
     assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, 4)
 
 
-def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):
+def test_two_processes_have_identical_weights_and_log_once(patches, tmp_path):
     script = tmp_path / "ranks.py"
-    script.write_text(KEEPS_EACH_RANKS_WEIGHTS)
+    script.write_text(SAVE_WEIGHTS_OF_EACH_RANK)
     (tmp_path / "recipe.json").write_text(config(patches).model_dump_json())
     run_two_ranks(script, tmp_path / "recipe.json", tmp_path)
     one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
@@ -191,22 +191,22 @@ def test_two_processes_keep_identical_weights_and_log_once(patches, tmp_path):
     assert [event["kind"] for event in events].count("end") == 1
 
 
-def test_pieces_train_lists_larger_than_the_network_sees(patches, tmp_path):
-    train(config(patches, run={"piece": 20, "log_every": 2, "validate_every": 6}), tmp_path)
+def test_micro_batches_train_end_to_end(patches, tmp_path):
+    train(config(patches, run={"micro_batch": 20, "log_every": 2, "validate_every": 6}), tmp_path)
     assert read_log(tmp_path / "log.jsonl")[-1]["kind"] == "end"
 
 
-def test_triplet_and_fine_tuning_run(patches, tmp_path):
+def test_triplet_loss_and_fine_tuning_run(patches, tmp_path):
     first = train(config(patches, loss={"name": "hardest-triplet"}), tmp_path / "first")
-    second = train(config(patches, network={"dim": 16, "start": first}), tmp_path / "second")
+    second = train(config(patches, network={"dim": 16, "init": first}), tmp_path / "second")
     assert doap.load(second).dim == 16
-    with pytest.raises(DataError, match="expected 32 dimensions, real, as the recipe says, got 16, real"):
-        train(config(patches, network={"dim": 32, "start": first}), tmp_path / "third")
+    with pytest.raises(DataError, match="expected 32 dimensions, real, as in the recipe, got 16, real"):
+        train(config(patches, network={"dim": 32, "init": first}), tmp_path / "third")
 
 
-def test_weights_that_no_step_improves_on_stay_the_best(patches, tmp_path):
+def test_initial_weights_stay_the_best_if_no_step_improves_on_them(patches, tmp_path):
     first = train(config(patches), tmp_path / "first")
-    harmful = config(patches, network={"start": first}, optimiser={"learning_rate": 1e3})
+    harmful = config(patches, network={"init": first}, optimiser={"learning_rate": 1e3})
     second = train(harmful, tmp_path / "second")
     start, end = load_file(first), load_file(second)
     assert all(torch.equal(start[name], end[name]) for name in start)
@@ -216,86 +216,86 @@ def test_weights_that_no_step_improves_on_stay_the_best(patches, tmp_path):
         (3, False),
         (6, False),
     ]
-    assert sum("no step was better" in event.get("text", "") for event in events) == 1
-    assert "no step was better" in (tmp_path / "second" / "report.html").read_text()
+    assert sum("no step improved" in event.get("text", "") for event in events) == 1
+    assert "no step improved" in (tmp_path / "second" / "report.html").read_text()
 
 
-def test_what_is_kept_of_the_start_is_in_what_is_saved(patches, tmp_path):
+def test_saved_weights_are_averaged_with_the_initial_weights(patches, tmp_path):
     first = train(config(patches), tmp_path / "first")
     saved = {}
-    for kept in (0.0, 0.5):
-        adapted = config(patches, network={"start": first, "kept": kept}, optimiser={"learning_rate": 0.5})
-        train(adapted, tmp_path / f"{kept}")
-        saved[kept] = load_file(tmp_path / f"{kept}" / "last.safetensors")
+    for share in (0.0, 0.5):
+        adapted = config(patches, network={"init": first, "init_weight": share}, optimiser={"learning_rate": 0.5})
+        train(adapted, tmp_path / f"{share}")
+        saved[share] = load_file(tmp_path / f"{share}" / "last.safetensors")
     for name, before in load_file(first).items():
         if before.is_floating_point():
             torch.testing.assert_close(saved[0.5][name], (before + saved[0.0][name]) / 2)
     assert not torch.equal(saved[0.0]["features.0.weight"], saved[0.5]["features.0.weight"])
-    with pytest.raises(DataError, match=r"network.kept: expected weights to start from beside it, got 0.5 and none"):
-        train(config(patches, network={"kept": 0.5}), tmp_path / "none")
+    with pytest.raises(DataError, match=r"network.init_weight: expected network.init too, got 0.5 without it"):
+        train(config(patches, network={"init_weight": 0.5}), tmp_path / "none")
 
 
-def test_adapted_weights_name_all_they_have_learned_from(patches, tmp_path):
+def test_the_ledger_of_fine_tuned_weights_includes_that_of_the_initial_weights(patches, tmp_path):
     first = train(config(patches), tmp_path / "first")
     doap.load(first).save(first, ledger=[{"file": "earlier.jpg", "licence": "CC0-1.0"}])
-    adapted = config(patches, network={"start": first}, optimiser={"learning_rate": 0.5}, schedule={"steps": 3})
+    adapted = config(patches, network={"init": first}, optimiser={"learning_rate": 0.5}, schedule={"steps": 3})
     second = train(adapted, tmp_path / "second")
-    told = doap.load(second).metadata
-    assert told["ledger"][0]["file"] == "earlier.jpg"
-    assert told["ledger"][1:] == json.loads((patches / "meta.json").read_text())["ledger"]
-    assert [recipe["schedule"]["steps"] for recipe in (*told["earlier_recipes"], told["recipe"])] == [6, 3]
+    metadata = doap.load(second).metadata
+    assert metadata["ledger"][0]["file"] == "earlier.jpg"
+    assert metadata["ledger"][1:] == json.loads((patches / "meta.json").read_text())["ledger"]
+    assert [recipe["schedule"]["steps"] for recipe in (*metadata["earlier_recipes"], metadata["recipe"])] == [6, 3]
 
 
-def test_dropout_is_the_recipes_also_where_weights_start(patches, tmp_path):
+def test_dropout_is_that_of_the_recipe_also_with_initial_weights(patches, tmp_path):
     first = train(config(patches, network={"dropout": 0.4}), tmp_path / "first")
-    second = train(config(patches, network={"dropout": 0.2, "start": first}), tmp_path / "second")
+    second = train(config(patches, network={"dropout": 0.2, "init": first}), tmp_path / "second")
     assert [doap.load(path).spec.arguments["dropout"] for path in (first, second)] == [0.4, 0.2]
 
 
-def test_what_adapting_loses_elsewhere_is_told_and_warned_of(patches, tmp_path):
+def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, tmp_path):
     first = train(config(patches), tmp_path / "first")
-    adapted = config(patches, data={"general": patches}, network={"start": first})
+    adapted = config(patches, data={"regression_set": patches}, network={"init": first})
     train(adapted, tmp_path / "second")
-    (told,) = (event for event in read_log(tmp_path / "second" / "log.jsonl") if event["kind"] == "general")
-    assert told["after"] > told["before"] - 0.01
-    assert "mAP elsewhere" in (tmp_path / "second" / "report.html").read_text()
+    (event,) = (event for event in read_log(tmp_path / "second" / "log.jsonl") if event["kind"] == "regression_set")
+    assert event["after"] > event["before"] - 0.01
+    assert "<div>regression set<b>" in (tmp_path / "second" / "report.html").read_text()
     torch.manual_seed(0)
-    for judged, warned in ((doap.load(first), False), (doap.Descriptor.build("l2net", dim=16), True)):
+    for descriptor, warned in ((doap.load(first), False), (doap.Descriptor.build("l2net", dim=16), True)):
         events = []
         with joined() as ranks, closing(_Run(adapted, tmp_path / f"{warned}", ranks, events.append, "default")) as run:
-            run._judge_elsewhere(judged)
+            run._check_regression(descriptor)
         assert (events[0]["before"] - events[0]["after"] > 0.01) == warned
-        assert ["points lost by adapting" in event["text"] for event in events[1:]] == [True] * warned
-    with pytest.raises(DataError, match=r"data.general: expected weights to start from beside it, got .* and none"):
-        train(config(patches, data={"general": patches}), tmp_path / "none")
+        assert ["points lost by fine-tuning" in event["text"] for event in events[1:]] == [True] * warned
+    with pytest.raises(DataError, match=r"data.regression_set: expected network.init too, got .* without it"):
+        train(config(patches, data={"regression_set": patches}), tmp_path / "none")
 
 
-def test_weights_that_know_other_patches_are_warned_of(patches, tmp_path):
-    train(config(patches, network={"dim": 128, "start": "doap-128"}, schedule={"steps": 1}), tmp_path)
+def test_initial_weights_of_another_extent_are_warned_of(patches, tmp_path):
+    train(config(patches, network={"dim": 128, "init": "doap-128"}, schedule={"steps": 1}), tmp_path)
     texts = [event["text"] for event in read_log(tmp_path / "log.jsonl") if event["kind"] == "warning"]
     extent = doap.load("doap-128").extent
-    assert [text for text in texts if "no step was better" not in text] == [
-        f"doap-128: knows patches of extent {extent:g}, and {patches} has 1; "
-        f"to adapt it, build the set with --extent {extent:g}"
+    assert [text for text in texts if "no step improved" not in text] == [
+        f"doap-128: trained on patches of extent {extent:g}, but {patches} has 1; "
+        f"build the set with --extent {extent:g}"
     ]
 
 
-def test_budget_stops_by_the_clock(patches, tmp_path):
-    begun = time.perf_counter()
+def test_a_time_budget_ends_the_run(patches, tmp_path):
+    begin = time.perf_counter()
     train(config(patches, schedule={"minutes": 0.05}), tmp_path)
     events = read_log(tmp_path / "log.jsonl")
     assert events[-1]["kind"] == "end"
-    assert time.perf_counter() - begun < 60
+    assert time.perf_counter() - begin < 60
     assert events[-2]["step"] >= 1
 
 
 def test_another_recipe_does_not_resume_a_run(patches, tmp_path):
     train(config(patches), tmp_path)
-    with pytest.raises(DataError, match="was made with another recipe"):
+    with pytest.raises(DataError, match="started with another recipe"):
         train(config(patches, schedule={"steps": 8}), tmp_path)
 
 
-def test_finished_run_is_left_as_it_is(patches, tmp_path):
+def test_a_complete_run_is_not_changed(patches, tmp_path):
     train(config(patches), tmp_path)
     before = (tmp_path / "last.safetensors").read_bytes()
     train(config(patches), tmp_path)
@@ -303,6 +303,6 @@ def test_finished_run_is_left_as_it_is(patches, tmp_path):
     assert [event["kind"] for event in read_log(tmp_path / "log.jsonl")].count("end") == 1
 
 
-def test_recipe_without_a_set_is_named(tmp_path):
+def test_a_recipe_without_a_set_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"data.train: expected a patch-group set, got none"):
         train(Config(schedule={"steps": 1}), tmp_path)

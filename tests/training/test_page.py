@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, says what the log says, and is there at any time of a run."""
+"""The report: one self-contained file with the values of the log, at any time of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from doap.errors import DataError, ShapeError
 from doap.training.log import Log, Record, read_log
-from doap.training.page import headline, outlook, write_page
+from doap.training.page import headline, outlook, write_training_page
 from oracles.html_pages import assert_well_nested
 
 BASELINES = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
@@ -22,8 +22,15 @@ NAME = "<script>alert('&')</script>"
 
 
 def start(**more: Any) -> Record:
-    config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"augment": {"flip": True}}}
-    return {"kind": "start", "step": 0, "config": config, "versions": {"torch": "2.5.1"}, "peers": BASELINES, **more}
+    config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"nested": {"flip": True}}}
+    return {
+        "kind": "start",
+        "step": 0,
+        "config": config,
+        "versions": {"torch": "2.5.1"},
+        "baselines": BASELINES,
+        **more,
+    }
 
 
 def train(step: int, **more: Any) -> Record:
@@ -36,7 +43,7 @@ def validation(step: int, score: float, fpr95: float = 0.05) -> Record:
 
 
 def whole_run() -> list[Record]:
-    """Twenty minutes, validated at 4, 8, 12, 16 and 20; above RootSIFT from minute 12 on."""
+    """Twenty minutes, validated at 4, 8, 12, 16 and 20; above RootSIFT since minute 12."""
     scores = {200: 0.5, 400: 0.65, 600: 0.7, 800: 0.7413, 1000: 0.7339}
     lines = [start()]
     for step in range(50, 1001, 50):
@@ -48,13 +55,13 @@ def whole_run() -> list[Record]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Callable[[list[Record]], str]:
-    """Log the lines; return the text of the page."""
+    """Log the lines; return the text of the report."""
 
     def written(lines: list[Record]) -> str:
         with Log(tmp_path / "log.jsonl") as log:
             for line in lines:
                 log.write(**line)
-        return write_page(tmp_path).read_text(encoding="utf-8")
+        return write_training_page(tmp_path).read_text(encoding="utf-8")
 
     return written
 
@@ -65,19 +72,19 @@ def save_gallery(run: Path) -> np.ndarray:
     return patches
 
 
-def test_the_page_needs_nothing_from_elsewhere(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_report_is_self_contained(page: Callable[..., str], tmp_path: Path) -> None:
     save_gallery(tmp_path)
     text = page(whole_run())
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", text)
     assert set(re.findall(r"src='([^,]*),", text)) == {"data:image/png;base64"}
 
 
-def test_the_page_is_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_report_is_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
     save_gallery(tmp_path)
     assert_well_nested(page(whole_run()))
 
 
-def test_values_shown_are_those_of_the_log(page: Callable[..., str]) -> None:
+def test_the_report_shows_the_values_of_the_log(page: Callable[..., str]) -> None:
     text = page(whole_run())
     tiles = re.findall(r"<div>([^<]*)<b>([^<]*)</b><small>([^<]*)</small>", text)
     assert tiles == [
@@ -98,40 +105,43 @@ def test_text_of_the_recipe_is_escaped(page: Callable[..., str]) -> None:
 
 
 def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
-    assert "<caption>data.augment</caption><tr><th>flip<td>true" in page(whole_run())
+    assert "<caption>data.nested</caption><tr><th>flip<td>true" in page(whole_run())
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "expected"),
     [
-        ([], "Nothing trained yet"),
-        ([start()], "Nothing trained yet"),
+        ([], "Not trained yet"),
+        ([start()], "Not trained yet"),
         ([start(), train(50)], "No validation yet after 60 s of training"),
         ([start(), train(50, loss=float("nan"))], "No validation yet after 60 s of training"),
-        ([start(peers={}), validation(50, 0.5)], "mAP 0.500 on held-out places after 60 s"),
+        ([start(baselines={}), validation(50, 0.5)], "mAP 0.500 on held-out scenes after 60 s"),
         ([start(), validation(50, float("nan"))], "No validation yet after 60 s of training"),
         ([start(), validation(50, 0.7, fpr95=0.0)], "above RootSIFT (0.655) since second 60"),
-        ([start(), validation(0, 0.7), validation(50, 0.8)], "60 s, from 0.700: above RootSIFT (0.655) from the start"),
+        (
+            [start(), validation(0, 0.7), validation(50, 0.8)],
+            "60 s, initially 0.700: above RootSIFT (0.655) from the start",
+        ),
     ],
 )
-def test_a_page_can_be_made_at_any_time(page: Callable[..., str], lines: list[Record], said: str) -> None:
+def test_a_report_can_be_written_at_any_time(page: Callable[..., str], lines: list[Record], expected: str) -> None:
     text = page(lines)
-    assert f"{said}</h1>" in text
+    assert f"{expected}</h1>" in text
     assert not re.search(r"\bnan\b|\binf\b", text)
 
 
-def test_headline_says_above_and_since_when() -> None:
+def test_headline_reports_since_when_it_is_above() -> None:
     assert headline(whole_run()) == (
-        "mAP 0.734 on held-out places after 20 min: above RootSIFT (0.655) since minute 12"
+        "mAP 0.734 on held-out scenes after 20 min: above RootSIFT (0.655) since minute 12"
     )
 
 
-def test_headline_says_below_when_below() -> None:
+def test_headline_reports_when_it_is_below() -> None:
     lines = [*whole_run()[:-1], validation(1100, 0.6)]
-    assert headline(lines) == "mAP 0.600 on held-out places after 22 min: below RootSIFT (0.655)"
+    assert headline(lines) == "mAP 0.600 on held-out scenes after 22 min: below RootSIFT (0.655)"
 
 
-def test_since_is_counted_anew_after_a_fall_below() -> None:
+def test_since_is_counted_again_after_a_fall_below() -> None:
     lines = [*whole_run()[:-1], validation(1100, 0.6), validation(1200, 0.7)]
     assert headline(lines).endswith("above RootSIFT (0.655) since minute 24")
 
@@ -140,20 +150,20 @@ def test_since_is_counted_anew_after_a_fall_below() -> None:
     ("rises", "verdict"),
     [
         ([0.0, 0.01, 0.02, 0.03, 0.04], "Still rising"),
-        ([0.0, 0.0001, 0.0, -0.0001, 0.0], "Flat: more of the same will not pay"),
-        ([0.04, 0.03, 0.02, 0.01, 0.0], "Falling: more of the same harms"),
-        ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to say whether more training pays"),
+        ([0.0, 0.0001, 0.0, -0.0001, 0.0], "Flat: more training with these settings will not pay off"),
+        ([0.04, 0.03, 0.02, 0.01, 0.0], "Falling: more training with these settings harms"),
+        ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to say whether more training pays off"),
     ],
 )
-def test_outlook_goes_by_the_last_third(rises: list[float], verdict: str) -> None:
+def test_outlook_depends_on_the_last_third(rises: list[float], verdict: str) -> None:
     before = [validation(step, 0.9 - step / 1000) for step in range(100, 700, 100)]
-    last = [validation(800 + 100 * place, 0.5 + rise) for place, rise in enumerate(rises)]
+    last = [validation(800 + 100 * index, 0.5 + rise) for index, rise in enumerate(rises)]
     assert outlook([*before, *last])[0] == verdict
 
 
 def test_slope_is_in_points_per_ten_minutes() -> None:
-    # 100 steps are 2 minutes, so that 1 point for each is 5 in 10 minutes.
-    lines = [validation(100 * place, place / 100) for place in range(1, 13)]
+    # 100 steps are 2 minutes, so 1 point per 100 steps is 5 points per 10 minutes.
+    lines = [validation(100 * index, index / 100) for index in range(1, 13)]
     assert "+5.00 ± 0.00 points per 10 minutes" in outlook(lines)[1]
 
 
@@ -161,19 +171,19 @@ def test_outlook_waits_for_three_validations() -> None:
     assert outlook([validation(100, 0.1), validation(200, 0.2)])[0].startswith("Too early")
 
 
-def test_a_falling_learning_rate_is_told_with_the_outlook() -> None:
+def test_the_outlook_reports_a_falling_learning_rate() -> None:
     lines = [validation(step, step / 2000) for step in range(100, 1001, 100)]
     assert "25% of its peak" in outlook([train(50), *lines, train(1000, learning_rate=0.025)])[1]
 
 
-def test_a_resumed_run_is_one_curve_and_says_so(page: Callable[..., str]) -> None:
+def test_a_resumed_run_is_one_curve_and_reported(page: Callable[..., str]) -> None:
     before, after = [line for line in whole_run() if line["step"] <= 400], whole_run()
     text = page([*before, start(step=400), *(line for line in after if line["step"] > 400)])
-    assert "Ended at step 1000. Resumed at step 400." in text
+    assert "Complete after 1000 steps. Resumed at step 400." in text
     assert "since minute 12" in text
 
 
-def test_a_loss_that_was_not_finite_is_told(page: Callable[..., str]) -> None:
+def test_a_loss_that_is_not_finite_is_reported(page: Callable[..., str]) -> None:
     lines = [start(), train(50), train(100, loss=float("inf")), train(150)]
     assert "<small>not finite in 1</small>" in page(lines)
 
@@ -204,10 +214,10 @@ def test_a_damaged_gallery_is_an_error_that_names_it(page: Callable[..., str], t
         page(whole_run())
     np.savez(tmp_path / "gallery.npz", patches=np.zeros((2, 3, 4, 4), np.uint8), distances=np.zeros((1, 2)))
     with pytest.raises(ShapeError, match=r"gallery\.npz: distances: expected \(2, 2\)"):
-        write_page(tmp_path)
+        write_training_page(tmp_path)
 
 
-def test_the_page_is_written_whole_or_not_at_all(
+def test_the_report_is_written_atomically(
     page: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
@@ -220,13 +230,13 @@ def test_the_page_is_written_whole_or_not_at_all(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            write_page(tmp_path)
+            write_training_page(tmp_path)
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
 
 
-def test_the_page_goes_where_it_is_told_and_the_log_stays(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_report_can_be_written_to_another_file(page: Callable[..., str], tmp_path: Path) -> None:
     page(whole_run())
     lines = read_log(tmp_path / "log.jsonl")
-    assert write_page(tmp_path, tmp_path / "other.html") == tmp_path / "other.html"
+    assert write_training_page(tmp_path, tmp_path / "other.html") == tmp_path / "other.html"
     assert (tmp_path / "other.html").read_bytes() == (tmp_path / "report.html").read_bytes()
     assert read_log(tmp_path / "log.jsonl") == lines

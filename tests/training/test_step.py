@@ -1,4 +1,4 @@
-"""Batches in pieces, and ranks, give the gradient of the whole."""
+"""Micro-batches and ranks have the gradient of the whole batch."""
 
 from pathlib import Path
 
@@ -24,25 +24,25 @@ def gradients(descriptor):
     return torch.cat([parameter.grad.flatten() for parameter in descriptor.parameters()])
 
 
-def test_pieces_give_the_gradient_of_the_whole_list():
-    # Evaluation mode: batch normalisation would see other patches in a piece, as the docstring says.
+def test_micro_batches_have_the_gradient_of_the_whole_batch():
+    # Evaluation mode, because batch normalisation uses the statistics of each micro-batch.
     descriptor, patches, relation = problem(mode=False)
     value = full_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
     whole = gradients(descriptor)
     descriptor.zero_grad()
-    same = micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=7, seed=0)
+    same = micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, micro_batch=7, seed=0)
     torch.testing.assert_close(same, value)
     torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
 
 
-def test_one_piece_in_training_mode_is_the_whole_step():
+def test_one_micro_batch_in_training_mode_equals_the_full_step():
     descriptor, patches, relation = problem(mode=True)
     seed = seed_step(0, 5)
     full_step(descriptor, ListwiseAP(), patches, relation, FLOAT)
     whole, statistics = gradients(descriptor), [buffer.clone() for buffer in descriptor.buffers()]
     descriptor, patches, relation = problem(mode=True)
     seed_step(0, 5)
-    micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, piece=24, seed=seed)
+    micro_batch_step(descriptor, ListwiseAP(), patches, relation, FLOAT, micro_batch=24, seed=seed)
     torch.testing.assert_close(gradients(descriptor), whole, rtol=1e-4, atol=1e-6)
     moving = [one for one in statistics if one.is_floating_point()]
     again = [one for one in descriptor.buffers() if one.is_floating_point()]
@@ -69,23 +69,23 @@ from doap.training.distributed import joined
 from doap.training.step import micro_batch_step, full_step
 from doap.types import Relation
 
-def gradient(ranks, piece):
+def gradient(ranks, micro_batch):
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16).eval()
     patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
     own = slice(0, 15) if ranks.first else slice(15, 24)
     network, loss = ranks.share(descriptor), ListwiseAP(across_ranks=True)
     arguments = (network, loss, patches[own], Relation(groups[own]), torch.float32)
-    full_step(*arguments) if piece is None else micro_batch_step(*arguments, piece, 0)
+    full_step(*arguments) if micro_batch is None else micro_batch_step(*arguments, micro_batch, 0)
     return torch.cat([p.grad.flatten() for p in descriptor.parameters()])
 
 with joined() as ranks:
-    for name, piece in (("whole", None), ("pieces", 4)):
-        torch.save(gradient(ranks, piece), f"{sys.argv[1]}/{name}{ranks.rank}.pt")
+    for name, micro_batch in (("whole", None), ("parts", 4)):
+        torch.save(gradient(ranks, micro_batch), f"{sys.argv[1]}/{name}{ranks.rank}.pt")
 """
 
 
-def test_two_ranks_give_the_gradient_of_one(tmp_path):
+def test_two_ranks_have_the_gradient_of_one(tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     run_two_ranks(script, tmp_path)
@@ -93,6 +93,6 @@ def test_two_ranks_give_the_gradient_of_one(tmp_path):
     descriptor = Descriptor.build(dim=16).eval()
     patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3
     full_step(descriptor, ListwiseAP(), patches, Relation(groups), FLOAT)
-    for name in ("whole0", "whole1", "pieces0", "pieces1"):
+    for name in ("whole0", "whole1", "parts0", "parts1"):
         got = torch.load(Path(tmp_path) / f"{name}.pt", weights_only=True)
         torch.testing.assert_close(got, gradients(descriptor), rtol=0, atol=1e-5)

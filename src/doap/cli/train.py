@@ -39,13 +39,12 @@ def train(
     """
     # Before torch, whose first tensors would be allocated the old way.
     tuned = tune_allocator() if allocator == "tuned" else "default"
-    from doap.training.config import read_recipe
-    from doap.training.log import read_log
-    from doap.training.loop import train as run
+    from doap.training import read_log, read_recipe
+    from doap.training import train as run
 
     given: dict[str, dict[str, Any]] = {
-        "data": {"train": data, "validation": validation, "general": general},
-        "network": {"start": start},
+        "data": {"train": data, "validation": validation, "regression_set": general},
+        "network": {"init": start},
         "run": {"seed": seed},
     }
     changes = {
@@ -65,7 +64,7 @@ def train(
             total = last.get("start", {}).get("steps")
             bar.update(task, completed=event["step"], total=total, description=_line(last))
 
-        best = run(config, out, report=report, allocator=tuned)
+        best = run(config, out, on_event=report, allocator=tuned)
     # Of the file that is named, which need not be the last, nor from this process.
     judged = last["validation"] = [event for event in read_log(out / "log.jsonl") if event.get("best")][-1]
     told = {
@@ -73,7 +72,9 @@ def train(
         "report": str(out / "report.html"),
         "map": judged["map"],
         "fpr95": judged["fpr95"],
-        "general": {when: last["general"][when] for when in ("before", "after")} if "general" in last else None,
+        "regression_set": (
+            {when: last["regression_set"][when] for when in ("before", "after")} if "regression_set" in last else None
+        ),
     }
     typer.echo(json.dumps(told) if as_json else f"{best}\n{_line(last)}\nlook at {out / 'report.html'}")
 
@@ -92,6 +93,6 @@ def _line(last: dict[str, Any]) -> str:
         parts.append(f"loss {step['loss']:.4f}  {step['patches_per_second']:,.0f} patches/s")
     if judged := last.get("validation"):
         parts.append(f"mAP {judged['map']:.4f}  FPR95 {judged['fpr95']:.4f}")
-    peers = last.get("start", {}).get("peers", {})
-    parts += [f"{name} {one['map']:.4f}" for name, one in peers.items()]
+    baselines = last.get("start", {}).get("baselines", {})
+    parts += [f"{name} {one['map']:.4f}" for name, one in baselines.items()]
     return "  ".join(parts)

@@ -1,7 +1,7 @@
-"""Changes to the patches of a list that leave alone who matches whom.
+"""Augmentation: random changes of the patches of a batch that keep the matches.
 
-Numbers are drawn for the whole list and then taken for the patches at hand, so the ranks that share a list change each
-patch as one process would.
+Random numbers are drawn for the whole batch, and each rank uses those of its own patches. Ranks that share a batch
+therefore change each patch as a single process would.
 """
 
 from __future__ import annotations
@@ -11,21 +11,51 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import affine_grid, conv2d, grid_sample, pad
 
 from doap.errors import ArgumentError
+from doap.random_streams import stream
+from doap.settings import StrictModel
 
 Integers = NDArray[np.int64]
+
+
+class Augmentation(StrictModel):
+    """Which changes to apply, and how strongly; 0 turns a change off."""
+
+    flip_and_rotate: bool = Field(True, description="flips and quarter turns, the same for all patches of a group")
+    gain: float = Field(0.0, ge=0, le=1, description="maximum relative change of contrast")
+    offset: float = Field(0.0, ge=0, le=1, description="maximum change of brightness, as a fraction of 255")
+    frame_jitter: float = Field(0.0, ge=0, description="standard deviation of position, scale and orientation")
+    blur: float = Field(0.0, ge=0, description="maximum standard deviation of a Gaussian blur, in pixels")
+    noise: float = Field(0.0, ge=0, description="maximum standard deviation of pixel noise, as a fraction of 255")
+    jpeg: float = Field(0.0, ge=0, le=1, description="maximum JPEG compression; 1 is quality 5")
+
+    def apply(self, patches: Tensor, labels: Integers, own: Integers, *, seed: int, step: int) -> Tensor:
+        """Return the changed patches (m, 1, S, S) of a batch; see `flip_and_rotate` for the arguments."""
+        if self.flip_and_rotate:
+            patches = flip_and_rotate(patches, labels, stream(seed, "turn", step), own)
+        if self.frame_jitter:
+            generator = stream(seed, "frames", step)
+            patches = jitter_frames(patches, labels, generator, own, amount=self.frame_jitter)
+        if self.gain or self.offset:
+            generator = stream(seed, "light", step)
+            patches = change_light(patches, labels, generator, own, gain=self.gain, offset=self.offset)
+        if self.blur or self.noise or self.jpeg:
+            generator = stream(seed, "degradation", step)
+            patches = degrade(patches, labels, generator, own, blur=self.blur, noise=self.noise, jpeg=self.jpeg)
+        return patches
 
 
 def flip_and_rotate(
     patches: Tensor, labels: Integers, generator: np.random.Generator, own: Integers | None = None
 ) -> Tensor:
-    """Turn each group by one of the eight flips and quarter turns of a square, all its patches alike (the paper's §5).
+    """Apply one of the eight flips and quarter turns of a square to each group, as in the paper (§5).
 
-    A group's patches come upright together. Turned each by itself they would teach the network to forget
-    orientation, which the detector already gives.
+    All patches of a group get the same one. With an own rotation for each patch, the network would learn to ignore the
+    orientation that the detector provides.
 
     >>> patches = torch.arange(4, dtype=torch.uint8).reshape(1, 2, 2).repeat(2, 1, 1)
     >>> flip_and_rotate(patches, np.array([0, 0]), np.random.default_rng(0)).tolist()
@@ -33,12 +63,12 @@ def flip_and_rotate(
 
     Args:
         patches: (m, …, S, S).
-        labels: (M,) group of each item of the list, counted from 0.
-        generator: gives one number per group of the list.
-        own: (m,) positions in the list of `patches`, when they are one rank's part of it; None means all of it.
+        labels: (M,) group of each patch of the batch, counted from 0.
+        generator: Random generator; one number is drawn per group of the batch.
+        own: (m,) positions of `patches` in the batch if they are the part of one rank; None for the whole batch.
 
     Returns:
-        As `patches`, of the same type.
+        Patches of the same shape and type.
     """
     drawn = generator.integers(8, size=int(labels.max(initial=-1)) + 1)
     turns = torch.from_numpy(_of_patches(drawn[labels], own, len(patches)))
@@ -59,20 +89,20 @@ def change_light(
     gain: float = 0.0,
     offset: float = 0.0,
 ) -> Tensor:
-    """Multiply each patch by a number in 1 ± gain and add one in ± 255·offset; the result is cut to 0…255.
+    """Multiply each patch by a factor in 1 ± gain and add a value in ± 255·offset; the result is clamped to 0…255.
 
-    One draw per patch, not per group: exposure changes from one photograph to the next.
+    Factor and value are drawn per patch, not per group, because exposure differs between photographs.
 
     Args:
         patches: (m, …, S, S) uint8.
-        labels: (M,) as in `flip_and_rotate`; only their number counts here.
-        generator: gives two numbers per item of the list.
-        own: as in `flip_and_rotate`.
-        gain: 0 to 1.
-        offset: 0 to 1.
+        labels: (M,) as in `flip_and_rotate`; only their number matters.
+        generator: Random generator; two numbers are drawn per patch of the batch.
+        own: As in `flip_and_rotate`.
+        gain: Maximum relative change, 0 to 1.
+        offset: Maximum offset as a fraction of 255, 0 to 1.
 
     Returns:
-        As `patches`.
+        Patches of the same shape and type.
     """
     if not (0 <= gain <= 1 and 0 <= offset <= 1):
         raise ArgumentError(f"gain and offset: expected 0 to 1, got {gain} and {offset}")
@@ -80,107 +110,107 @@ def change_light(
     factor, added = torch.from_numpy(_of_patches(drawn, own, len(patches))).float().T
     shape = (-1, *[1] * (patches.ndim - 1))
     changed = patches * (1 + gain * factor).view(shape) + (255 * offset * added).view(shape)
-    cut: Tensor = changed.round().clamp(0, 255).to(torch.uint8)
-    return cut
+    clamped: Tensor = changed.round().clamp(0, 255).to(torch.uint8)
+    return clamped
 
 
-def move_frames(
+def jitter_frames(
     patches: Tensor,
     labels: Integers,
     generator: np.random.Generator,
     own: Integers | None = None,
     *,
-    noise: float = 0.0,
+    amount: float = 0.0,
 ) -> Tensor:
-    """Shift, scale and turn each patch a little, as if its keypoint had been found a little elsewhere.
+    """Shift, scale and rotate each patch slightly, like the localisation error of a keypoint detector.
 
-    One number says how much, for the three are of one size where keypoints are found anew: the standard deviation of
-    the shift in halves of a patch's side, of the logarithm of the scale, and of the angle in radians. Pixels beyond the
-    border of the patch are those at it.
+    One number controls all three because they have similar magnitudes for repeated detections: it is the standard
+    deviation of the shift in units of half the side, of the logarithm of the scale, and of the angle in radians. Pixels
+    beyond the border repeat the border.
 
     Args:
         patches: (m, 1, S, S) uint8.
         labels: (M,) as in `change_light`.
-        generator: gives four numbers per item of the list.
-        own: as in `flip_and_rotate`.
-        noise: 0 or more; 0.1 is 1.6 pixels of a patch of 32, 10 % and 6°.
+        generator: Random generator; four numbers are drawn per patch of the batch.
+        own: As in `flip_and_rotate`.
+        amount: 0 or more; 0.1 means 1.6 pixels of a 32-pixel patch, 10 % in scale and 6°.
 
     Returns:
-        As `patches`.
+        Patches of the same shape and type.
     """
-    if noise < 0:
-        raise ArgumentError(f"noise: expected 0 or more, got {noise}")
-    drawn = noise * generator.standard_normal((len(labels), 4))
-    x, y, stretch, turn = torch.from_numpy(_of_patches(drawn, own, len(patches))).float().T
-    cos, sin = stretch.exp() * turn.cos(), stretch.exp() * turn.sin()
+    if amount < 0:
+        raise ArgumentError(f"amount: expected 0 or more, got {amount}")
+    drawn = amount * generator.standard_normal((len(labels), 4))
+    x, y, log_scale, angle = torch.from_numpy(_of_patches(drawn, own, len(patches))).float().T
+    cos, sin = log_scale.exp() * angle.cos(), log_scale.exp() * angle.sin()
     frames = torch.stack([cos, -sin, x, sin, cos, y], dim=1).view(-1, 2, 3)
     grid = affine_grid(frames, list(patches.shape), align_corners=False)
     moved = grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
     return moved.round().to(torch.uint8)
 
 
-def wear(
+def degrade(
     patches: Tensor,
     labels: Integers,
     generator: np.random.Generator,
     own: Integers | None = None,
     *,
     blur: float = 0.0,
-    grain: float = 0.0,
+    noise: float = 0.0,
     jpeg: float = 0.0,
 ) -> Tensor:
-    """Blur each patch, add noise to its pixels and compress it, each by an amount of its own.
+    """Blur each patch, add noise to its pixels and compress it as JPEG, each with a random strength.
 
-    Half of the patches are spared by each of the three; for the others the amount is anything up to the given one.
-    Poor focus, long exposure and small files are the rule among photographs, and a network that has seen sharp patches
-    only is beaten by SIFT on them.
+    Each of the three leaves half of the patches unchanged; the strength for the others is uniform up to the maximum.
+    Photographs are often blurred, noisy or compressed. A network trained on sharp patches only is worse than SIFT on
+    them.
 
     Args:
         patches: (m, 1, S, S) uint8.
         labels: (M,) as in `change_light`.
-        generator: gives three numbers per item of the list, its pixels' noise, and where blocks of JPEG begin.
-        own: as in `flip_and_rotate`.
-        blur: largest deviation of a Gaussian, in pixels of the patch.
-        grain: largest deviation of the noise, as a part of 255.
-        jpeg: 0 to 1; 1 goes down to JPEG's quality 5, in steps of 10.
+        generator: Random generator; it draws three strengths per patch of the batch, the noise of the pixels, and the
+            position of the JPEG blocks.
+        own: As in `flip_and_rotate`.
+        blur: Maximum standard deviation of a Gaussian, in pixels of the patch.
+        noise: Maximum standard deviation of the noise, as a fraction of 255.
+        jpeg: Maximum compression, 0 to 1; 1 is JPEG quality 5, in steps of 10.
 
     Returns:
-        As `patches`.
+        Patches of the same shape and type.
     """
-    if blur < 0 or grain < 0 or not 0 <= jpeg <= 1:
-        raise ArgumentError(f"blur, grain, jpeg: expected 0 or more, jpeg up to 1, got {blur}, {grain} and {jpeg}")
-    amounts = (2 * generator.random((len(labels), 3)) - 1).clip(0)
-    sigma, deviation, loss = torch.from_numpy(_of_patches(amounts, own, len(patches))).float().T
-    worn = patches.float()
+    if blur < 0 or noise < 0 or not 0 <= jpeg <= 1:
+        raise ArgumentError(f"blur, noise, jpeg: expected 0 or more, jpeg up to 1, got {blur}, {noise} and {jpeg}")
+    strengths = (2 * generator.random((len(labels), 3)) - 1).clip(0)
+    blur_by, noise_by, jpeg_by = torch.from_numpy(_of_patches(strengths, own, len(patches))).float().T
+    degraded = patches.float()
     if blur:
-        worn = _blurred(worn, blur * sigma, math.ceil(3 * blur))
-    if grain:
-        noise = generator.standard_normal((len(labels), *patches.shape[2:]), dtype=np.float32)
-        worn += torch.from_numpy(_of_patches(noise, own, len(patches))).unsqueeze(1) * (
-            255 * grain * deviation.view(-1, 1, 1, 1)
-        )
-    worn = worn.round().clamp(0, 255).to(torch.uint8)
+        degraded = _blurred(degraded, blur * blur_by, math.ceil(3 * blur))
+    if noise:
+        pixels = generator.standard_normal((len(labels), *patches.shape[2:]), dtype=np.float32)
+        deviation = 255 * noise * noise_by.view(-1, 1, 1, 1)
+        degraded += torch.from_numpy(_of_patches(pixels, own, len(patches))).unsqueeze(1) * deviation
+    degraded = degraded.round().clamp(0, 255).to(torch.uint8)
     if jpeg:
         corner = generator.integers(8, size=2)
-        quality = (95 - 90 * jpeg * loss).div(10, rounding_mode="floor").mul(10).int() + 5
+        quality = (95 - 90 * jpeg * jpeg_by).div(10, rounding_mode="floor").mul(10).int() + 5
         for one in quality.unique().tolist():
             if one < 95:
-                worn[quality == one] = _compressed(worn[quality == one], one, corner)
-    return worn
+                degraded[quality == one] = _compressed(degraded[quality == one], one, corner)
+    return degraded
 
 
-def _blurred(patches: Tensor, sigma: Tensor, reach: int) -> Tensor:
-    """(m, 1, S, S) floats, each blurred by a Gaussian of its own deviation (m,) that ends after `reach` pixels."""
-    places = torch.arange(-reach, reach + 1)
-    kernels = torch.exp(-0.5 * (places / sigma.clamp(min=1e-3).unsqueeze(1)).square())
+def _blurred(patches: Tensor, sigma: Tensor, radius: int) -> Tensor:
+    """Blur float patches (m, 1, S, S), each by a Gaussian of its own standard deviation (m,), cut off at `radius`."""
+    offsets = torch.arange(-radius, radius + 1)
+    kernels = torch.exp(-0.5 * (offsets / sigma.clamp(min=1e-3).unsqueeze(1)).square())
     kernels = (kernels / kernels.sum(1, keepdim=True)).view(len(patches), 1, 1, -1)
-    side_by_side = pad(patches, [reach] * 4, mode="replicate").transpose(0, 1)
-    along = conv2d(side_by_side, kernels, groups=len(patches))
+    as_channels = pad(patches, [radius] * 4, mode="replicate").transpose(0, 1)
+    along = conv2d(as_channels, kernels, groups=len(patches))
     return conv2d(along, kernels.transpose(2, 3), groups=len(patches)).transpose(0, 1)
 
 
 def _compressed(patches: Tensor, quality: int, corner: NDArray[np.int64]) -> Tensor:
-    """(m, 1, S, S) after JPEG, which sees them one above the other; its blocks begin at `corner` of each."""
+    """Compress patches (m, 1, S, S) as one JPEG image, stacked vertically, with the blocks shifted by `corner`."""
     import cv2
 
     down, right = corner.tolist()
@@ -194,7 +224,8 @@ def _compressed(patches: Tensor, quality: int, corner: NDArray[np.int64]) -> Ten
 
 
 def _of_patches(drawn: NDArray[np.generic], own: Integers | None, size: int) -> NDArray[np.generic]:
-    taken = drawn if own is None else drawn[own]
-    if len(taken) != size:
-        raise ArgumentError(f"patches: expected one for each of {len(taken)} items of the list, got {size}")
-    return taken
+    """Select the random numbers of a rank's patches from those of the batch."""
+    selected = drawn if own is None else drawn[own]
+    if len(selected) != size:
+        raise ArgumentError(f"patches: expected one for each of {len(selected)} items of the batch, got {size}")
+    return selected

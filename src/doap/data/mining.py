@@ -1,8 +1,8 @@
-"""Label mining: which patches of one sequence may serve as distractors for each other.
+"""Label mining (paper, appendix C): which groups of one scene are distractors for each other.
 
-Two different points of one scene may look the same (windows of a house), and to tell them apart teaches a network
-nothing good. So a sequence is clustered by appearance, and only groups of distant clusters become distractors; the
-others ignore each other (the paper's appendix C).
+Different points of a scene may look the same, such as the windows of a building, and a network should not learn to
+distinguish them. The groups of a scene are clustered by appearance. Only groups of distant clusters are distractors for
+each other; the others ignore each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from doap.errors import ArgumentError, MissingExtra, import_extra
 from doap.images import resize_patches
 from doap.random_streams import stream
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Use = Literal["first", "all"]
 HOG_FEATURES = 8 * 8 * 31
 FEATURES = HOG_FEATURES + 16 * 16
@@ -31,73 +34,72 @@ RED, GREY = "tab:red", "0.6"
 
 @dataclass(frozen=True)
 class Mined:
-    """Clusters of the groups of a whole source, and which clusters of a sequence look too much alike.
+    """Appearance clusters of all groups of a source, and which clusters of a scene are too similar.
 
     Attributes:
-        clusters: (G,) sequence·K + cluster of each group.
-        tables: (sequences, K, K) bool, symmetric: groups of these two clusters ignore each other. A cluster ignores
-            itself.
+        clusters: (G,) scene·K + cluster of each group.
+        tables: (scenes, K, K) bool, symmetric: groups of these two clusters ignore each other. Groups of the same
+            cluster always do.
     """
 
     clusters: Integers
     tables: NDArray[np.bool_]
 
     def ignored(self, groups: Integers) -> NDArray[np.bool_]:
-        """(g,) groups → (g, g) bool: these two ignore each other. Groups of different sequences never do."""
-        sequence, cluster = np.divmod(self.clusters[groups], self.tables.shape[1])
-        alike: NDArray[np.bool_] = self.tables[sequence[:, None], cluster[:, None], cluster]
-        alike[sequence[:, None] != sequence] = False
-        return alike
+        """Return (g, g) bool for groups (g,): True if two groups ignore each other; never for different scenes."""
+        scene, cluster = np.divmod(self.clusters[groups], self.tables.shape[1])
+        similar: NDArray[np.bool_] = self.tables[scene[:, None], cluster[:, None], cluster]
+        similar[scene[:, None] != scene] = False
+        return similar
 
 
 def mine(
     source: GroupSource, *, clusters: int = 100, percentile: float = 20.0, seed: int = 0, use: Use = "first"
 ) -> Mined:
-    """Cluster each sequence by appearance; clusters no further apart than the percentile ignore each other.
+    """Cluster the groups of each scene by appearance; clusters closer than a percentile ignore each other.
 
-    A group has one cluster, though the paper clusters patches: were the patches of a group in several, two groups
-    would be distractors and ignore each other at once.
+    The paper clusters patches. Here each group has one cluster, because two groups whose patches are in several
+    clusters could be distractors and ignore each other at the same time.
 
     Args:
-        source: the groups.
-        clusters: K; a sequence of fewer groups has fewer.
-        percentile: of all distances between the cluster centres of a sequence, 0 to 100; higher ignores more.
-        seed: the seed of the run.
-        use: a group looks like its `first` patch, or like the mean of `all` of them.
+        source: The groups.
+        clusters: K, the number of clusters per scene; at most the number of its groups.
+        percentile: Percentile of the distances between the cluster centres of a scene, 0 to 100; higher ignores more.
+        seed: Seed of the run.
+        use: Appearance of a group: its `first` patch, or the mean of `all` its patches.
     """
     check_choice(use, get_args(Use), name="use")
     if clusters < 1 or not 0 <= percentile <= 100:
         raise ArgumentError(
             f"clusters and percentile: expected 1 or more and 0 to 100, got {clusters} and {percentile}"
         )
-    found = np.empty(len(source.count), dtype=np.int64)
+    cluster_ids = np.empty(len(source.count), dtype=np.int64)
     tables = np.zeros((len(source.scene_names), clusters, clusters), dtype=bool)
-    for sequence in np.unique(source.scene_ids).tolist():
-        groups = np.flatnonzero(source.scene_ids == sequence)
+    for scene in np.unique(source.scene_ids).tolist():
+        groups = np.flatnonzero(source.scene_ids == scene)
         features = _group_features(source, groups, use)
         number = min(clusters, len(groups))
-        own, centres = _k_means(features, number, int(stream(seed, "mine", sequence).integers(2**31)))
-        found[groups] = sequence * clusters + own
-        tables[sequence, :number, :number] = _too_near(centres, percentile)
-    return Mined(found, tables)
+        assigned, centres = _k_means(features, number, int(stream(seed, "mine", scene).integers(2**31)))
+        cluster_ids[groups] = scene * clusters + assigned
+        tables[scene, :number, :number] = _too_near(centres, percentile)
+    return Mined(cluster_ids, tables)
 
 
 def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """What a patch looks like: HOG of its 64×64 version (1984 numbers), then its 16×16 pixels in 0…1 (256).
+    """Return appearance features: HOG of the patch at 64×64 (1984 values) and its pixels at 16×16 in 0…1 (256 values).
 
-    The paper puts the two side by side. The range 0…1 sets their weights: over the patches of photographs the variance
-    of the pixels is then about half that of the HOG, so structure and light both count. With 0…255 the clusters would
-    be those of the pixels alone.
+    The paper concatenates the two. The range 0…1 determines their weights: the variance of the pixels is then about
+    half that of the HOG, so both structure and brightness count. With 0…255 the pixels would dominate.
 
     Args:
-        patches: (N, S, S).
+        patches: (N, S, S) uint8.
 
     Returns:
         (N, 2240).
     """
     check_shape(patches, "N S S", name="patches")
     features = np.empty((len(patches), FEATURES), dtype=np.float32)
-    # A part at a time, since the 64×64 floats of a large sequence take more memory than its features.
+    # In parts, because the 64×64 floats of a large scene need more memory than its features.
     for first in range(0, len(patches), 1024):
         rows = slice(first, first + 1024)
         bright = patches[rows] / np.float32(255)
@@ -115,9 +117,9 @@ def _group_features(source: GroupSource, groups: Integers, use: Use) -> NDArray[
 
 
 def _k_means(features: NDArray[np.float32], number: int, seed: int) -> tuple[Integers, NDArray[np.float32]]:
-    """(n, D) → (n,) clusters and (number, D) centres."""
+    """Cluster features (n, D); return clusters (n,) and centres (number, D)."""
     faiss = import_extra("faiss", "index")
-    # By default FAISS warns about clusters of few points, and leaves out points of large ones.
+    # By default FAISS warns about clusters with few points and subsamples large ones.
     k_means = faiss.Kmeans(
         features.shape[1], number, seed=seed, min_points_per_centroid=1, max_points_per_centroid=len(features)
     )
@@ -126,7 +128,7 @@ def _k_means(features: NDArray[np.float32], number: int, seed: int) -> tuple[Int
 
 
 def _too_near(centres: NDArray[np.float32], percentile: float) -> NDArray[np.bool_]:
-    """(k, D) → (k, k) bool: not further apart than the percentile of all distances between two centres."""
+    """Return (k, k) bool for centres (k, D): True if their distance is at most the percentile of all distances."""
     distances = torch.pdist(torch.from_numpy(centres)).numpy()
     table = np.eye(len(centres), dtype=np.bool_)
     if len(distances):
@@ -138,7 +140,7 @@ def _too_near(centres: NDArray[np.float32], percentile: float) -> NDArray[np.boo
 def draw_clusters(
     source: GroupSource,
     mined: Mined,
-    sequence: int,
+    scene: int,
     out: Path,
     image: Path | None = None,
     *,
@@ -146,35 +148,35 @@ def draw_clusters(
     columns: int = 10,
     seed: int = 0,
 ) -> Path:
-    """Draw random clusters of a sequence, one in a row, as the paper's appendix does.
+    """Draw random clusters of a scene, one per row, as in the paper's appendix.
 
-    A red arrow joins two clusters whose patches are distractors for each other, a grey one clusters too much alike.
+    A red arrow connects two clusters whose patches are distractors for each other, a grey one two similar clusters.
 
     Args:
-        source: the groups.
-        mined: their clusters.
-        sequence: which sequence, a position in `source.scene_names`.
-        out: the picture to write; its suffix says the format.
-        image: a photograph of the sequence, drawn on the left.
-        number: clusters drawn.
-        columns: most patches of a cluster.
-        seed: which clusters and patches.
+        source: The groups.
+        mined: Their clusters.
+        scene: Index of the scene in `source.scene_names`.
+        out: Image file to write; its suffix selects the format.
+        image: Photograph of the scene, drawn on the left.
+        number: Maximum number of clusters.
+        columns: Maximum number of patches per cluster.
+        seed: Seed of the choice of clusters and patches.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.image import imread
     except ImportError as error:
         raise MissingExtra("matplotlib", "plot") from error
-    if not 0 <= sequence < len(mined.tables):
-        raise ArgumentError(f"sequence: expected 0 to {len(mined.tables) - 1}, got {sequence}")
-    generator = stream(seed, "draw", sequence)
-    groups = generator.permutation(np.flatnonzero(source.scene_ids == sequence))
+    if not 0 <= scene < len(mined.tables):
+        raise ArgumentError(f"scene: expected 0 to {len(mined.tables) - 1}, got {scene}")
+    generator = stream(seed, "draw", scene)
+    groups = generator.permutation(np.flatnonzero(source.scene_ids == scene))
     present = np.unique(mined.clusters[groups])
     chosen = generator.choice(present, min(number, len(present)), replace=False)
     rows = [groups[mined.clusters[groups] == cluster][:columns] for cluster in chosen]
-    alike = mined.ignored(np.array([members[0] for members in rows], dtype=np.int64))
+    similar = mined.ignored(np.array([members[0] for members in rows], dtype=np.int64))
 
-    # One unit is one patch, so that rows, arrows and the photograph share one system of coordinates.
+    # One unit is one patch, so rows, arrows and the photograph share one coordinate system.
     height = len(rows)
     photo = None if image is None else imread(image)
     left = 0.0 if photo is None else -0.4 - height * photo.shape[1] / photo.shape[0]
@@ -184,21 +186,26 @@ def draw_clusters(
     axes.axis("off")
     if photo is not None:
         axes.imshow(photo, cmap="gray", extent=(left, -0.4, height - 0.04, 0.04))
+    _draw_rows(axes, source, rows)
+    _draw_arrows(axes, similar, columns)
+    title = f"{source.scene_names[scene]}: {height} of {len(present)} clusters"
+    axes.text(0.04, height + 0.3, title, color="black", va="center", fontsize=12)
+    axes.set(xlim=(left - 0.1, right + 0.1), ylim=(height + 0.6, -0.1), aspect="equal")
+    figure.savefig(out)
+    return out
+
+
+def _draw_rows(axes: Axes, source: GroupSource, rows: list[Integers]) -> None:
     for row, members in enumerate(rows):
         for column, patch in enumerate(source.gather(source.start[members])):
             extent = (column + 0.04, column + 0.96, row + 0.96, row + 0.04)
             axes.imshow(patch, cmap="gray", vmin=0, vmax=255, extent=extent)
-    for one, other in combinations(range(height), 2):
-        colour = GREY if alike[one, other] else RED
+
+
+def _draw_arrows(axes: Axes, similar: NDArray[np.bool_], columns: int) -> None:
+    for first, second in combinations(range(len(similar)), 2):
+        colour = GREY if similar[first, second] else RED
         style = {"arrowstyle": "<|-|>", "connectionstyle": "arc3,rad=0.6", "color": colour, "linewidth": 1.5}
-        axes.annotate("", (columns + 0.05, one + 0.6), (columns + 0.05, other + 0.4), arrowprops=style)
-    title = f"{source.scene_names[sequence]}: {height} of {len(present)} clusters"
-    for place, text, colour in (
-        (0.04, title, "black"),
-        (columns - 3, "distractors", RED),
-        (columns - 1, "ignored", GREY),
-    ):
-        axes.text(place, height + 0.3, text, color=colour, va="center", fontsize=12)
-    axes.set(xlim=(left - 0.1, right + 0.1), ylim=(height + 0.6, -0.1), aspect="equal")
-    figure.savefig(out)
-    return out
+        axes.annotate("", (columns + 0.05, first + 0.6), (columns + 0.05, second + 0.4), arrowprops=style)
+    for x, text, colour in ((columns - 3, "distractors", RED), (columns - 1, "ignored", GREY)):
+        axes.text(x, len(similar) + 0.3, text, color=colour, va="center", fontsize=12)

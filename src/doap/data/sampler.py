@@ -1,7 +1,9 @@
-"""Which groups, and which of their patches, form a list.
+"""Samplers: which groups, and which patches of them, form a training batch.
 
-A list is made of whole groups, never padded with copies. `batch(step)` is a function of the seed and the step alone, so
-resuming, workers and ranks change nothing.
+A batch consists of whole groups and is never padded with copies. `batch(step)` depends on the seed and the step only,
+so resuming, data-loading workers and ranks do not change it.
+
+A new sampler is one subclass of `Sampler` with its `Settings` and one line in `SAMPLERS`.
 """
 
 from __future__ import annotations
@@ -9,31 +11,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from doap.errors import ArgumentError, DataError
 from doap.random_streams import stream
+from doap.settings import StrictModel
 
 Integers = NDArray[np.int64]
 
 
 class GroupSource(Protocol):
-    """Patches in G groups that lie one behind the other: what samplers, lists and mining ask of a set."""
+    """Patches in G groups, stored one group after the other: the interface that samplers, batches and mining need."""
 
     @property
     def start(self) -> Integers: ...  # (G,) first patch of each group
 
     @property
-    def count(self) -> Integers: ...  # (G,) patches in each group
+    def count(self) -> Integers: ...  # (G,) number of patches in each group
 
     @property
-    def scene_ids(self) -> NDArray[np.int32]: ...  # (G,) positions in `scene_names`
+    def scene_ids(self) -> NDArray[np.int32]: ...  # (G,) indices into `scene_names`
 
     @property
-    def source_ids(self) -> NDArray[np.int32]: ...  # (G,) which photo or model made each group
+    def source_ids(self) -> NDArray[np.int32]: ...  # (G,) indices into `source_names`: the photo or model of each group
 
     @property
     def scene_names(self) -> Sequence[str]: ...
@@ -43,23 +47,23 @@ class GroupSource(Protocol):
 
     def gather(self, indices: Integers) -> NDArray[np.uint8]: ...  # (n,) -> (n, S, S)
 
-    def ignored(self, groups: Integers) -> NDArray[Any]: ...  # (g,) -> (P, 2) positions in `groups`
+    def ignored(self, groups: Integers) -> NDArray[Any]: ...  # (g,) -> (P, 2) indices into `groups`
 
 
 def from_tracks(source: GroupSource) -> NDArray[np.bool_]:
-    """(G,) which groups are tracks of a reconstruction; all others are of photos, one by one."""
-    tracks = np.array([name.split(" ")[0] == "tracks" for name in source.source_names])
-    return tracks[source.source_ids]
+    """Return (G,) bool: True for tracks of a reconstruction, False for groups of synthetic views of a photo."""
+    is_track = np.array([name.split(" ")[0] == "tracks" for name in source.source_names])
+    return is_track[source.source_ids]
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What a list is made of, before any pixel is read.
+    """The groups and patches of a batch, before any pixel is read.
 
     Attributes:
-        groups: (g,) the groups of the list, each once.
-        indices: (m,) its patches, those of a group together.
-        labels: (m,) position in `groups` of each patch's group, increasing.
+        groups: (g,) groups of the batch, without duplicates.
+        indices: (m,) patches of the batch; patches of a group are adjacent.
+        labels: (m,) index into `groups` of each patch, increasing.
     """
 
     groups: Integers
@@ -68,17 +72,23 @@ class BatchPlan:
 
 
 class Sampler(ABC):
-    """What the samplers share: which groups may be used, and how a chosen group gives its patches.
+    """Base class of the samplers: which groups may be used, and which patches of a chosen group.
 
     Args:
-        source: the groups.
-        batch_size: most patches in a list.
-        seed: the seed of the run.
-        per_group: most patches of a group in a list; a larger group gives that many, drawn anew each time.
-        min_count: groups with fewer patches are left out; with one patch there is nothing to match.
-        among: (G,) bool, the groups that may be used; None is all.
+        source: The groups.
+        batch_size: Maximum number of patches in a batch.
+        seed: Seed of the run.
+        per_group: Maximum number of patches per group in a batch; patches of a larger group are drawn at random.
+        min_count: Minimum number of patches of a usable group; a group of one patch has no match.
+        among: (G,) bool, the groups that may be used; None allows all.
+        settings: Values of `Settings`; wrong ones raise an `ArgumentError`.
+
+    Attributes:
+        Settings: Model of the settings of this sampler and their defaults.
+        steps_per_epoch: Number of batches in an epoch.
     """
 
+    Settings: ClassVar[type[StrictModel]] = StrictModel
     steps_per_epoch: int
 
     def __init__(
@@ -90,11 +100,15 @@ class Sampler(ABC):
         per_group: int = 16,
         min_count: int = 2,
         among: NDArray[np.bool_] | None = None,
+        **settings: Any,
     ) -> None:
+        self.settings = self.Settings.check(**settings)
         if per_group < 1:
             raise ArgumentError(f"per_group: expected 1 or more, got {per_group}")
-        self.source, self.batch_size, self.seed, self.per_group = source, batch_size, seed, per_group
-        self.groups: Integers = np.flatnonzero((source.count >= min_count) & (True if among is None else among))
+        self.source, self.batch_size, self.seed = source, batch_size, seed
+        self.per_group, self.min_count = per_group, min_count
+        self.allowed = np.ones(len(source.count), dtype=bool) if among is None else among
+        self.groups: Integers = np.flatnonzero((source.count >= min_count) & self.allowed)
         if not len(self.groups):
             raise DataError(f"source: expected groups of {min_count} patches or more, got none; lower min_count")
         self.taken: Integers = np.minimum(source.count, per_group)
@@ -102,225 +116,235 @@ class Sampler(ABC):
         self._smallest, self._largest = int(sizes.min()), int(sizes.max())
         if batch_size < 3 * self._largest:
             raise ArgumentError(
-                f"batch_size: expected room for three groups, 3 × {self._largest}, got {batch_size}; lower per_group"
+                f"batch_size: expected at least three groups, 3 × {self._largest}, got {batch_size}; lower per_group"
             )
         self._prepare()
 
-    def _prepare(self) -> None:  # noqa: B027 - a sampler may have nothing to prepare
-        """What a kind of sampler works out once, when the groups are known."""
+    def _prepare(self) -> None:  # noqa: B027 - some samplers have nothing to prepare
+        """Compute what the sampler needs once, after the usable groups are known."""
 
     @abstractmethod
     def choose(self, step: int) -> Integers:
-        """(g,) the groups of a list."""
+        """Return the groups (g,) of a batch."""
 
     def batch(self, step: int) -> BatchPlan:
-        """The list of a step; steps go on beyond the first epoch without end."""
+        """Return the batch of a step; steps continue after the first epoch."""
         if step < 0:
             raise ArgumentError(f"step: expected 0 or more, got {step}")
         groups = self.choose(step)
         count = self.source.count[groups]
         labels = np.repeat(np.arange(len(groups)), count)
-        within = np.arange(len(labels)) - np.repeat(count.cumsum() - count, count)
-        # Sorting random keys inside each group shuffles it; its first places then draw without replacement.
-        shuffled = np.lexsort((stream(self.seed, "patches", step).random(len(labels)), labels))
-        kept = np.sort(shuffled[within < self.per_group])
-        return BatchPlan(groups, self.source.start[groups][labels[kept]] + within[kept], labels[kept])
+        first_of_group = np.repeat(count.cumsum() - count, count)
+        within_group = np.arange(len(labels)) - first_of_group
+        # Sorting by random keys shuffles each group; its first `per_group` patches are a draw without replacement.
+        keys = stream(self.seed, "patches", step).random(len(labels))
+        shuffled = np.lexsort((keys, labels))
+        drawn = np.sort(shuffled[within_group < self.per_group])
+        labels = labels[drawn]
+        indices = self.source.start[groups][labels] + within_group[drawn]
+        return BatchPlan(groups, indices, labels)
 
-    def _fill(self, groups: Integers, room: int, generator: np.random.Generator) -> Integers:
-        """Random ones of `groups`, up to the first that does not fit in `room` patches."""
-        drawn: Integers = generator.choice(groups, min(len(groups), room // self._smallest), replace=False)
-        return drawn[self.taken[drawn].cumsum() <= room]
+    def _fill(self, groups: Integers, patches: int, generator: np.random.Generator) -> Integers:
+        """Draw random groups until the next one would exceed a number of patches."""
+        enough = min(len(groups), patches // self._smallest)
+        drawn: Integers = generator.choice(groups, enough, replace=False)
+        return drawn[self.taken[drawn].cumsum() <= patches]
 
 
 class GroupSampler(Sampler):
-    """An epoch has every group once, in random order, cut into lists of nearly equal size.
+    """Random groups: an epoch has every group once, in random order, split into batches of nearly equal size.
 
-    The cuts are evenly spaced rather than each list filled to the brim: the number of lists is then the same in all
-    epochs, whatever the order of ragged groups, and no epoch ends with a stump of a list.
+    The splits are evenly spaced. Filling each batch to the limit instead would make the number of batches depend on
+    the order of the groups, and the last batch of an epoch could be tiny.
     """
 
     def _prepare(self) -> None:
         sizes = self.taken[self.groups]
         unit = int(np.gcd.reduce(sizes))
-        # A list takes the groups that begin between two cuts; the last of them may reach beyond the second. As a list
-        # has room for three groups, cuts are further apart than any group is long, and no list is empty.
-        spacing = self.batch_size // unit * unit - self._largest + unit
+        # A batch has the groups that begin between two splits, and the last of them may extend beyond the second one.
+        # A batch holds three groups or more, so splits are further apart than any group is long: no batch is empty.
+        largest_batch = self.batch_size // unit * unit
+        spacing = largest_batch - self._largest + unit
         self.steps_per_epoch = -(-int(sizes.sum()) // spacing)
-        self._epoch, self._lists = -1, [self.groups]
+        self._epoch, self._batches = -1, [self.groups]
 
     def choose(self, step: int) -> Integers:
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._lists = epoch, self._cut(self._shuffled(stream(self.seed, "epoch", epoch)))
-        return self._lists[place]
+            order = self._shuffled(stream(self.seed, "epoch", epoch))
+            self._epoch, self._batches = epoch, self._split(order)
+        return self._batches[position]
 
     def _shuffled(self, generator: np.random.Generator) -> Integers:
         return generator.permutation(self.groups)
 
-    def _cut(self, groups: Integers) -> list[Integers]:
+    def _split(self, groups: Integers) -> list[Integers]:
         sizes = self.taken[groups]
-        begin = sizes.cumsum() - sizes
-        place = begin * self.steps_per_epoch // sizes.sum()
-        return np.split(groups, np.searchsorted(place, np.arange(1, self.steps_per_epoch)))
+        patches_before = sizes.cumsum() - sizes
+        batch = patches_before * self.steps_per_epoch // sizes.sum()
+        splits = np.searchsorted(batch, np.arange(1, self.steps_per_epoch))
+        return np.split(groups, splits)
 
 
 class SourceSampler(GroupSampler):
-    """An epoch has every group once; lists are of a few sources (photos or models), for distractors that look alike.
+    """Batches from a few sources (photos or models), whose patches are similar and therefore hard distractors.
 
-    The groups of each source are shuffled and cut into blocks, and the blocks of all sources are shuffled: a list is a
-    few blocks in a row. Within one source other groups are known to be other points, so all of them count.
+    An epoch has every group once. The groups of each source are shuffled and split into blocks, and the blocks of all
+    sources are shuffled; a batch is a few consecutive blocks. Different groups of one source are different points, so
+    all of them are distractors for each other.
     """
 
-    def __init__(
-        self,
-        source: GroupSource,
-        batch_size: int,
-        seed: int,
-        *,
-        sources_per_batch: int = 8,
-        per_group: int = 16,
-        min_count: int = 2,
-        among: NDArray[np.bool_] | None = None,
-    ) -> None:
-        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
-        if not 1 <= sources_per_batch <= batch_size // self._largest:
+    class Settings(StrictModel):
+        sources_per_batch: int = Field(8, ge=1, description="photos or models per batch")
+
+    settings: Settings
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        number, limit = self.settings.sources_per_batch, self.batch_size // self._largest
+        if number > limit:
             raise ArgumentError(
-                f"sources_per_batch: expected 1 to {batch_size // self._largest}, as many as groups of {self._largest} "
-                f"patches fit in a list, got {sources_per_batch}"
+                f"sources_per_batch: expected 1 to {limit}, the number of groups of {self._largest} patches that fit "
+                f"in a batch, got {number}"
             )
-        self._share = batch_size // sources_per_batch
+        self._block_size = self.batch_size // number
 
     def _shuffled(self, generator: np.random.Generator) -> Integers:
         groups = super()._shuffled(generator)
-        # Sources of two places may have one name.
-        place, source = self.source.scene_ids[groups], self.source.source_ids[groups]
-        groups = groups[np.lexsort((source, place))]
-        place, source, sizes = self.source.scene_ids[groups], self.source.source_ids[groups], self.taken[groups]
-        first = np.flatnonzero((np.diff(place, prepend=-1) != 0) | (np.diff(source, prepend=-1) != 0))
-        number = np.repeat(np.arange(len(first)), np.diff(first, append=len(groups)))
-        # Patches of the source before each group; a block begins where they pass a multiple of its size.
-        before = sizes.cumsum() - sizes
-        before -= before[first][number]
-        _, block = np.unique(np.stack([number, before // self._share]), axis=1, return_inverse=True)
-        return groups[np.argsort(generator.permutation(block.max() + 1)[block], kind="stable")]
+        # Bring the groups of each source together. Sources of different scenes may have the same name.
+        scene, source = self.source.scene_ids[groups], self.source.source_ids[groups]
+        by_source = np.lexsort((source, scene))
+        groups, scene, source = groups[by_source], scene[by_source], source[by_source]
+        new_source = (np.diff(scene, prepend=-1) != 0) | (np.diff(source, prepend=-1) != 0)
+        first = np.flatnonzero(new_source)
+        run = np.repeat(np.arange(len(first)), np.diff(first, append=len(groups)))
+        # Split each source into blocks: a block begins where the patches before a group pass a multiple of its size.
+        sizes = self.taken[groups]
+        patches_before = sizes.cumsum() - sizes
+        patches_before -= patches_before[first][run]
+        block_keys = np.stack([run, patches_before // self._block_size])
+        _, block = np.unique(block_keys, axis=1, return_inverse=True)
+        # Shuffle the blocks of all sources.
+        position = generator.permutation(block.max() + 1)[block]
+        return groups[np.argsort(position, kind="stable")]
 
 
 class MixedSampler(Sampler):
-    """Batches of which tracks of reconstructions are a given share, and groups of made-up views the rest.
+    """Batches with a given share of tracks of reconstructions; the rest are groups of synthetic views.
 
-    The two are gone through each at its own pace, each group once before any comes again; an epoch is the longer of the
-    two.
-
-    Args:
-        tracks_share: of the patches of a list, between 0 and 1.
+    Each of the two kinds is sampled by its own `GroupSampler`. An epoch is the longer of their epochs.
     """
 
-    def __init__(
-        self,
-        source: GroupSource,
-        batch_size: int,
-        seed: int,
-        *,
-        tracks_share: float = 0.5,
-        per_group: int = 16,
-        min_count: int = 2,
-        among: NDArray[np.bool_] | None = None,
-    ) -> None:
-        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
-        if not 0 < tracks_share < 1:
-            raise ArgumentError(f"tracks_share: expected a share between 0 and 1, got {tracks_share}")
-        tracks, allowed = from_tracks(source), True if among is None else among
-        room = round(batch_size * tracks_share)
-        self._parts = [
-            GroupSampler(source, size, seed, per_group=per_group, min_count=min_count, among=kind & allowed)
-            for size, kind in ((room, tracks), (batch_size - room, ~tracks))
-        ]
+    class Settings(StrictModel):
+        tracks_share: float = Field(0.5, gt=0, lt=1, description="share of the patches that come from tracks")
+
+    settings: Settings
+
+    def _prepare(self) -> None:
+        is_track = from_tracks(self.source)
+        track_patches = round(self.batch_size * self.settings.tracks_share)
+        view_patches = self.batch_size - track_patches
+        self._parts = [self._part(track_patches, is_track), self._part(view_patches, ~is_track)]
         self.steps_per_epoch = max(part.steps_per_epoch for part in self._parts)
+
+    def _part(self, patches: int, kind: NDArray[np.bool_]) -> GroupSampler:
+        among = kind & self.allowed
+        per_group, min_count = self.per_group, self.min_count
+        return GroupSampler(self.source, patches, self.seed, per_group=per_group, min_count=min_count, among=among)
 
     def choose(self, step: int) -> Integers:
         return np.concatenate([part.choose(step) for part in self._parts])
 
 
 class SceneSampler(Sampler):
-    """Batches of a few sequences, an equal share of the patches from each, for distractors that look alike.
+    """Batches from a few scenes, with an equal share of the patches from each.
 
-    With two sequences to a list an epoch is all pairs of sequences in random order (the paper's label mining, appendix
-    C.2). With more, random others join each pair; with one, an epoch is each sequence once. A sequence with fewer
-    patches than its share gives all it has.
+    With two scenes per batch an epoch is all pairs of scenes in random order, as in the paper's label mining
+    (appendix C.2). With more, random scenes are added to each pair. With one, an epoch is each scene once. A scene
+    with fewer patches than its share contributes all of them.
     """
 
-    def __init__(
-        self,
-        source: GroupSource,
-        batch_size: int,
-        seed: int,
-        *,
-        scenes_per_batch: int = 2,
-        per_group: int = 16,
-        min_count: int = 2,
-        among: NDArray[np.bool_] | None = None,
-    ) -> None:
-        super().__init__(source, batch_size, seed, per_group=per_group, min_count=min_count, among=among)
-        order = np.argsort(source.scene_ids[self.groups], kind="stable")
-        first = np.unique(source.scene_ids[self.groups][order], return_index=True)[1]
-        self._members = np.split(self.groups[order], first[1:])
-        sequences = len(self._members)
-        if not 1 <= scenes_per_batch <= sequences:
-            raise ArgumentError(f"scenes_per_batch: expected 1 to {sequences}, all there are, got {scenes_per_batch}")
-        self._share = batch_size // scenes_per_batch
+    class Settings(StrictModel):
+        scenes_per_batch: int = Field(2, ge=1, description="scenes per batch")
+
+    settings: Settings
+
+    def _prepare(self) -> None:
+        scene = self.source.scene_ids[self.groups]
+        by_scene = np.argsort(scene, kind="stable")
+        first = np.unique(scene[by_scene], return_index=True)[1]
+        self._members = np.split(self.groups[by_scene], first[1:])
+        scenes, number = len(self._members), self.settings.scenes_per_batch
+        if number > scenes:
+            raise ArgumentError(f"scenes_per_batch: expected 1 to {scenes}, the number of scenes, got {number}")
+        self._share = self.batch_size // number
         if self._share < self._largest:
             raise ArgumentError(
-                f"scenes_per_batch: expected at most {batch_size // self._largest}, so that the largest group, of "
-                f"{self._largest} patches, fits in a sequence's share of the list, got {scenes_per_batch}"
+                f"scenes_per_batch: expected at most {self.batch_size // self._largest}, so that the largest group, of "
+                f"{self._largest} patches, fits in the share of a scene, got {number}"
             )
-        self._others = max(scenes_per_batch - 2, 0)
-        self._fixed: Integers = np.arange(sequences)[:, None]
-        if scenes_per_batch > 1:
-            self._fixed = np.stack(np.triu_indices(sequences, 1), axis=1)
-        self.steps_per_epoch = len(self._fixed)
-        self._epoch, self._order = -1, self._fixed
+        self._added = max(number - 2, 0)
+        self._combinations: Integers = np.arange(scenes)[:, None]
+        if number > 1:
+            self._combinations = np.stack(np.triu_indices(scenes, 1), axis=1)
+        self.steps_per_epoch = len(self._combinations)
+        self._epoch, self._order = -1, self._combinations
 
     def choose(self, step: int) -> Integers:
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, stream(self.seed, "epoch", epoch).permutation(self._fixed)
+            self._epoch, self._order = epoch, stream(self.seed, "epoch", epoch).permutation(self._combinations)
         generator = stream(self.seed, "groups", step)
-        fixed = self._order[place]
-        others = generator.choice(np.delete(np.arange(len(self._members)), fixed), self._others, replace=False)
-        chosen = np.concatenate([fixed, others])
-        return np.concatenate([self._fill(self._members[one], self._share, generator) for one in chosen])
+        scenes = self._order[position]
+        other_scenes = np.delete(np.arange(len(self._members)), scenes)
+        added = generator.choice(other_scenes, self._added, replace=False)
+        chosen = np.concatenate([scenes, added])
+        return np.concatenate([self._fill(self._members[scene], self._share, generator) for scene in chosen])
 
 
 class RomeSampler(Sampler):
-    """An epoch has as many lists as groups; the k-th begins with group k, and random others fill it.
+    """Batches that begin with each group in turn and are filled with random ones: the k-th begins with group k.
 
-    It is how the paper trains on small sets such as RomePatches (appendix D): an epoch sees each group many times.
+    An epoch has as many batches as groups and shows each group many times. The paper trains on small sets such as
+    RomePatches this way (appendix D).
     """
 
     def _prepare(self) -> None:
         self.steps_per_epoch = len(self.groups)
 
     def choose(self, step: int) -> Integers:
-        place = step % self.steps_per_epoch
-        first, others = self.groups[place : place + 1], np.delete(self.groups, place)
-        room = self.batch_size - int(self.taken[first[0]])
-        return np.concatenate([first, self._fill(others, room, stream(self.seed, "groups", step))])
+        position = step % self.steps_per_epoch
+        first = self.groups[position : position + 1]
+        others = np.delete(self.groups, position)
+        free = self.batch_size - int(self.taken[first[0]])
+        return np.concatenate([first, self._fill(others, free, stream(self.seed, "groups", step))])
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "groups": GroupSampler,
+    "mixed": MixedSampler,
+    "sources": SourceSampler,
+    "scenes": SceneSampler,
+    "rome": RomeSampler,
+}
+"""Samplers by the name that recipes use."""
 
 
 def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
-    """(n,) positions in the list of the patches that one rank holds, increasing.
+    """Return the positions (n,) in the batch of the patches that one rank processes, increasing.
 
-    Groups are dealt whole, one to each rank in turn, the largest first: ranks differ by no more patches than the
-    largest group has, each gets its part of every sequence, and none is empty while there are groups enough.
+    Whole groups are dealt to the ranks in turn, the largest first. The ranks differ by at most the size of the largest
+    group, and no rank is empty if there are as many groups as ranks.
 
     Args:
-        plan: the list of all ranks together.
-        rank: this one, from 0.
-        world: how many ranks there are.
+        plan: The batch of all ranks.
+        rank: Index of this rank, from 0.
+        world: Number of ranks.
     """
     if not 0 <= rank < world:
         raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
-    dealt = np.argsort(-np.bincount(plan.labels, minlength=len(plan.groups)), kind="stable")
-    owner = np.empty_like(dealt)
-    owner[dealt] = np.arange(len(dealt)) % world
+    sizes = np.bincount(plan.labels, minlength=len(plan.groups))
+    largest_first = np.argsort(-sizes, kind="stable")
+    owner = np.empty_like(largest_first)
+    owner[largest_first] = np.arange(len(largest_first)) % world
     return np.flatnonzero(owner[plan.labels] == rank)

@@ -1,4 +1,4 @@
-"""Places held out: what a descriptor is judged on must not be what it was trained on."""
+"""Scenes held out of training, for validation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from doap.random_streams import stream
 
 
 def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
-    """(G,) bool: groups of places drawn at random until they make up about `share` of all groups.
+    """Return (G,) bool, True for the groups of random scenes that together have about a share of all groups.
 
-    Whole places, since photos of one place show the same points; at least one place is drawn and one is left.
+    Whole scenes are held out because photos of one scene show the same points. At least one scene is held out and at
+    least one is left.
     """
     sizes = np.bincount(source.scene_ids, minlength=len(source.scene_names))
-    places = stream(seed, "held-out places").permutation(np.flatnonzero(sizes))
-    if len(places) < 2:
-        raise DataError(f"source: expected two places or more to hold one out, got {len(places)}; give data.validation")
-    drawn = np.searchsorted(sizes[places].cumsum(), share * sizes.sum()) + 1
-    return np.isin(source.scene_ids, places[: min(drawn, len(places) - 1)])
+    scenes = stream(seed, "held-out scenes").permutation(np.flatnonzero(sizes))
+    if len(scenes) < 2:
+        raise DataError(
+            f"source: expected two scenes or more to hold one out, got {len(scenes)}; set data.validation to another set"
+        )
+    number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
+    return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])

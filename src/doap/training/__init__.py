@@ -1,1 +1,8 @@
-"""The training loop, its recipe, its checkpoints and its log."""
+"""Training: `train` runs a recipe and is resumable."""
+
+from doap.training.config import Config, read_recipe
+from doap.training.log import read_log
+from doap.training.loop import train
+from doap.training.page import write_training_page
+
+__all__ = ["Config", "read_log", "read_recipe", "train", "write_training_page"]

@@ -1,4 +1,4 @@
-"""What a killed run resumes from: `state.pt`, whole or not at all, read without pickle."""
+"""Checkpoints: `state.pt` is written atomically and read without pickle."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from doap.files import atomic_write
 
 
 @dataclass
-class Progress:
-    """Where a run stands: steps done, seconds spent training, its best validation so far, and the step it was at."""
+class RunProgress:
+    """Progress of a run: steps done, seconds of training, best validation mAP, and the step that reached it."""
 
     step: int = 0
     seconds: float = 0.0
@@ -24,9 +24,9 @@ class Progress:
 
 
 def save_state(
-    path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress
+    path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer, progress: RunProgress
 ) -> None:
-    """Write the state to a temporary name, to the disk, and rename."""
+    """Write a checkpoint atomically."""
     state = {
         "recipe": recipe,
         "network": network.state_dict(),
@@ -37,20 +37,24 @@ def save_state(
         torch.save(state, unfinished)
 
 
-def load_state(path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
-    """Put a saved state back; a run that has not saved any yet starts at 0.
+def load_state(path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer) -> RunProgress:
+    """Restore network and optimiser from a checkpoint and return its progress; without a checkpoint, return step 0.
 
-    Another recipe does not resume: a changed learning rate or set would make neither the old run nor a new one.
+    A run resumes only with its own recipe. With another learning rate or another set, the result would belong to
+    neither recipe.
     """
     if not path.exists():
-        return Progress()
+        return RunProgress()
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
-        raise DataError(f"{path}: expected a state to resume from, got a damaged one; remove it or its run") from error
+        raise DataError(f"{path}: the checkpoint is damaged; remove it, or the folder of the run") from error
     changed = [key for key in recipe if recipe[key] != state["recipe"].get(key)]
     if changed:
-        raise DataError(f"{path}: was made with another recipe ({', '.join(changed)} differ); choose another --out")
+        raise DataError(
+            f"{path}: the run was started with another recipe (sections that differ: {', '.join(changed)}); "
+            "choose another --out"
+        )
     network.load_state_dict(state["network"])
     optimiser.load_state_dict(state["optimiser"])
-    return Progress(**state["progress"])
+    return RunProgress(**state["progress"])

@@ -1,21 +1,33 @@
-"""The recipe of a training run: the schema, and the only home of its defaults.
+"""The recipe of a training run: the schema of the TOML files in `recipes/` and the only place of its defaults.
 
-A TOML file holds the differences. Unknown keys fail and name the nearest known one.
+A recipe holds the differences from the defaults. The sections `[sampler]`, `[network]` and `[loss]` select a class of a
+registry by `name`; their other keys are the `Settings` of that class.
 """
 
 from __future__ import annotations
 
-import difflib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from doap.data.sampler import GroupSampler, MixedSampler, RomeSampler, Sampler, SceneSampler, SourceSampler
+from doap.data.augment import Augmentation
+from doap.data.sampler import SAMPLERS
 from doap.errors import DataError
-from doap.functional.average_precision import APForm
-from doap.functional.distance import Distance
+from doap.losses import LOSSES
+from doap.networks import NETWORKS
+from doap.settings import StrictModel, explain
 from doap.types import Kind
 
 if sys.version_info >= (3, 11):
@@ -23,128 +35,163 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    "groups": GroupSampler,
-    "mixed": MixedSampler,
-    "sources": SourceSampler,
-    "sequences": SceneSampler,
-    "rome": RomeSampler,
-}
+
+class DataSection(StrictModel):
+    """`[data]`: patch sets and batches."""
+
+    train: Path | None = Field(None, description="patch-group set to train on; `doap train --data`")
+    validation: Path | None = Field(None, description="set to validate on; None holds out scenes of the training set")
+    regression_set: Path | None = Field(None, description="set on which fine-tuning must not lose mAP")
+    held_out: float = Field(
+        0.1, gt=0, lt=1, description="share of the groups to hold out if there is no validation set"
+    )
+    batch_size: int = Field(1024, ge=6, description="M, maximum number of patches per batch, over all ranks")
+    per_group: int = Field(2, ge=2, description="maximum number of patches per group in a batch")
+    mining: bool = Field(False, description="label mining: similar groups of a scene ignore each other")
+    workers: int = Field(0, ge=0, description="data-loading processes; they do not change the batches")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Registered(StrictModel):
+    """A section whose `name` selects a class of a registry and whose other keys are the settings of that class."""
+
+    registry: ClassVar[Mapping[str, Any]]
+    name: str
+    settings: SerializeAsAny[StrictModel]
+
+    @classmethod
+    def keys(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return the keys that the section may have, for its values in a recipe."""
+        selected = cls.registry.get(values.get("name", cls.model_fields["name"].default))
+        own = [key for key in cls.model_fields if key != "settings"]
+        return own if selected is None else [*own, *selected.Settings.model_fields]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, values: Any) -> Any:
+        """Validate the keys that are not the section's own as the settings of the selected class."""
+        if not isinstance(values, dict) or isinstance(values.get("settings"), StrictModel):
+            return values
+        name = values.get("name", cls.model_fields["name"].default)
+        if name not in cls.registry:
+            return {"name": name}
+        own = {key: value for key, value in values.items() if key in cls.model_fields and key != "settings"}
+        settings = {key: value for key, value in values.items() if key not in own}
+        return {**own, "settings": cls.registry[name].Settings.model_validate(settings)}
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name not in cls.registry:
+            raise PydanticCustomError("unknown_name", f"Input should be one of {', '.join(cls.registry)}")
+        return name
+
+    @model_serializer(mode="wrap")
+    def _flatten(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = serialise(self)
+        settings = values.pop("settings")
+        return {**values, **settings}
 
 
-class Data(_Section):
-    """Where the patches come from and how lists are made of them."""
+class SamplerSection(_Registered):
+    """`[sampler]`: the groups that form a batch; see `doap.data.sampler`."""
 
-    train: Path | None = Field(None, description="a patch-group set; the command line's --data fills it in")
-    validation: Path | None = Field(None, description="another set; None holds places of the training set out")
-    general: Path | None = Field(None, description="a set that adapting must not harm: a loss there is warned of")
-    held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups in places held out, if no other set")
-    batch_size: int = Field(1024, ge=6, description="M, patches of a list over all ranks")
-    per_group: int = Field(2, ge=2, description="patches of one group in a list, at most")
-    sampler: Literal["groups", "mixed", "sources", "sequences", "rome"] = "groups"
-    tracks_share: float = Field(0.5, gt=0, lt=1, description="for the sampler `mixed`: tracks in a list")
-    sources_per_batch: int = Field(8, ge=1, description="for the sampler `sources`: photos or models in a list")
-    scenes_per_batch: int = Field(2, ge=1, description="for the sampler `sequences`")
-    mining: bool = Field(False, description="label mining: in-sequence look-alikes are ignored")
-    augment: bool = Field(True, description="flips and quarter turns, shared by a group")
-    gain: float = Field(0.0, ge=0, le=1, description="random gain of each patch")
-    offset: float = Field(0.0, ge=0, le=1, description="random offset of each patch")
-    noise: float = Field(0.0, ge=0, description="of position, scale and angle of each patch")
-    blur: float = Field(0.0, ge=0, description="of each patch, at most, in pixels")
-    grain: float = Field(0.0, ge=0, description="noise of its pixels, at most")
-    jpeg: float = Field(0.0, ge=0, le=1, description="its compression, at most; 1 is JPEG's quality 5")
-    workers: int = Field(0, ge=0, description="processes that prepare lists; lists do not depend on it")
+    registry = SAMPLERS
+    name: str = Field("groups", description="name in SAMPLERS")
+    settings: SerializeAsAny[StrictModel] = SAMPLERS["groups"].Settings()
 
 
-class Network(_Section):
-    """What is trained."""
+class NetworkSection(_Registered):
+    """`[network]`: the network, and the weights it starts from."""
 
-    name: Literal["l2net", "l2net-st"] = "l2net"
-    kind: Kind = "real"
-    dim: int = Field(128, ge=8)
-    dropout: float = Field(0.1, ge=0, lt=1)
-    inner: int | None = Field(None, ge=8, description="dimensions before a last linear layer, if there is one")
-    start: Path | None = Field(None, description="weights to start from; of `inner` real values, all but that layer")
-    kept: float = Field(0.0, ge=0, lt=1, description="share of the start in what is judged and saved; 0.5 for the mean")
-
-
-class Loss(_Section):
-    """What is minimised; distance and bins follow from the loss and the kind of descriptor unless they are given."""
-
-    name: Literal["listwise-ap", "hardest-triplet"] = "listwise-ap"
-    distance: Distance | None = None
-    bins: int | None = Field(None, ge=1, description="the paper has 25 on Euclidean distances")
-    initial_bins: int | None = Field(None, ge=1, description="at the start, on the way to `bins` at the end")
-    form: APForm = "simplified"
-    final_slope: float = Field(1.0, ge=1, description="for bits: tanh(slope·x), from 1 to this at the end")
-    signs: bool = Field(False, description="for bits: rank by their signs, with gradients as if by tanh")
-    margin: float = Field(1.0, gt=0, description="of the triplet loss")
+    registry = NETWORKS
+    name: str = Field("l2net", description="name in NETWORKS")
+    kind: Kind = Field("real", description="real for unit vectors, binary for bits")
+    settings: SerializeAsAny[StrictModel] = NETWORKS["l2net"].Settings()
+    init: Path | None = Field(None, description="initial weights: a file, or a shipped name such as doap-128")
+    init_weight: float = Field(0.0, ge=0, lt=1, description="share of the initial weights in the saved average")
 
 
-class Optimiser(_Section):
-    """Stochastic gradient descent (paper, appendix D)."""
+class LossSection(_Registered):
+    """`[loss]`: the loss; binary networks use the Hamming distance unless the recipe sets another."""
+
+    registry = LOSSES
+    name: str = Field("listwise-ap", description="name in LOSSES")
+    settings: SerializeAsAny[StrictModel] = LOSSES["listwise-ap"].Settings()
+
+
+class OptimiserSection(StrictModel):
+    """`[optimiser]`: stochastic gradient descent (paper, appendix D)."""
 
     # The paper's 0.1 does not carry over: the gradient of its released layer lacks a factor 2 in the cross-bin terms.
-    learning_rate: float = Field(3.0, gt=0, description="at M = 1024; scaled in proportion to the list")
+    learning_rate: float = Field(
+        3.0, gt=0, description="learning rate at batch size 1024; proportional to the batch size"
+    )
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
 
 
-class Schedule(_Section):
-    """How long, and how the learning rate falls."""
+class ScheduleSection(StrictModel):
+    """`[schedule]`: length of the run, as one of epochs, steps and minutes, and decay of the learning rate."""
 
     epochs: float | None = Field(None, gt=0)
-    steps: int | None = Field(None, gt=0, description="instead of epochs")
-    minutes: float | None = Field(None, gt=0, description="instead of both: a budget of wall-clock time")
-    kind: Literal["linear", "stepped"] = "linear"
+    steps: int | None = Field(None, gt=0)
+    minutes: float | None = Field(None, gt=0, description="wall-clock time")
+    kind: Literal["linear", "stepped"] = Field("linear", description="linear to zero, or stepped")
     every: float = Field(10, gt=0, description="stepped: epochs between two steps")
-    factor: float = Field(0.1, gt=0, lt=1, description="stepped: what each step leaves of the rate")
+    factor: float = Field(0.1, gt=0, lt=1, description="stepped: factor of each step")
 
 
-class Run(_Section):
-    """How it is run."""
+class RunSection(StrictModel):
+    """`[run]`: seed, precision, logging and checkpoints."""
 
     seed: int = Field(0, ge=0)
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
-    compile: bool = Field(False, description="torch.compile; worth its half minute on long runs")
-    piece: int | None = Field(None, ge=2, description="patches the network sees at once; None is the whole list")
+    compile: bool = Field(False, description="torch.compile; takes half a minute, so it pays on long runs")
+    micro_batch: int | None = Field(None, ge=2, description="patches per forward pass; None for the whole batch")
     log_every: int = Field(20, ge=1)
     validate_every: int = Field(200, ge=1)
     checkpoint_every: int = Field(100, ge=1)
     tensorboard: bool = False
 
 
-class Config(_Section):
-    """A whole recipe."""
+class Config(StrictModel):
+    """A complete recipe.
 
-    about: str = Field("", description="command, hardware, hours, expected result")
-    data: Data = Data()
-    network: Network = Network()
-    loss: Loss = Loss()
-    optimiser: Optimiser = Optimiser()
-    schedule: Schedule = Schedule()
-    run: Run = Run()
+    >>> config = Config(network={"kind": "binary", "dim": 256}, schedule={"steps": 100})
+    >>> config.loss.settings.distance, config.data.batch_size
+    ('hamming', 1024)
+    """
 
-    @property
-    def distance(self) -> Distance:
-        """The loss's distance: the recipe's, or Hamming for bits and squared for real values (docs/training.md)."""
-        usual: Distance = "squared" if self.loss.name == "listwise-ap" else "euclidean"
-        return self.loss.distance or ("hamming" if self.network.kind == "binary" else usual)
+    about: str = Field("", description="command, hardware, duration and expected result")
+    data: DataSection = DataSection()
+    sampler: SamplerSection = SamplerSection()
+    augmentation: Augmentation = Augmentation()
+    network: NetworkSection = NetworkSection()
+    loss: LossSection = LossSection()
+    optimiser: OptimiserSection = OptimiserSection()
+    schedule: ScheduleSection = ScheduleSection()
+    run: RunSection = RunSection()
 
-    @property
-    def bins(self) -> int | None:
-        """Bins of the listwise loss: the recipe's, or 8 for real values, and one per bit (None) for Hamming."""
-        return self.loss.bins or (None if self.distance == "hamming" else 8)
+    @model_validator(mode="after")
+    def _use_hamming_for_bits(self) -> Config:
+        settings = self.loss.settings
+        open_distance = "distance" in type(settings).model_fields and "distance" not in settings.model_fields_set
+        if self.network.kind == "binary" and open_distance:
+            hamming = settings.model_copy(update={"distance": "hamming"})
+            object.__setattr__(self, "loss", self.loss.model_copy(update={"settings": hamming}))
+        return self
 
 
-def read_recipe(path: Path, **changes: dict[str, Any]) -> Config:
-    """A recipe from its TOML file, with changes to its sections on top, such as `data={"train": …}`."""
+def read_recipe(path: str | Path, **changes: dict[str, Any]) -> Config:
+    """Read a recipe from a TOML file; an unknown key is an error that suggests the nearest known key.
+
+    Args:
+        path: The TOML file.
+        changes: Values that override those of the file, by section, such as `data={"train": "my.patches"}`.
+    """
+    path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path}: expected a recipe, got nothing there; recipes/ has some")
+        raise DataError(f"{path}: no such recipe; see recipes/ for examples")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -154,18 +201,15 @@ def read_recipe(path: Path, **changes: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{path}: {_explain([str(part) for part in first['loc']], first)}") from error
+        section = str(error.errors()[0]["loc"][0])
+        raise DataError(f"{path}: {explain(error, _known_keys(section, values))}") from error
 
 
-def _explain(location: list[str], error: Any) -> str:
-    """One fault of a recipe in the words of its keys."""
-    where = ".".join(location)
-    if error["type"] != "extra_forbidden":
-        return f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"
-    section: Any = Config
-    for part in location[:-1]:
-        section = section.model_fields[part].annotation
-    near = difflib.get_close_matches(location[-1], section.model_fields, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(section.model_fields)}"
-    return f"unknown key {where!r}{hint}"
+def _known_keys(section: str, values: Mapping[str, Any]) -> list[str]:
+    """Known keys of a section of a recipe; the sections themselves if there is no such section."""
+    if section not in Config.model_fields:
+        return list(Config.model_fields)
+    model: Any = Config.model_fields[section].annotation
+    if issubclass(model, _Registered) and isinstance(values[section], dict):
+        return model.keys(values[section])
+    return list(getattr(model, "model_fields", ()))

@@ -1,4 +1,4 @@
-"""One process or many under `torchrun`: who am I, and how the network is shared."""
+"""Ranks: one process, or several under `torchrun`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-# Before there is a group: its functions keep for good the one there is when they are imported, which otherwise
-# DistributedDataParallel does. A group that is kept does not end its threads, and Python aborts if one of them frees a
-# tensor while the process ends.
+# Imported before there is a process group: functions of this module keep the group that exists at their import for
+# good, and DistributedDataParallel would import it later. A group that is kept does not end its threads, and Python
+# aborts if one of them frees a tensor at exit.
 import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from doap.device import resolve_device
+
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of a run."""
+    """This process among all processes of a run."""
 
     rank: int
     world: int
@@ -32,17 +34,17 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that validates, logs and writes."""
+        """Whether this process validates, logs and writes files."""
         return self.rank == 0
 
     def share(self, network: nn.Module) -> nn.Module:
-        """The network, or its DistributedDataParallel: gradients are averaged over ranks after each backward."""
+        """Return the network, with several ranks in DistributedDataParallel, which averages gradients over ranks."""
         if not self.several:
             return network
         return DistributedDataParallel(network, [self.device.index] if self.device.type == "cuda" else None)
 
     def agree(self, number: float) -> float:
-        """The first rank's number on all ranks: clocks differ, and all must stop at the same step."""
+        """Return the first rank's number on all ranks: clocks differ, and all ranks must stop at the same step."""
         if not self.several:
             return number
         shared = torch.tensor(number, dtype=torch.float64, device=self.device)
@@ -50,23 +52,28 @@ class Ranks:
         return float(shared)
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks are here."""
         if self.several:
             dist.barrier()
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """Join the process group that `torchrun` speaks of in the environment; alone without it."""
+def joined(device: str | torch.device = "auto") -> Iterator[Ranks]:
+    """Join the process group that `torchrun` describes in the environment; without it, there is one rank.
+
+    Args:
+        device: Device to compute on. Each rank uses its own GPU, so `cuda` stands for the GPU of the local rank.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    resolved = resolve_device(device)
     if world == 1:
-        yield Ranks(0, 1, device)
+        yield Ranks(0, 1, resolved)
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if resolved.type == "cuda":
+        resolved = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if resolved.type == "cuda" else "gloo")
     try:
-        yield Ranks(rank, world, device)
+        yield Ranks(rank, world, resolved)
     finally:
         dist.destroy_process_group()

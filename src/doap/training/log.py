@@ -1,16 +1,15 @@
-"""The log of a run, `log.jsonl`: JSON lines, one object to a line, so that any tool reads it while the run goes on.
+"""The log of a run, `log.jsonl`: one JSON object per line, readable while the run continues.
 
-| kind | says |
+| kind | content |
 |---|---|
-| start | the resolved recipe, versions, device, and how the peers score on the held-out places; again at a resume |
+| start | the resolved recipe, versions, device, and the scores of the baselines on the validation sample |
 | train | loss, learning rate and speed, every few steps |
-| validation | mAP and FPR95 on the held-out places |
-| general | mAP on the general set, of the weights it started from and of the best |
-| warning | a sentence for whoever runs it |
-| end | the run did all its steps |
+| validation | mAP and FPR95 on the validation sample |
+| regression_set | mAP on the regression set, of the initial weights and of the best |
+| warning | a message for the user |
+| end | the run is complete |
 
-Each line has a `step`, and all but the first kind the `seconds` of training up to it; a resumed run counts on from
-those of its checkpoint, or its curves would run backwards.
+Each line has the `step` and the `seconds` of training so far. A resumed run continues from those of its checkpoint.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ Point = tuple[float, int, float]
 
 
 class Log:
-    """Append to a log; each line is on its way to the disk before `write` returns.
+    """Append events to a log; each line is flushed before `write` returns.
 
         with Log(run / "log.jsonl") as log:
             log.write("train", step=50, loss=0.12)
 
     Args:
-        path: the file, made if it is not there. Half a line at its end, left by a killed run, is dropped.
-        keep_until: the step of the checkpoint that a run resumes from. A killed run may have logged later steps; they
-            are dropped, since they will be trained and logged again.
-        tensorboard: also write the numbers to the folder `tensorboard` beside the file.
+        path: The file; it is created if it does not exist. An incomplete last line of an interrupted run is dropped.
+        keep_until: Step of the checkpoint from which a run resumes. Lines of later steps are dropped because these
+            steps are trained and logged again.
+        tensorboard: Also write the numbers to the folder `tensorboard` beside the file.
     """
 
     def __init__(self, path: str | Path, keep_until: int | None = None, *, tensorboard: bool = False) -> None:
@@ -50,7 +49,7 @@ class Log:
         self._file = self.path.open("a", encoding="utf-8", newline="\n")
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
-        """Add a line. A number that is not finite is written as null: JSON has no word for it."""
+        """Append a line. Numbers that are not finite are written as null, because JSON cannot represent them."""
         record = {"kind": kind, "step": step, **values}
         self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
@@ -74,10 +73,10 @@ class Log:
 
 
 def read_log(path: str | Path) -> list[Record]:
-    """All lines of a log, but for half a line at its end. Other damage is an error: curves with holes would lie."""
+    """Return the events of a log. An incomplete last line is skipped; any other damage is an error."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path}: expected the log of a run, got no such file; give the folder of a run")
+        raise DataError(f"{path}: no such log; expected the folder of a training run")
     *lines, rest = path.read_bytes().split(b"\n")
     records = [_record(path, number, line) for number, line in enumerate(lines, 1)]
     try:
@@ -87,7 +86,7 @@ def read_log(path: str | Path) -> list[Record]:
 
 
 def points(log: Sequence[Record], kind: str, name: str) -> list[Point]:
-    """(seconds, step, value) of each line that has a value; a null was not finite and cannot be drawn."""
+    """Return (seconds, step, value) of each line of a kind that has a value; null values are skipped."""
     return [
         (float(record["seconds"]), record["step"], float(record[name]))
         for record in log
@@ -95,14 +94,14 @@ def points(log: Sequence[Record], kind: str, name: str) -> list[Point]:
     ]
 
 
-def peer_scores(log: Sequence[Record], name: str) -> dict[str, float]:
-    """What each peer scores in `map` or `fpr95`, by the latest start."""
-    peers: Record = next((record["peers"] for record in reversed(log) if record.get("peers")), {})
-    return {peer: float(scores[name]) for peer, scores in peers.items() if scores.get(name) is not None}
+def baseline_scores(log: Sequence[Record], metric: str) -> dict[str, float]:
+    """Return the `map` or `fpr95` of each baseline, from the latest start."""
+    baselines: Record = next((record["baselines"] for record in reversed(log) if record.get("baselines")), {})
+    return {name: float(scores[metric]) for name, scores in baselines.items() if scores.get(metric) is not None}
 
 
 def seconds_of(log: Sequence[Record]) -> float:
-    """Time trained so far."""
+    """Return the training time so far, in seconds."""
     return float(next((record["seconds"] for record in reversed(log) if record.get("seconds")), 0))
 
 
@@ -119,7 +118,7 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 
 def _drop(path: Path, keep_until: int | None) -> None:
-    """Rewrite a log without half a line and without later steps; killed in here, the old one is still whole."""
+    """Rewrite a log atomically, without an incomplete last line and without later steps."""
     kept = [record for record in read_log(path) if keep_until is None or record["step"] <= keep_until]
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
     with atomic_write(path) as unfinished:
@@ -139,5 +138,5 @@ def _mirror(folder: Path, keep_until: int | None) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtra("tensorboard", "train") from error
-    # TensorBoard cannot take lines back; from this step on it hides those of the killed run.
+    # TensorBoard cannot delete events; `purge_step` hides those of the interrupted run.
     return SummaryWriter(folder, purge_step=None if keep_until is None else keep_until + 1)

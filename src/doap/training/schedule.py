@@ -1,53 +1,53 @@
-"""How far a run is, and the learning rate there."""
+"""The progress of a run and its learning rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from doap.errors import ArgumentError
-from doap.training.config import Schedule
+from doap.training.config import ScheduleSection
 
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """A schedule fitted to a run.
+    """The schedule of a run, in steps or in seconds.
 
-    With a number of steps, the rate is a function of the step, and a resumed run equals an undisturbed one. With a
-    budget of time it is a function of the time spent training, which no two runs share.
+    With a number of steps, the learning rate depends on the step only, and a resumed run equals an uninterrupted one.
+    With a time budget it depends on the training time, which differs between runs.
 
     Attributes:
-        steps: how many, or None.
-        seconds: the budget, or None.
-        steps_per_epoch: for the stepped schedule.
-        schedule: the recipe's.
+        steps: Number of steps, or None.
+        seconds: Time budget, or None.
+        steps_per_epoch: Number of steps per epoch.
+        schedule: Section `[schedule]` of the recipe.
     """
 
     steps: int | None
     seconds: float | None
     steps_per_epoch: int
-    schedule: Schedule
+    schedule: ScheduleSection
 
     @classmethod
-    def of(cls, schedule: Schedule, steps_per_epoch: int) -> StepSchedule:
-        """From a recipe that says epochs, steps or minutes, one of them."""
+    def of(cls, schedule: ScheduleSection, steps_per_epoch: int) -> StepSchedule:
+        """Return the schedule of a recipe, which has exactly one of epochs, steps and minutes."""
         given = [value for value in (schedule.epochs, schedule.steps, schedule.minutes) if value is not None]
         if len(given) != 1:
-            raise ArgumentError(f"schedule: expected one of epochs, steps and minutes, got {len(given)} of them")
+            raise ArgumentError(f"schedule: expected exactly one of epochs, steps and minutes, got {len(given)}")
         steps = round(schedule.epochs * steps_per_epoch) if schedule.epochs else schedule.steps
         seconds = None if schedule.minutes is None else 60 * schedule.minutes
         return cls(None if steps is None else max(1, steps), seconds, steps_per_epoch, schedule)
 
     def progress(self, step: int, seconds: float) -> float:
-        """The share of the run that is done before a step, 0 to 1."""
+        """Return the share of the run that is done before a step, 0 to 1."""
         if self.steps is not None:
             return min(1.0, step / self.steps)
         assert self.seconds is not None
         return min(1.0, seconds / self.seconds)
 
     def rate(self, step: int, seconds: float) -> float:
-        """What part of the recipe's learning rate to use at a step.
+        """Return the factor of the recipe's learning rate at a step.
 
-        >>> StepSchedule.of(Schedule(steps=4), 10).rate(1, 0.0)
+        >>> StepSchedule.of(ScheduleSection(steps=4), 10).rate(1, 0.0)
         0.75
         """
         if self.schedule.kind == "linear":

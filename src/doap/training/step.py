@@ -1,4 +1,4 @@
-"""One step: descriptors of a list, their loss, and the gradient of every weight."""
+"""The gradient of one step: describe a batch, compute its loss, and propagate back."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from doap.types import Relation
 def full_step(
     network: nn.Module, loss: nn.Module, patches: Tensor, relation: Relation, precision: torch.dtype
 ) -> Tensor:
-    """Forward and backward of a list (M, 1, S, S) in one piece; the loss's value, without gradient."""
+    """Run forward and backward for a whole batch (M, 1, S, S); return the loss without gradient."""
     with _cast(patches, precision):
-        described = network(patches)
-    value: Tensor = loss(described, relation)
+        descriptors = network(patches)
+    value: Tensor = loss(descriptors, relation)
     value.backward()
     return value.detach()
 
@@ -29,47 +29,48 @@ def micro_batch_step(
     patches: Tensor,
     relation: Relation,
     precision: torch.dtype,
-    piece: int,
+    micro_batch: int,
     seed: int,
 ) -> Tensor:
-    """The same for lists whose activations do not fit in memory: the network sees `piece` patches at a time.
+    """Run forward and backward in micro-batches, for batches whose activations do not fit in memory.
 
-    First the whole list is described without keeping activations; the loss gives the gradient of each descriptor; then
-    each piece is described again, with activations, and that gradient is sent back through it. Everything is computed
-    twice, memory is that of one piece, and the gradient is exact, with one thing to know: **batch normalisation
-    normalises each piece by its own statistics**, not by those of the list. Both passes see the same pieces, so they
-    agree with each other; the network is the one that batches of `piece` would train.
+    The whole batch is described first, without storing activations. The loss of the batch gives the gradient of each
+    descriptor. Then each micro-batch is described again, with activations, and its gradient is propagated back.
+    Everything is computed twice, the memory is that of one micro-batch, and the gradient is exact. **Batch
+    normalisation uses the statistics of each micro-batch**, not of the whole batch; both passes use the same ones.
 
     Args:
-        piece: patches at a time.
-        seed: of dropout, which must fall alike in both passes.
+        network, loss, patches, relation, precision: As for `full_step`.
+        micro_batch: Number of patches per forward pass.
+        seed: Seed of dropout, which must be the same in both passes.
     """
-    parts = patches.split(piece)
+    parts = patches.split(micro_batch)
     inner = getattr(network, "module", network)
     described = []
-    with torch.no_grad(), _still_statistics(inner), _cast(patches, precision):
+    with torch.no_grad(), _frozen_statistics(inner), _cast(patches, precision):
         for number, part in enumerate(parts):
             _seed_dropout(seed, number)
             described.append(inner(part))
-    leaf = torch.cat(described).requires_grad_()
-    value: Tensor = loss(leaf, relation)
+    descriptors = torch.cat(described).requires_grad_()
+    value: Tensor = loss(descriptors, relation)
     value.backward()
-    assert leaf.grad is not None
-    for number, (part, gradient) in enumerate(zip(parts, leaf.grad.split(piece), strict=True)):
+    assert descriptors.grad is not None
+    for number, (part, gradient) in enumerate(zip(parts, descriptors.grad.split(micro_batch), strict=True)):
         _seed_dropout(seed, number)
-        # Ranks average their gradients once, after the last piece.
-        alone = getattr(network, "no_sync", nullcontext) if number + 1 < len(parts) else nullcontext
-        with alone():
+        # Ranks average their gradients once, after the last micro-batch.
+        last = number + 1 == len(parts)
+        no_sync = nullcontext if last else getattr(network, "no_sync", nullcontext)
+        with no_sync():
             with _cast(part, precision):
-                again = network(part)
-            again.backward(gradient)
+                output = network(part)
+            output.backward(gradient)
     return value.detach()
 
 
 def seed_step(seed: int, step: int) -> int:
-    """Seed torch's generator, which dropout draws from, for one step; also a number for the step's pieces.
+    """Seed torch's generator, which dropout uses, for one step; return the seed for its micro-batches.
 
-    Each step has its own seed, so a resumed run drops what an undisturbed one would.
+    Each step has its own seed, so dropout is the same in a resumed run.
     """
     drawn = int(stream(seed, "dropout", step).integers(2**62))
     _seed_dropout(drawn, 0)
@@ -85,8 +86,8 @@ def _seed_dropout(seed: int, number: int) -> None:
 
 
 @contextmanager
-def _still_statistics(network: nn.Module) -> Iterator[None]:
-    """Leave running statistics as they are: they are to see each patch once, in the second pass."""
+def _frozen_statistics(network: nn.Module) -> Iterator[None]:
+    """Do not update running statistics: each patch must count once, in the second pass."""
     layers = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:

@@ -64,7 +64,7 @@ class PatchSample:
                 f"groups, per_group and pairs: expected at least 2, 2 and 1, got {groups}, {per_group} and {pairs}."
             )
         sampler = _EvenSampler(source, groups, seed, per_group, among)
-        patches, relation = Batches(source, sampler, seed=seed, augment=False)[0]
+        patches, relation = Batches(source, sampler, seed=seed)[0]
         generator = stream(seed, "validation pairs")
         positives = _positive_pairs(relation.groups, pairs, generator)
         negatives = _negative_pairs(relation, pairs, generator)

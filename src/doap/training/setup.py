@@ -1,0 +1,92 @@
+"""The parts of a run that a recipe describes: data, descriptor and loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from doap.data.batches import Batches
+from doap.data.mining import mine
+from doap.data.sampler import SAMPLERS
+from doap.data.scenes import hold_out
+from doap.data.store import PatchSet, open_set
+from doap.descriptor import Descriptor
+from doap.errors import DataError
+from doap.losses import LOSSES, Loss
+from doap.training.config import Config
+from doap.training.distributed import Ranks
+from doap.validation.sample import PatchSample
+
+
+def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSample]:
+    """Open the training set; return it with its batches and the validation sample."""
+    data, seed = config.data, config.run.seed
+    if data.train is None:
+        raise DataError("data.train: expected a patch-group set, got none; set it in the recipe or with --data")
+    source = open_set(data.train)
+    if data.validation is None:
+        held_out = hold_out(source, data.held_out, seed)
+        validation = PatchSample.draw(source, among=held_out)
+    else:
+        held_out = np.zeros(len(source), dtype=bool)
+        validation = PatchSample.draw(open_set(data.validation))
+    sampler = SAMPLERS[config.sampler.name](
+        source, data.batch_size, seed, per_group=data.per_group, among=~held_out, **dict(config.sampler.settings)
+    )
+    batches = Batches(
+        source,
+        sampler,
+        seed=seed,
+        augmentation=config.augmentation,
+        rank=ranks.rank,
+        world=ranks.world,
+        mined=mine(source, seed=seed) if data.mining else None,
+    )
+    return source, batches, validation
+
+
+def build_regression_sample(config: Config) -> PatchSample | None:
+    """Return the sample of the regression set, or None if the recipe has no such set."""
+    regression_set = config.data.regression_set
+    if regression_set is None:
+        return None
+    if config.network.init is None:
+        raise DataError(f"data.regression_set: expected network.init too, got {regression_set} without it")
+    return PatchSample.draw(open_set(regression_set))
+
+
+def build_descriptor(config: Config) -> Descriptor:
+    """Build the descriptor to train, with random weights or with those of `network.init`.
+
+    Initial weights of the same kind and dimension bring their own architecture. For a network with a last linear layer
+    (`inner`), weights of a real descriptor with `inner` dimensions initialise all layers but that one.
+    """
+    section, settings = config.network, dict(config.network.settings)
+    descriptor = Descriptor.build(section.name, section.kind, **settings)
+    if section.init is None:
+        if section.init_weight:
+            raise DataError(f"network.init_weight: expected network.init too, got {section.init_weight} without it")
+        return descriptor
+    init = Descriptor.load(section.init)
+    assert init.spec.network is not None
+    if (init.spec.network, init.kind, init.dim) == (section.name, "real", settings.get("inner")):
+        descriptor.network.load_state_dict({**descriptor.network.state_dict(), **init.network.state_dict()})
+    elif (init.kind, init.dim) == (descriptor.kind, descriptor.dim):
+        dropout = {"dropout": settings["dropout"]} if "dropout" in settings else {}
+        descriptor = Descriptor.build(init.spec.network, init.kind, **{**init.spec.arguments, **dropout})
+        descriptor.network.load_state_dict(init.network.state_dict())
+    else:
+        raise DataError(
+            f"{section.init}: expected {descriptor.dim} dimensions, {descriptor.kind}, as in the recipe, "
+            f"got {init.dim}, {init.kind}; change network.dim and network.kind"
+        )
+    descriptor.spec = descriptor.spec.model_copy(update={"extent": init.extent})
+    descriptor.metadata["ledger"] = init.metadata.get("ledger", [])
+    if "recipe" in init.metadata:
+        descriptor.metadata["earlier_recipes"] = [*init.metadata.get("earlier_recipes", []), init.metadata["recipe"]]
+    return descriptor
+
+
+def build_loss(config: Config, ranks: Ranks) -> Loss:
+    """Build the loss; with several ranks it spans the batch of all of them."""
+    loss = LOSSES[config.loss.name](**dict(config.loss.settings), across_ranks=ranks.several)
+    return loss.to(ranks.device)
