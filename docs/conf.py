@@ -62,8 +62,8 @@ def _link_inside(_app: Sphinx, page: str, source: list[str]) -> None:
 def _from_markdown(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
     """Convert docstrings, which are written as plain text, to reStructuredText.
 
-    An indented block after an empty line becomes a literal block. Letters may follow code, as in `KeyPoint`s. A line that
-    consists of "S." does not start a list.
+    An indented block after an empty line becomes a literal block. Letters may follow code, as in `KeyPoint`s. A line
+    that consists of "S." does not start a list.
     """
     written = [""]
     for line in lines:

@@ -1,8 +1,8 @@
 """Every code block of the documentation runs, page by page, as a reader would run it.
 
-Blocks with the language `python` are executed; the blocks of a page share their names. Blocks without a language, or with
-`console`, contain commands. A block that cannot run in a test has `<!-- not run: reason -->` on the line before; its
-commands are still parsed.
+Blocks with the language `python` are executed; the blocks of a page share their names. Blocks without a language, or
+with `console`, contain commands. A block that cannot run in a test has `<!-- not run: reason -->` on the line before;
+its commands are still parsed.
 """
 
 from __future__ import annotations
