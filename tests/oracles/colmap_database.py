@@ -4,13 +4,14 @@ import sqlite3
 from contextlib import closing
 
 from doap.baselines import rootsift
-from doap.export.colmap import write_database
+from doap.export.colmap import write_colmap
 
-MOST = 150
+MAX_KEYPOINTS = 150
 
 
 def write(photos, out, **arguments):
-    return write_database(photos, out, arguments.pop("descriptor", rootsift()), **{"max_keypoints": MOST, **arguments})
+    descriptor = arguments.pop("descriptor", rootsift())
+    return write_colmap(photos, out, descriptor, **{"max_keypoints": MAX_KEYPOINTS, **arguments})
 
 
 def ids(opened):
@@ -18,7 +19,7 @@ def ids(opened):
 
 
 def content(path):
-    """All that COLMAP reads, as plain values."""
+    """Everything that COLMAP reads, as plain values."""
     with closing(sqlite3.connect(path)) as opened:
         tables = [row[0] for row in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
         return {table: sorted(map(repr, opened.execute(f"SELECT * FROM {table}"))) for table in tables}

@@ -1,4 +1,4 @@
-"""A detector and a describer that end the process they are used in, as a crash in a library or kill -9 does."""
+"""A detector and a describer that kill their process, as a crash in a library or kill -9 does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEADLY_WIDTH = 161
 
 
 def _die(ledger: Path, times: int) -> None:
-    """End this process, unless so many have ended here before."""
+    """Kill this process, unless the ledger already lists this many."""
     if len(list(ledger.iterdir())) < times:
         (ledger / str(os.getpid())).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -22,7 +22,7 @@ def _die(ledger: Path, times: int) -> None:
 
 @dataclass(frozen=True)
 class DeadlyDetector:
-    """SIFT's blobs; an image 161 pixels wide ends the process, the first `times` times."""
+    """SIFT; an image with a width of 161 pixels kills the process, the first `times` times."""
 
     ledger: Path
     times: int
@@ -37,7 +37,7 @@ class DeadlyDetector:
 
 @dataclass(frozen=True)
 class DeadlyDescriber:
-    """A network that ends its process, the first `times` times, unless it is the one where it was made."""
+    """A network that kills its process, the first `times` times, unless it was created there."""
 
     network: Descriptor
     ledger: Path

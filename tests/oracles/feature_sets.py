@@ -1,7 +1,8 @@
-"""Sets of features: of random numbers, and of photos of a few scenes."""
+"""Feature sets: of random numbers, and of photos of a few scenes."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,12 +10,10 @@ import cv2
 import numpy as np
 import torch
 
-from doap import detectors
 from doap.describer import Describer
 from doap.images import frames_from_arrays, read_grey
-from doap.pipeline import extract
-from doap.scale.extractor import Extractor, extractor_of
-from doap.scale.features import FeatureSet, PartWriter, StoredImage, rows_table
+from doap.scale.extractor import ExtractorInfo, open_extractor
+from doap.scale.features import FeatureSet, PartWriter, StoredImage, make_table
 from doap.types import Features
 from oracles.photos import write_photo
 
@@ -30,22 +29,22 @@ def random_features(seed: int, count: int, *, dim: int = 32, binary: bool = Fals
 
 
 def write_features(
-    folder: Path, images: Mapping[str, Features], *, extractor: Extractor | None = None, changed: str = ""
+    folder: Path, images: Mapping[str, Features], *, extractor: ExtractorInfo | None = None, changed: str = ""
 ) -> FeatureSet:
-    """A set of these images in this order; `changed` makes the checksums of their files others."""
+    """Write a set of these images in this order; `changed` alters the checksums of their files."""
     if extractor is None:
         one = next(iter(images.values())).descriptors
         binary = one.dtype == torch.uint8
         kind, dim = ("binary", 8 * one.shape[1]) if binary else ("real", one.shape[1])
-        extractor = Extractor("made up", "sift", "sift", 6.0, 2048, kind, dim, "bits" if binary else "float16")
+        extractor = ExtractorInfo("random", "sift", "sift", 6.0, 2048, kind, dim, "bits" if binary else "float16")
     with PartWriter(folder, extractor) as writer:
         stored = [StoredImage(name, f"{name}{changed}", features) for name, features in images.items()]
-        writer.add(rows_table(stored, extractor))
+        writer.add(make_table(stored, extractor))
     return FeatureSet(folder)
 
 
 def write_views(folder: Path, scenes: int = 3, views: int = 4) -> list[str]:
-    """Photos `SCENE/VIEW.png` of scenes seen from several sides; their names."""
+    """Write photos `SCENE/VIEW.png` of scenes from several viewpoints; return their names."""
     names = []
     for scene in range(scenes):
         image = read_grey(write_photo(folder / f"{scene}/0.png", seed=scene))
@@ -57,8 +56,7 @@ def write_views(folder: Path, scenes: int = 3, views: int = 4) -> list[str]:
 
 
 def write_photo_features(folder: Path, photos: Path, names: list[str], name: str, describer: Describer) -> FeatureSet:
-    """What `doap extract` would write of these photos, in this order: 150 keypoints of each."""
-    settings = {"detector": detectors.sift(), "max_keypoints": 150}
-    extractor = extractor_of(describer, descriptor_name=name, **settings)
-    images = {name: extract(photos / name, describer, **settings) for name in names}
-    return write_features(folder, images, extractor=extractor)
+    """Write what `doap extract` would write for these photos, in this order, with 150 keypoints each."""
+    extractor = open_extractor(describer, max_keypoints=150)
+    images = {name: extractor.extract(photos / name) for name in names}
+    return write_features(folder, images, extractor=dataclasses.replace(extractor.info, descriptor=name))

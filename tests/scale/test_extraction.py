@@ -1,4 +1,4 @@
-"""Features of a folder by processes of this machine: as `doap.extract` makes them, whatever dies on the way."""
+"""Extraction of a folder on this machine: equal to `doap.extract`, resumable, and robust against crashes."""
 
 import pickle
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -13,25 +14,26 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import BASELINES
+from doap.baselines import BASELINES, rootsift
 from doap.describer import fingerprint, from_function
-from doap.descriptor import Descriptor
+from doap.descriptor import Descriptor, load
 from doap.detectors import DETECTORS, colmap, sift
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
 from doap.pipeline import extract
-from doap.scale import FeatureSet, extract_folder, extractor_of
-from doap.scale.stages import make_stages, sendable
+from doap.scale import FeatureSet, extract_folder
+from doap.scale.extractor import open_extractor
+from doap.scale.stages import Describe, make_portable, make_stages, portable_describer
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
 from oracles.photos import write_photo
 
-MOST = 40
+MAX_KEYPOINTS = 40
 PHOTOS = 18
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Photos in two folders, one of them flat, and three files that are none."""
+    """Photos in two folders, one flat image, and three files that are not images."""
     folder = tmp_path_factory.mktemp("photos")
     for seed in range(PHOTOS - 1):
         write_photo(folder / f"{seed % 2}" / f"{seed:02}.png", seed, 100, 120 + seed)
@@ -49,34 +51,30 @@ def network():
 
 
 def run(images, out, descriptor, **settings):
-    return extract_folder(
-        images, out, descriptor, descriptor_name="some", **{"max_keypoints": MOST, "workers": 1} | settings
-    )
+    return extract_folder(images, out, descriptor, **{"max_keypoints": MAX_KEYPOINTS, "workers": 1} | settings)
 
 
 def assert_complete(out, images, descriptor, detector=None, error=2**-11, without=()):
-    """The set has each image that can be read once, as `doap.extract` makes it."""
+    """Check that the set holds each readable image once, with the features of `doap.extract`."""
     features = FeatureSet(out)
     names = [path.relative_to(images).as_posix() for path in list_images(images)]
     readable = [name for name in names if Path(name).stem not in ("cut", "empty", "text", *without)]
     assert features.names == readable
     assert sorted(features.failed) == sorted(set(names) - set(readable))
-    assert [one.name for one in sorted(features.stream(), key=lambda one: one.name)] == readable
+    assert sorted(image.name for image in features.stream()) == readable
     for name in readable:
-        expected, stored = (
-            extract(images / name, descriptor, detector=detector, max_keypoints=MOST),
-            features.read(name),
-        )
-        np.testing.assert_array_equal(stored.features.frames, expected.frames)
-        np.testing.assert_array_equal(stored.features.responses, expected.responses)
-        assert stored.features.image_size == expected.image_size
-        torch.testing.assert_close(stored.features.descriptors, expected.descriptors, rtol=0, atol=error)
+        expected = extract(images / name, descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+        stored = features.read(name).features
+        np.testing.assert_array_equal(stored.frames, expected.frames)
+        np.testing.assert_array_equal(stored.responses, expected.responses)
+        assert stored.image_size == expected.image_size
+        torch.testing.assert_close(stored.descriptors, expected.descriptors, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize(
     "name", ["real network", "wide network", "binary network", "rootsift", "teblid", "colmap-sift", "function"]
 )
-def test_the_two_stages_together_are_extract(name, photos, network):
+def test_both_stages_together_equal_extract(name, photos, network):
     detector = sift()
     if name == "real network":
         descriptor = network
@@ -88,51 +86,47 @@ def test_the_two_stages_together_are_extract(name, photos, network):
         descriptor = from_function(lambda patches: patches.flatten(1)[:, ::64])
     else:
         descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
-    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, max_keypoints=MOST)
-    look, describe = make_stages(photos, descriptor, detector, extractor, None, network_travels=False)
-    look = pickle.loads(pickle.dumps(look))
+    extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+    detect, describe = make_stages(photos, extractor)
+    detect = pickle.loads(pickle.dumps(make_portable(detect, partial(load, name))))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
-    rows = describe([look(name) for name in names]).to_pylist()
+    rows = describe([detect(name) for name in names]).to_pylist()
     assert [row["name"] for row in rows] == names
     for row in rows:
         if row["name"] == "cut.png":
-            assert (row["error"], row["keypoints"]) == (
-                f"{photos}/cut.png: expected a whole image, got a truncated one; copy it again",
-                [],
-            )
+            assert row["error"].startswith(f"{photos}/cut.png: ")
+            assert "truncated" in row["error"]
+            assert row["frames"] == []
             continue
-        expected = extract(photos / row["name"], descriptor, detector=detector, max_keypoints=MOST)
-        assert (row["error"], row["extractor"]) == (None, extractor.fingerprint)
+        expected = extract(photos / row["name"], descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+        assert (row["error"], row["fingerprint"]) == (None, extractor.info.fingerprint)
         assert (row["height"], row["width"]) == expected.image_size == read_grey(photos / row["name"]).shape
-        np.testing.assert_array_equal(np.reshape(row["keypoints"], (-1, 2, 3)), expected.frames)
-        stored = expected.descriptors if extractor.kind == "binary" else expected.descriptors.half()
+        np.testing.assert_array_equal(np.reshape(row["frames"], (-1, 2, 3)), expected.frames)
+        stored = expected.descriptors if extractor.info.kind == "binary" else expected.descriptors.half()
         assert row["descriptors"] == stored.numpy().tobytes()
 
 
-def test_a_folder_is_extracted_and_done_again_only_where_it_changed(photos, network, tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_only_changed_images_are_extracted_again(photos, network, tmp_path, workers):
     images, out = tmp_path / "images", tmp_path / "features"
     for path in list_images(photos):
         (images / path.relative_to(photos)).parent.mkdir(parents=True, exist_ok=True)
         (images / path.relative_to(photos)).write_bytes(path.read_bytes())
-    told = []
-    done = run(images, out, network, workers=2, progress=lambda *event: told.append(event))
-    assert (done.written, done.kept, done.removed, sorted(done.failed)) == (
-        PHOTOS,
-        0,
-        0,
-        ["cut.png", "empty.jpg", "text.jpg"],
-    )
-    assert "truncated" in done.failed["cut.png"]
-    assert "empty" in done.failed["empty.jpg"]
-    assert "damaged or foreign" in done.failed["text.jpg"]
+    events = []
+    first = run(images, out, network, workers=workers, progress=lambda *event: events.append(event))
+    assert (first.out, first.extracted, first.reused, first.removed) == (out, PHOTOS, 0, 0)
+    assert sorted(first.skipped) == ["cut.png", "empty.jpg", "text.jpg"]
+    assert "truncated" in first.skipped["cut.png"]
+    assert "empty" in first.skipped["empty.jpg"]
+    assert "text.jpg" in first.skipped["text.jpg"]
     assert_complete(out, images, network)
-    assert [event[0] for event in told] == sorted(event[0] for event in told)
-    assert told[-1][:2] == (PHOTOS + 3, PHOTOS + 3)
-    assert told[-1][2].endswith("images/s")
+    assert [event[0] for event in events] == sorted(event[0] for event in events)
+    assert events[-1][:2] == (PHOTOS + 3, PHOTOS + 3)
+    assert events[-1][2].endswith("images/s")
 
     before = FeatureSet(out).checksum()
     again = run(images, out, network)
-    assert (again.written, again.kept, again.failed) == (0, PHOTOS + 3, done.failed)
+    assert (again.extracted, again.reused, again.skipped) == (0, PHOTOS + 3, first.skipped)
     assert FeatureSet(out).checksum() == before
 
     write_photo(images / "0" / "02.png", 99, 100, 130)
@@ -141,44 +135,75 @@ def test_a_folder_is_extracted_and_done_again_only_where_it_changed(photos, netw
     (images / "1" / "03.png").unlink()
     (images / "text.jpg").unlink()
     third = run(images, out, network)
-    assert (third.written, third.kept, third.removed, list(third.failed)) == (3, PHOTOS - 1, 2, ["empty.jpg"])
+    assert (third.extracted, third.reused, third.removed, list(third.skipped)) == (3, PHOTOS - 1, 2, ["empty.jpg"])
     (images / "cut.png").rename(images / "whole.png")
-    fourth = run(images, out, network, max_keypoints=MOST)
-    assert (fourth.written, fourth.kept, fourth.removed) == (1, PHOTOS + 1, 1)
+    fourth = run(images, out, network)
+    assert (fourth.extracted, fourth.reused, fourth.removed) == (1, PHOTOS + 1, 1)
     assert_complete(out, images, network)
 
 
-def test_threads_of_the_program_are_what_they_were(photos, network, tmp_path):
-    """The network is shared by threads of one processor each; neither this thread nor one that begins later is."""
+def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a worker process was started")
 
-    def of_a_new_thread():
+    monkeypatch.setattr("doap.scale.local._start_pool", refuse)
+    run(photos, tmp_path / "one", network)
+    write_photo(tmp_path / "few" / "a.png", 1, 100, 120)
+    run(tmp_path / "few", tmp_path / "two", network, workers=None)
+
+
+def test_keypoints_are_in_the_pixels_as_stored(network, tmp_path):
+    """EXIF orientation is ignored, as in COLMAP and hloc."""
+    from PIL import Image
+
+    path = write_photo(tmp_path / "images" / "a.png", 0, 120, 160)
+    picture = Image.open(path)
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "images" / "rotated.jpg", exif=exif, quality=95)
+    run(tmp_path / "images", tmp_path / "f", network)
+    features = FeatureSet(tmp_path / "f").read("rotated.jpg").features
+    assert features.image_size == (120, 160)
+    assert features.keypoints[:, 0].max() > 120
+
+
+def test_descriptors_stored_as_float32_are_exact(photos, network, tmp_path):
+    run(photos, tmp_path / "f", network, stored="float32")
+    assert FeatureSet(tmp_path / "f").extractor.stored == "float32"
+    # Batches differ from those of `doap.extract`, and with them the last bits.
+    assert_complete(tmp_path / "f", photos, network, error=1e-6)
+
+
+def test_the_number_of_threads_stays_the_same(photos, network, tmp_path):
+    """Threads with one processor each share the network. This setting must not affect this thread or later ones."""
+
+    def count_in_new_thread():
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(torch.get_num_threads).result()
 
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        run(photos, tmp_path / "features", network)
-        assert (torch.get_num_threads(), of_a_new_thread()) == (2, 2)
+        run(photos, tmp_path / "features", network, workers=2)
+        assert (torch.get_num_threads(), count_in_new_thread()) == (2, 2)
     finally:
         torch.set_num_threads(before)
 
 
-def test_another_extractor_makes_all_anew_and_leaves_nothing_behind(photos, network, tmp_path):
+def test_another_extractor_extracts_everything_again_and_deletes_old_parts(network, tmp_path):
     few = tmp_path / "images"
     for seed in range(3):
         write_photo(few / f"{seed}.png", seed, 100, 120)
     run(few, tmp_path / "f", network)
-    # RootSIFT cannot be pickled, and sees the image.
-    done = run(few, tmp_path / "f", BASELINES["rootsift"](), stored="uint8")
-    assert (done.written, done.kept) == (3, 0)
+    again = run(few, tmp_path / "f", "rootsift", stored="uint8")
+    assert (again.extracted, again.reused) == (3, 0)
     assert [part.name for part in sorted((tmp_path / "f").iterdir())] == ["meta.json", "part-000002.parquet"]
-    assert_complete(tmp_path / "f", few, BASELINES["rootsift"](), error=0.01)
+    assert_complete(tmp_path / "f", few, rootsift(), error=0.01)
 
 
 @pytest.fixture
 def deadly(photos, tmp_path):
-    """The folder with one image more, a deadly one, and the ledger of the processes that it ended."""
+    """A folder with an image that kills the process, and the ledger of killed processes."""
     images = tmp_path / "images"
     images.mkdir()
     for path in [*list_images(photos / "0"), photos / "cut.png"]:
@@ -188,23 +213,23 @@ def deadly(photos, tmp_path):
     return images, tmp_path / "ledger"
 
 
-def test_a_process_killed_in_the_middle_costs_nothing(deadly, network, tmp_path):
+def test_no_image_is_lost_when_a_worker_is_killed(deadly, network, tmp_path):
     images, ledger = deadly
-    done = run(images, tmp_path / "f", network, detector=DeadlyDetector(ledger, 1))
+    summary = run(images, tmp_path / "f", network, detector=DeadlyDetector(ledger, 1), workers=2)
     assert len(list(ledger.iterdir())) == 1
-    assert (done.written, list(done.failed)) == (len(list_images(images)) - 1, ["cut.png"])
+    assert (summary.extracted, list(summary.skipped)) == (len(list_images(images)) - 1, ["cut.png"])
     assert_complete(tmp_path / "f", images, network)
 
 
-def test_an_image_that_ends_every_process_fails_alone_and_is_tried_again(deadly, network, tmp_path):
+def test_an_image_that_kills_every_worker_is_skipped_and_tried_again(deadly, network, tmp_path):
     images, ledger = deadly
-    # Once among others and three times alone.
+    # Once together with other images, and three times on its own.
     detector = DeadlyDetector(ledger, 4)
-    done = run(images, tmp_path / "f", network, detector=detector)
-    assert "ended 3 processes" in done.failed["05-deadly.png"]
+    summary = run(images, tmp_path / "f", network, detector=detector, workers=2)
+    assert "crashed 3 worker processes" in summary.skipped["05-deadly.png"]
     assert_complete(tmp_path / "f", images, network, without=["05-deadly"])
-    again = run(images, tmp_path / "f", network, detector=detector)
-    assert (again.written, list(again.failed)) == (1, ["cut.png"])
+    again = run(images, tmp_path / "f", network, detector=detector, workers=2)
+    assert (again.extracted, list(again.skipped)) == (1, ["cut.png"])
     assert_complete(tmp_path / "f", images, network)
 
 
@@ -220,24 +245,26 @@ from doap.scale import extract_folder
 def report(done, total, text):
     print(done, flush=True)
     if done >= 8:
-        time.sleep(60)  # Until it is stopped.
+        time.sleep(60)  # until the process is stopped
 
 if __name__ == "__main__":
-    # Whoever runs the tests in the background has made interrupts ignored, here too.
+    # Background jobs of a shell ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A part for each batch.
-    doap.scale.features._BYTES_OF_A_PART = int(sys.argv[3])
+    # 1 writes a part per batch.
+    doap.scale.features._PART_BYTES = int(sys.argv[3])
     torch.manual_seed(0)
     network = Descriptor.build().eval()
-    extract_folder(sys.argv[1], sys.argv[2], network, descriptor_name="some", max_keypoints=40, workers=1, progress=report)
+    workers = int(sys.argv[4])
+    extract_folder(sys.argv[1], sys.argv[2], network, max_keypoints=40, workers=workers, progress=report)
 """
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("how", "part"), [(signal.SIGINT, 1 << 30), (signal.SIGKILL, 1)])
-def test_a_run_that_was_stopped_is_resumed_where_it_was(how, part, photos, network, tmp_path):
+def test_a_stopped_run_resumes(how, part, workers, photos, network, tmp_path):
     script, out = tmp_path / "driver.py", tmp_path / "f"
     script.write_text(DRIVER)
-    command = [sys.executable, str(script), str(photos), str(out), str(part)]
+    command = [sys.executable, str(script), str(photos), str(out), str(part), str(workers)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         for line in driver.stdout:
             if int(line) >= 8:
@@ -245,19 +272,18 @@ def test_a_run_that_was_stopped_is_resumed_where_it_was(how, part, photos, netwo
         children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
         driver.send_signal(how)
         driver.communicate(timeout=60)
-    assert children
+    assert bool(children) == (workers > 1)
     assert driver.returncode != 0
-    there = FeatureSet(out).checksums
-    assert 8 <= len(there) < PHOTOS + 3
-    patience = time.monotonic() + 30
-    while any(_is_alive(pid) for pid in children) and time.monotonic() < patience:
+    stored = FeatureSet(out).checksums
+    assert 8 <= len(stored) < PHOTOS + 3
+    deadline = time.monotonic() + 30
+    while any(_is_alive(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_is_alive(pid) for pid in children)
-    done = run(photos, out, network)
-    assert (done.kept, done.written + len(done.failed)) == (
-        len(there),
-        PHOTOS + 3 - len(there) + len(set(there) & set(done.failed)),
-    )
+    summary = run(photos, out, network)
+    assert summary.reused == len(stored)
+    new_failures = len(set(summary.skipped) - set(stored))
+    assert summary.extracted + new_failures == PHOTOS + 3 - len(stored)
     assert_complete(out, photos, network)
 
 
@@ -268,11 +294,10 @@ def _is_alive(pid):
         return False
 
 
-def test_a_script_without_a_guard_is_told_so(photos, tmp_path):
+def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(
-        "import sys\nfrom doap.baselines import orb\nfrom doap.scale import extract_folder\n"
-        "extract_folder(sys.argv[1], sys.argv[2], orb(), descriptor_name='orb')\n"
+        "import sys\nfrom doap.scale import extract_folder\nextract_folder(sys.argv[1], sys.argv[2], 'orb', workers=2)\n"
     )
     ran = subprocess.run([sys.executable, script, photos, tmp_path / "f"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
@@ -280,31 +305,35 @@ def test_a_script_without_a_guard_is_told_so(photos, tmp_path):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_every_peer_gets_to_other_processes(name):
-    peer = BASELINES[name]()
-    arrived = pickle.loads(pickle.dumps(sendable(peer, None)))
-    assert (arrived.name, fingerprint(arrived)) == (peer.name, fingerprint(peer))
+def test_every_baseline_can_be_sent_to_other_processes(name):
+    baseline = load(name)
+    received = pickle.loads(pickle.dumps(portable_describer(baseline, partial(load, name))))
+    assert (received.name, fingerprint(received)) == (baseline.name, fingerprint(baseline))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_every_detector_gets_to_other_processes(name, photos):
+def test_every_detector_can_be_sent_to_other_processes(name, photos):
     image = read_grey(photos / "0" / "00.png")
     detector = DETECTORS[name]()
-    for there, here in zip(
-        pickle.loads(pickle.dumps(detector)).detect(image, 9), detector.detect(image, 9), strict=True
-    ):
+    received = pickle.loads(pickle.dumps(detector))
+    for there, here in zip(received.detect(image, 9), detector.detect(image, 9), strict=True):
         np.testing.assert_array_equal(there, here)
 
 
-def test_a_peer_with_other_settings_is_not_taken_for_its_namesake():
-    from doap.baselines import rootsift
+def test_an_object_that_cannot_be_pickled_needs_a_name_or_one_worker(photos, tmp_path):
+    with pytest.raises(ArgumentError, match=r"OpenCVBaseline cannot be sent .* Pass its name or file .* workers=1"):
+        run(photos, tmp_path / "f", rootsift(patch_size=64), workers=2)
+    assert not (tmp_path / "f").exists()
+    assert run(photos, tmp_path / "f", rootsift(patch_size=64)).extracted == PHOTOS
 
-    with pytest.raises(
-        ArgumentError, match="expected one that can be pickled, got a OpenCVBaseline that cannot; give reopen="
-    ):
-        sendable(rootsift(patch_size=64), None)
-    arrived = pickle.loads(pickle.dumps(sendable(rootsift(patch_size=64), rootsift)))
-    assert arrived.patch_size == 32
+
+def test_a_file_is_stored_as_an_absolute_path_and_an_object_without_a_name(network, photos, tmp_path, monkeypatch):
+    network.save(tmp_path / "my.safetensors")
+    monkeypatch.chdir(tmp_path)
+    assert open_extractor("my.safetensors").info.descriptor == str(tmp_path / "my.safetensors")
+    assert open_extractor("rootsift").info.descriptor == "rootsift"
+    assert open_extractor(network).info.descriptor is None
+    assert open_extractor(network).info.fingerprint == open_extractor("my.safetensors").info.fingerprint
 
 
 def test_bad_arguments_are_refused_before_anything_is_written(photos, network, tmp_path):
@@ -313,21 +342,36 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     for images, settings, error, words in [
         (photos, {"engine": "dask"}, ArgumentError, "engine: expected one of local, ray"),
         (photos, {"workers": 0}, ArgumentError, "workers: expected 1 or more"),
-        (photos, {"address": "auto"}, ArgumentError, "address: expected none without the engine ray"),
-        (photos, {"stored": "bits"}, ArgumentError, "stored: expected bits for binary"),
+        (photos, {"address": "auto"}, ArgumentError, "address: only the ray engine"),
+        (photos, {"stored": "bits"}, ArgumentError, "stored: expected float32, float16 or uint8 for a real"),
         (photos, {"max_keypoints": 0}, ArgumentError, "max_keypoints"),
-        (tmp_path / "none", {}, DataError, "expected images"),
+        (tmp_path / "none", {}, DataError, "images"),
     ]:
         with pytest.raises(error, match=words):
             run(images, out, network, **settings)
-    with pytest.raises(ArgumentError, match="expected frames that COLMAP finds"):
-        run(photos, out, BASELINES["colmap-sift"](), detector=sift())
+    with pytest.raises(ArgumentError, match="COLMAP"):
+        run(photos, out, BASELINES["colmap-sift"](), detector="sift")
     assert not out.exists()
 
 
-def test_a_descriptor_with_keypoints_of_its_own_brings_its_detector(photos, tmp_path):
+def test_a_descriptor_with_its_own_keypoints_uses_its_own_detector(tmp_path):
     images = tmp_path / "images"
     write_photo(images / "a.png", 1, 100, 120)
-    run(images, tmp_path / "f", BASELINES["colmap-sift"]())
+    run(images, tmp_path / "f", "colmap-sift")
     assert FeatureSet(tmp_path / "f").extractor.detector == "colmap"
     assert_complete(tmp_path / "f", images, BASELINES["colmap-sift"](), colmap())
+
+
+def test_the_second_stage_moves_its_network_and_leaves_the_original(network, photos):
+    describe = Describe(network, open_extractor(network).info)
+    moved = describe.to("meta")
+    assert (describe.device.type, moved.device.type) == ("cpu", "meta")
+    assert describe.to("cpu") is describe
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_extracts_the_features_of_the_cpu_with_the_same_fingerprint(photos, tmp_path):
+    run(photos, tmp_path / "f", "doap-128", device="cuda", precision="float32")
+    assert_complete(tmp_path / "f", photos, load("doap-128", device="cpu", precision="float32"), error=1e-3)
+    assert run(photos, tmp_path / "f", "doap-128", device="cpu").extracted == 0
