@@ -1,5 +1,6 @@
 """Extraction of a folder on this machine: equal to `doap.extract`, resumable, and robust against crashes."""
 
+import multiprocessing
 import pickle
 import signal
 import subprocess
@@ -142,14 +143,19 @@ def test_only_changed_images_are_extracted_again(photos, network, tmp_path, work
     assert_complete(out, images, network)
 
 
-def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise AssertionError("a worker process was started")
+def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path):
+    processes = []
 
-    monkeypatch.setattr("doap.scale.local._start_pool", refuse)
-    run(photos, tmp_path / "one", network)
+    def report(*_):
+        processes.append(multiprocessing.active_children())
+
+    run(photos, tmp_path / "one", network, progress=report)
     write_photo(tmp_path / "few" / "a.png", 1, 100, 120)
-    run(tmp_path / "few", tmp_path / "two", network, workers=None)
+    run(tmp_path / "few", tmp_path / "two", network, workers=None, progress=report)
+    assert len(processes) > PHOTOS
+    assert not any(processes)
+    run(photos, tmp_path / "three", network, workers=2, progress=report)
+    assert any(processes)
 
 
 def test_keypoints_are_in_the_pixels_as_stored(network, tmp_path):

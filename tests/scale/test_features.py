@@ -1,23 +1,33 @@
-"""The store of features: what is written comes back, the newest counts, and what is wrong is told."""
+"""Feature sets: images are read as they were written, the newest row counts, and damage is reported."""
 
 import dataclasses
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from doap.baselines import BASELINES
-from doap.detectors import orb, sift
+from doap.detectors import sift
 from doap.errors import ArgumentError, DataError
-from doap.scale.extractor import Extractor, decode, encode, extractor_of
-from doap.scale.features import REMOVED, FailedImage, FeatureSet, PartWriter, StoredImage, parts_of, rows_table
+from doap.scale.extractor import ExtractorInfo, decode, encode, open_extractor
+from doap.scale.features import (
+    REMOVED,
+    DamagedPart,
+    FailedImage,
+    FeatureSet,
+    PartWriter,
+    StoredImage,
+    list_parts,
+    make_table,
+)
 from doap.types import Features
 
 
 def extractor(kind="real", dim=16, stored="float16", fingerprint="this"):
-    return Extractor(fingerprint, "some", "sift", 6.0, 100, kind, dim, stored)
+    return ExtractorInfo(fingerprint, "some", "sift", 6.0, 100, kind, dim, stored)
 
 
 def image(name, seed=0, count=5, dim=16, binary=False):
@@ -30,10 +40,10 @@ def image(name, seed=0, count=5, dim=16, binary=False):
     return StoredImage(name, f"checksum {seed}", features)
 
 
-def write(folder, images, made_by=None):
-    made_by = made_by or extractor()
-    with PartWriter(folder, made_by) as writer:
-        writer.add(rows_table(images, made_by))
+def write(folder, images, info=None):
+    info = info or extractor()
+    with PartWriter(folder, info) as writer:
+        writer.add(make_table(images, info))
     return folder
 
 
@@ -51,10 +61,15 @@ def assert_same(read, written, error=0.0):
 
 @pytest.mark.parametrize(
     ("kind", "dim", "stored", "error"),
-    [("real", 16, "float16", 2**-11), ("real", 16, "uint8", 2 * 16**0.5 / 254), ("binary", 64, "bits", 0)],
+    [
+        ("real", 16, "float32", 0),
+        ("real", 16, "float16", 2**-11),
+        ("real", 16, "uint8", 2 * 16**0.5 / 254),
+        ("binary", 64, "bits", 0),
+    ],
 )
-def test_images_read_are_the_images_written(kind, dim, stored, error, tmp_path):
-    # More than a row group, and some without keypoints.
+def test_images_are_read_as_they_were_written(kind, dim, stored, error, tmp_path):
+    # More than one row group, and some images without keypoints.
     images = [image(f"{n}.png", n, n % 7, dim, kind == "binary") for n in range(21)]
     features = FeatureSet(write(tmp_path / "f", images, extractor(kind, dim, stored)))
     assert (features.kind, features.dim, len(features)) == (kind, dim, 21)
@@ -63,13 +78,13 @@ def test_images_read_are_the_images_written(kind, dim, stored, error, tmp_path):
         assert_same(read, written, error)
     for written in images:
         assert_same(features.read(written.name), written, error)
-    some = {"3.png", "20.png", "0.png"}
-    assert {one.name for one in features.stream(some)} == some
+    names = {"3.png", "20.png", "0.png"}
+    assert {image.name for image in features.stream(names)} == names
 
 
-def test_bytes_move_a_row_by_no_more_than_stated():
+def test_uint8_moves_a_row_by_no_more_than_documented():
     rows = normalize(torch.randn(500, 128, generator=torch.Generator().manual_seed(0)))
-    rows[:100] = normalize(rows[:100] ** 5)  # one number stands out
+    rows[:100] = normalize(rows[:100] ** 5)  # one value dominates
     rows[0] = 0
     back = decode(encode(rows, "uint8"), 128, "uint8")
     moved = (back - rows).norm(dim=1)
@@ -80,23 +95,25 @@ def test_bytes_move_a_row_by_no_more_than_stated():
     assert ((half - rows).abs() <= 2**-11 * rows.abs() + 2**-25).all()
 
 
-def test_what_cannot_be_stored_is_refused():
-    with pytest.raises(ArgumentError, match="expected float16 for descriptors without unit length"):
+def test_descriptors_that_cannot_be_stored_are_refused():
+    with pytest.raises(ArgumentError, match="uint8 requires descriptors of unit length"):
         encode(torch.ones(2, 8), "uint8")
     for number in (1e6, float("nan")):
         with pytest.raises(ArgumentError, match="65,504"):
             encode(torch.full((1, 8), number), "float16")
+    with pytest.raises(ArgumentError, match="finite values for float32"):
+        encode(torch.full((1, 8), float("nan")), "float32")
 
 
-def test_an_image_whose_descriptors_cannot_be_stored_fails_alone(tmp_path):
+def test_only_the_image_whose_descriptors_cannot_be_stored_fails(tmp_path):
     bad = image("b")
     bad.features.descriptors[2, 3] = float("nan")
     features = FeatureSet(write(tmp_path, [image("a"), bad, image("c")]))
     assert features.names == ["a", "c"]
-    assert features.failed["b"].startswith("b: descriptors: expected finite numbers")
+    assert features.failed["b"].startswith("b: descriptors: expected finite values")
 
 
-def test_of_two_rows_of_an_image_the_newest_counts(tmp_path):
+def test_the_newest_row_of_an_image_counts(tmp_path):
     write(tmp_path, [image("a", 1), image("b", 1), FailedImage("c", "x", "damaged")])
     write(tmp_path, [image("c", 2), image("a", 2)])
     features = FeatureSet(tmp_path)
@@ -109,13 +126,13 @@ def test_of_two_rows_of_an_image_the_newest_counts(tmp_path):
 
 def test_parts_are_ordered_by_number_not_by_name(tmp_path):
     write(tmp_path, [image("a", 1)])
-    parts_of(tmp_path)[0].rename(tmp_path / "part-999999.parquet")
+    list_parts(tmp_path)[0].rename(tmp_path / "part-999999.parquet")
     write(tmp_path, [image("a", 2)])
-    assert [part.name for part in parts_of(tmp_path)] == ["part-999999.parquet", "part-1000000.parquet"]
+    assert [part.name for part in list_parts(tmp_path)] == ["part-999999.parquet", "part-1000000.parquet"]
     assert FeatureSet(tmp_path).read("a").checksum == "checksum 2"
 
 
-def test_rows_of_another_extractor_are_not_seen(tmp_path):
+def test_rows_of_another_extractor_are_ignored(tmp_path):
     write(tmp_path, [image("a", 1), image("b", 1)], extractor(fingerprint="old"))
     write(tmp_path, [image("a", 2)])
     features = FeatureSet(tmp_path)
@@ -123,38 +140,38 @@ def test_rows_of_another_extractor_are_not_seen(tmp_path):
     assert [part.name for part in features.superseded] == ["part-000001.parquet"]
 
 
-def test_an_image_that_was_removed_is_not_seen(tmp_path):
+def test_a_removed_image_is_not_listed(tmp_path):
     write(tmp_path, [image("a", 1), image("b", 1)])
     write(tmp_path, [FailedImage("a", "", REMOVED)])
     features = FeatureSet(tmp_path)
     assert (features.names, features.failed, list(features.checksums)) == (["b"], {}, ["b"])
     assert features.superseded == []
-    with pytest.raises(DataError, match="expected features of a, got none: it is not one of the images"):
+    with pytest.raises(DataError, match="no features of a: the set has no image of this name"):
         features.read("a")
 
 
-def test_an_image_that_failed_is_told_with_its_reason(tmp_path):
+def test_a_failed_image_is_listed_with_its_reason(tmp_path):
     features = FeatureSet(write(tmp_path, [image("a"), FailedImage("b", "x", "b: truncated")]))
     assert (features.names, features.failed) == (["a"], {"b": "b: truncated"})
-    with pytest.raises(DataError, match="expected features of b, got none: b: truncated"):
+    with pytest.raises(DataError, match="no features of b: b: truncated"):
         list(features.stream(["a", "b"]))
 
 
-def test_the_checksum_tells_whether_anything_was_written(tmp_path):
+def test_the_checksum_changes_when_something_is_written(tmp_path):
     first = FeatureSet(write(tmp_path, [image("a")])).checksum()
     assert FeatureSet(tmp_path).checksum() == first
     assert FeatureSet(write(tmp_path, [image("b")])).checksum() != first
 
 
-def test_a_part_is_written_when_it_is_full_and_at_the_end(tmp_path, monkeypatch):
-    rows = rows_table([image("a")], extractor())
-    monkeypatch.setattr("doap.scale.features._BYTES_OF_A_PART", rows.nbytes + 1)
+def test_a_part_is_written_when_it_is_full_and_on_exit(tmp_path, monkeypatch):
+    rows = make_table([image("a")], extractor())
+    monkeypatch.setattr("doap.scale.features._PART_BYTES", rows.nbytes + 1)
 
     def interrupted():
         with PartWriter(tmp_path, extractor()) as writer:
             for name, parts in [("a", 0), ("b", 1), ("c", 1)]:
-                writer.add(rows_table([image(name)], extractor()))
-                assert len(parts_of(tmp_path)) == parts
+                writer.add(make_table([image(name)], extractor()))
+                assert len(list_parts(tmp_path)) == parts
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -162,75 +179,118 @@ def test_a_part_is_written_when_it_is_full_and_at_the_end(tmp_path, monkeypatch)
     assert FeatureSet(tmp_path).names == ["a", "b", "c"]
 
 
-def test_rows_that_waited_long_enough_are_written(tmp_path, monkeypatch):
+def test_rows_are_written_after_two_minutes(tmp_path, monkeypatch):
     clock = iter([1000, 1000, 1119, 1120, 1230, 1230, 1349])
     monkeypatch.setattr("doap.scale.features.time.monotonic", lambda: next(clock))
     with PartWriter(tmp_path, extractor()) as writer:
         for name, parts in [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)]:
-            writer.add(rows_table([image(name)], extractor()))
-            assert len(parts_of(tmp_path)) == parts
+            writer.add(make_table([image(name)], extractor()))
+            assert len(list_parts(tmp_path)) == parts
     assert FeatureSet(tmp_path).names == ["a", "b", "c", "d", "e"]
 
 
-def test_a_folder_with_other_files_is_never_written_to(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "photo.png").touch()
-    with pytest.raises(DataError, match="expected features or an empty folder"):
+    with pytest.raises(DataError, match="expected a feature set or an empty folder"):
         PartWriter(tmp_path, extractor())
     assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
 
 
-def test_what_is_not_a_set_of_features_is_told(tmp_path):
-    with pytest.raises(DataError, match="expected features, a folder with"):
+def test_a_folder_that_is_not_a_feature_set_is_refused(tmp_path):
+    with pytest.raises(DataError, match="not a feature set"):
         FeatureSet(tmp_path / "none")
     meta = write(tmp_path, [image("a")]) / "meta.json"
     good = json.loads(meta.read_text())
     for bad in ("{", "[]", "{}", json.dumps(good | {"extractor": {"dim": 3}}), '"a"'):
         meta.write_text(bad)
-        with pytest.raises(DataError, match=r"meta.json: expected what made the features"):
+        with pytest.raises(DataError, match=r"meta.json: not the metadata of a feature set, or damaged"):
             FeatureSet(tmp_path)
-    meta.write_text(json.dumps(good | {"format": 2}))
-    with pytest.raises(DataError, match="expected format 1, got 2"):
+    meta.write_text(json.dumps(good | {"format": 3}))
+    with pytest.raises(DataError, match="expected format 2, got 3"):
         FeatureSet(tmp_path)
 
 
-def test_a_damaged_part_is_told_with_the_way_out(tmp_path):
-    part = parts_of(write(tmp_path, [image("a", count=500)]))[0]
+def test_a_damaged_part_is_reported_with_a_remedy(tmp_path):
+    part = list_parts(write(tmp_path, [image("a", count=500)]))[0]
     good = part.read_bytes()
-    place = good.index(encode(image("a", count=500).features.descriptors, "float16"))
+    start = good.index(encode(image("a", count=500).features.descriptors, "float16"))
     changed = bytearray(good)
-    changed[place + 100] ^= 1
+    changed[start + 100] ^= 1
     for bad in (good[: len(good) // 2], b"", bytes(changed)):
         part.write_bytes(bad)
-        with pytest.raises(DataError, match=r"part-000001.parquet: .*delete it and run doap extract again"):
+        with pytest.raises(DamagedPart, match=r"part-000001.parquet: damaged .*Delete it and run doap extract again"):
             FeatureSet(tmp_path).read("a")
 
 
-def test_a_foreign_part_is_told(tmp_path):
+def test_a_foreign_part_is_refused(tmp_path):
     write(tmp_path, [image("a")])
     (tmp_path / "part-of-something.parquet").touch()
-    with pytest.raises(DataError, match="expected a part with a number"):
+    with pytest.raises(DataError, match="expected a number after part-"):
         FeatureSet(tmp_path)
 
 
-def test_the_fingerprint_shows_all_that_changes_features_and_not_the_name():
-    teblid = BASELINES["teblid"]()
-    given = {"descriptor_name": "teblid", "detector": sift(), "max_keypoints": 100}
-    this = extractor_of(teblid, **given)
+def test_a_large_image_has_a_row_group_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("doap.scale.features._ROW_GROUP_BYTES", 2000)
+    for count, groups in [(5, 2), (100, 10)]:
+        part = list_parts(write(tmp_path / f"{count}", [image(f"{n}", n, count) for n in range(10)]))[0]
+        assert pq.ParquetFile(part).num_row_groups == groups
+        assert len(list(FeatureSet(tmp_path / f"{count}").stream())) == 10
+
+
+def test_a_part_that_cannot_be_opened_is_not_called_damaged(tmp_path):
+    part = list_parts(write(tmp_path, [image("a")]))[0]
+    part.unlink()
+    part.symlink_to(tmp_path / "unmounted" / "part.parquet")
+    with pytest.raises(DataError, match="part-000001.parquet: cannot be read") as caught:
+        FeatureSet(tmp_path)
+    assert not isinstance(caught.value, DamagedPart)
+
+
+def test_the_fingerprint_depends_on_everything_that_changes_features_but_not_on_the_name():
+    teblid, given = BASELINES["teblid"](), {"detector": sift(), "max_keypoints": 100}
+    this = open_extractor(teblid, **given).info
     assert (this.kind, this.dim, this.stored, this.detector) == ("binary", 256, "bits", "sift")
-    assert extractor_of(teblid, **given | {"descriptor_name": "t"}) == dataclasses.replace(this, descriptor="t")
-    others = [
-        given | change for change in ({"max_keypoints": 99}, {"detector": sift(contrast=0.01)}, {"detector": orb()})
+    assert open_extractor("teblid", **given).info == dataclasses.replace(this, descriptor="teblid")
+    changes = ({"max_keypoints": 99}, {"detector": sift(contrast=0.01)}, {"detector": "orb"})
+    others = [open_extractor(teblid, **given | change).info for change in changes]
+    others.append(open_extractor("beblid", **given).info)
+    assert len({this.fingerprint, *(other.fingerprint for other in others)}) == 5
+    assert [this.difference(other) for other in (this, others[0], others[1])] == [
+        None,
+        "max_keypoints is 99 instead of 100",
+        "the descriptor has other weights, or the detector has other settings",
     ]
-    assert len({this.fingerprint, *(extractor_of(teblid, **other).fingerprint for other in others)}) == 4
-    assert extractor_of(BASELINES["beblid"](), **given).fingerprint != this.fingerprint
 
 
-def test_arguments_that_do_not_go_together_are_refused():
+def test_the_fingerprint_does_not_depend_on_the_precision():
+    prints = {open_extractor("doap-128", precision=name).info.fingerprint for name in ("float32", "bfloat16")}
+    assert len(prints) == 1
+
+
+class Rounded:
+    """SIFT, with positions as another processor could compute them."""
+
+    name, magnification = "sift", 6.0
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def detect(self, image, max_keypoints=None):
+        frames, responses = sift().detect(image, max_keypoints)
+        return frames + np.float32(self.shift), responses
+
+
+def test_the_fingerprint_ignores_the_last_bits_of_positions():
+    prints = [open_extractor("teblid", detector=Rounded(shift)).info.fingerprint for shift in (0, 1e-6, 0.2)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_arguments_that_do_not_fit_together_are_refused():
     for name, stored, words in [
-        ("teblid", "float16", "expected bits for binary descriptors"),
-        ("sift", "bits", "expected bits for binary descriptors"),
+        ("teblid", "float16", "expected bits for a binary descriptor"),
+        ("sift", "bits", "expected float32, float16 or uint8 for a real descriptor"),
         ("sift", "float64", "stored: expected one of"),
-        ("vgg", "uint8", "expected float16 for descriptors without unit length"),
+        ("vgg", "uint8", "uint8 requires descriptors of unit length"),
     ]:
         with pytest.raises(ArgumentError, match=words):
-            extractor_of(BASELINES[name](), descriptor_name=name, detector=sift(), stored=stored)
+            open_extractor(name, stored=stored)
