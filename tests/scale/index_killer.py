@@ -1,9 +1,9 @@
-"""Kill changes of an index at each of their moments, and say what was there afterwards.
+"""Kill changes of an index before each of their file operations, and print the state of the index afterwards.
 
-    python index_killer.py INDEX MORE ROOM      prints a JSON list of [change, moment, killed, names]
+    python index_killer.py INDEX MORE WORK      prints a JSON list of [change, operation, killed, names]
 
-A moment is an operation on a file. The change runs in a process of its own, forked from this one so that it starts at
-once, which kills itself, as `kill -9` would, when it is about to do the n-th operation; n grows until none is left.
+Each change runs in a forked process, which kills itself, like `kill -9`, before its n-th file operation. n increases
+until the change completes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir"}
 
 
-def main(index: Path, more: Path, room: Path) -> None:
+def main(index: Path, more: Path, work: Path) -> None:
     from doap.scale.features import FeatureSet
     from doap.scale.index import Index, add_images, build_index, remove_images
 
@@ -27,33 +27,33 @@ def main(index: Path, more: Path, room: Path) -> None:
         "add": lambda folder: add_images(folder, FeatureSet(more)),
         "build": lambda folder: build_index(FeatureSet(more), folder / "built"),
     }
-    told = []
+    states = []
     for name, change in changes.items():
-        moment, killed = 0, True
+        operation, killed = 0, True
         while killed:
-            moment += 1
-            folder = room / f"{name}-{moment}"
+            operation += 1
+            folder = work / f"{name}-{operation}"
             shutil.copytree(index, folder)
             child = os.fork()
             if not child:
-                die_at(moment)
+                die_at(operation)
                 change(folder)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             killed = os.WIFSIGNALED(status)
-            assert killed or not status, (name, moment, status)
-            looked_at = folder / "built" if name == "build" else folder
+            assert killed or not status, (name, operation, status)
+            result = folder / "built" if name == "build" else folder
             names = None
-            if looked_at.exists():
-                opened = Index(looked_at)
+            if result.exists():
+                opened = Index(result)
                 opened.verify()
                 names = opened.names
-            told.append([name, moment, killed, names])
-    print(json.dumps(told))  # noqa: T201
+            states.append([name, operation, killed, names])
+    print(json.dumps(states))  # noqa: T201
 
 
-def die_at(moment: int) -> None:
-    left = moment
+def die_at(operation: int) -> None:
+    left = operation
 
     def count(event: str, arguments: object) -> None:
         nonlocal left

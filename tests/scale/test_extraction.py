@@ -303,7 +303,8 @@ def _is_alive(pid):
 def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(
-        "import sys\nfrom doap.scale import extract_folder\nextract_folder(sys.argv[1], sys.argv[2], 'orb', workers=2)\n"
+        "import sys\nfrom doap.scale import extract_folder\n"
+        "extract_folder(sys.argv[1], sys.argv[2], 'orb', workers=2)\n"
     )
     ran = subprocess.run([sys.executable, script, photos, tmp_path / "f"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1

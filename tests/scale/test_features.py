@@ -241,7 +241,7 @@ def test_a_part_that_cannot_be_opened_is_not_called_damaged(tmp_path):
     part = list_parts(write(tmp_path, [image("a")]))[0]
     part.unlink()
     part.symlink_to(tmp_path / "unmounted" / "part.parquet")
-    with pytest.raises(DataError, match="part-000001.parquet: cannot be read") as caught:
+    with pytest.raises(DataError, match=r"part-000001.parquet: cannot be read") as caught:
         FeatureSet(tmp_path)
     assert not isinstance(caught.value, DamagedPart)
 

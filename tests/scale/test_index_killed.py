@@ -1,4 +1,4 @@
-"""A change of an index that is killed has happened or has not; there is nothing in between."""
+"""A killed change of an index has either taken effect or not, never in part."""
 
 import json
 import os
@@ -19,24 +19,24 @@ def some_features(number):
 
 
 @pytest.fixture(scope="module", params=["flat", "ivf-pq"])
-def told(request, tmp_path_factory):
-    """Rows (change, moment, killed, names afterwards), of a process that kills its children; and where they worked."""
+def killed_changes(request, tmp_path_factory):
+    """Rows (change, operation, killed, names afterwards) of the killer process, and its working folder."""
     folder = tmp_path_factory.mktemp("killed")
     images = {f"{number}.jpg": some_features(number) for number in range(3)}
     more = {f"{number}.jpg": some_features(number) for number in (3, 4)}
     index = build_index(write_features(folder / "features", images), folder / "index", kind=request.param)
     write_features(folder / "more", more)
-    room = folder / "room"
-    room.mkdir()
+    work = folder / "work"
+    work.mkdir()
     killer = Path(__file__).with_name("index_killer.py")
     ran = subprocess.run(
-        [sys.executable, killer, index, folder / "more", room],
+        [sys.executable, killer, index, folder / "more", work],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout), room
+    return json.loads(ran.stdout), work
 
 
 @pytest.mark.parametrize(
@@ -47,34 +47,38 @@ def told(request, tmp_path_factory):
         ("build", None, ["3.jpg", "4.jpg"]),
     ],
 )
-def test_killed_at_any_moment_it_is_as_before_or_as_after(told, change, before, after):
-    states = [(killed, names) for name, _, killed, names in told[0] if name == change]
+def test_a_killed_change_leaves_the_old_or_the_new_state(killed_changes, change, before, after):
+    states = [(killed, names) for name, _, killed, names in killed_changes[0] if name == change]
     assert len(states) > 8
     assert [killed for killed, _ in states] == [True] * (len(states) - 1) + [False]
     names = [names for _, names in states]
     assert names[-1] == after
-    # Once it has happened at one moment it has happened at all later ones.
-    happened = [found == after for found in names]
-    assert happened == sorted(happened)
-    assert all(found == before for found, done in zip(names, happened, strict=True) if not done)
+    # Once the change has taken effect, it has at all later operations.
+    effective = [found == after for found in names]
+    assert effective == sorted(effective)
+    assert all(found == before for found, done in zip(names, effective, strict=True) if not done)
 
 
-def test_the_next_change_works_after_any_kill_and_leaves_nothing_lying_about(told):
-    folders = [told[1] / f"{name}-{moment}" for name, moment, killed, _ in told[0] if killed and name == "add"]
+def test_the_next_change_works_and_deletes_the_files_of_a_killed_one(killed_changes):
+    folders = [
+        killed_changes[1] / f"{name}-{operation}"
+        for name, operation, killed, _ in killed_changes[0]
+        if killed and name == "add"
+    ]
     for folder in folders:
         remove_images(folder, ["1.jpg"])
         index = Index(folder)
         index.verify()
         assert "1.jpg" not in index.names
-        unnamed = {path.name for path in folder.iterdir()} - {"meta.json", *index.meta["files"]}
-        # What the change before named is left for those who have opened the index before this one.
-        assert all(name.startswith("images-") for name in unnamed)
+        unlisted = {path.name for path in folder.iterdir()} - {"meta.json", *index.meta["files"]}
+        # The files of the previous revision remain for programs that have opened it.
+        assert all(name.startswith("images-") for name in unlisted)
 
 
-def test_what_was_removed_stays_removed_through_later_kills(told):
-    done = [moment for name, moment, _, names in told[0] if name == "remove" and "0.jpg" not in names]
-    for folder in (told[1] / f"remove-{moment}" for moment in done):
+def test_removed_images_stay_removed_after_later_kills(killed_changes):
+    done = [operation for name, operation, _, names in killed_changes[0] if name == "remove" and "0.jpg" not in names]
+    for folder in (killed_changes[1] / f"remove-{operation}" for operation in done):
         features = write_features(folder / "again", {"0.jpg": some_features(0)})
-        assert add_images(folder, features).kept_out == 1
+        assert add_images(folder, features).excluded == 1
         _, ids = Index(folder).search(some_features(0).descriptors, 40)
         assert not (Index(folder).image_of(ids) == 0).any()

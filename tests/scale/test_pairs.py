@@ -1,4 +1,4 @@
-"""Pairs worth matching are those of one scene."""
+"""Selected pairs show the same scene."""
 
 import dataclasses
 from itertools import combinations
@@ -7,7 +7,7 @@ import pytest
 
 from doap.baselines import rootsift
 from doap.errors import ArgumentError, DataError
-from doap.export.pairs import listed
+from doap.export.pairs import resolve_pairs
 from doap.scale.index import Index, build_index
 from doap.scale.pairs import select_pairs, write_pairs
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
@@ -25,7 +25,7 @@ def test_pairs_are_within_scenes(features):
     assert select_pairs(features, top=3, max_keypoints=100) == expected
 
 
-def test_few_are_wanted_and_either_may_want_the_other(features):
+def test_an_image_may_be_selected_by_several_others(features):
     pairs = select_pairs(features, top=1)
     assert 6 <= len(pairs) <= 12
     assert {name for pair in pairs for name in pair} == set(features.names)
@@ -33,15 +33,15 @@ def test_few_are_wanted_and_either_may_want_the_other(features):
     assert all(first < second for first, second in pairs)
 
 
-def test_an_index_at_hand_serves_as_well(features, tmp_path):
+def test_an_existing_index_gives_the_same_pairs(features, tmp_path):
     index = Index(build_index(features, tmp_path / "index", max_keypoints=100))
-    told = []
-    pairs = select_pairs(features, top=3, max_keypoints=100, index=index, progress=lambda *now: told.append(now))
+    events = []
+    pairs = select_pairs(features, top=3, max_keypoints=100, index=index, progress=lambda *now: events.append(now))
     assert pairs == select_pairs(features, top=3, max_keypoints=100)
-    assert [done for done, _, _ in told] == list(range(1, 13))
+    assert [done for done, _, _ in events] == list(range(1, 13))
 
 
-def test_new_images_are_paired_with_those_of_the_index(tmp_path):
+def test_new_images_are_paired_with_images_of_the_index(tmp_path):
     images = {f"{number}.jpg": random_features(number, 40) for number in range(4)}
     index = Index(build_index(write_features(tmp_path / "all", images), tmp_path / "index"))
     new = write_features(tmp_path / "new", {"new.jpg": images["2.jpg"]})
@@ -53,22 +53,22 @@ def test_images_without_keypoints_have_no_pairs(tmp_path):
     assert select_pairs(write_features(tmp_path / "features", images)) == [("0.jpg", "2.jpg")]
 
 
-def test_the_list_is_what_doap_colmap_reads(features, tmp_path):
+def test_the_file_is_read_by_the_colmap_export(features, tmp_path):
     pairs = select_pairs(features, top=2)
     file = write_pairs(pairs, tmp_path / "pairs.txt")
     assert file.read_text().splitlines()[0] == "0/0.png 0/1.png"
-    assert listed(file)(features.names) == pairs
+    assert resolve_pairs(file, features.names) == pairs
 
 
-def test_bad_input_is_told(features, tmp_path):
-    with pytest.raises(ArgumentError, match="top and most: expected 1 or more, got 0 and 5"):
+def test_bad_input_is_refused(features, tmp_path):
+    with pytest.raises(ArgumentError, match="top and max_keypoints: expected 1 or more, got 0 and 5"):
         select_pairs(features, top=0, max_keypoints=5)
-    with pytest.raises(DataError, match=r"'a b.jpg': expected names without spaces"):
+    with pytest.raises(DataError, match=r"'a b.jpg': a list of pairs cannot hold names with spaces"):
         write_pairs([("a b.jpg", "c.jpg")], tmp_path / "pairs.txt")
     assert not (tmp_path / "pairs.txt").exists()
     other = dataclasses.replace(features.extractor, fingerprint="other")
     image = features.read("0/0.png").features
     foreign = write_features(tmp_path / "foreign", {"a.jpg": image}, extractor=other)
     index = Index(build_index(foreign, tmp_path / "index"))
-    with pytest.raises(DataError, match=r"features: expected features made like those of .*, got other weights"):
+    with pytest.raises(DataError, match=r"features: the features do not fit the index .* has other weights"):
         select_pairs(features, index=index)

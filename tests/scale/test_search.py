@@ -1,4 +1,4 @@
-"""Images that show the same are found by votes, and confirmed by geometry."""
+"""Images of the same scene are found by votes and confirmed by geometry."""
 
 import math
 from dataclasses import replace
@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from doap.baselines import rootsift, teblid
-from doap.errors import ArgumentError
+from doap.errors import ArgumentError, DataError
 from doap.images import draw_strip
 from doap.pipeline import extract
 from doap.scale.index import Index, build_index, remove_images
-from doap.scale.search import cast_votes, find_images
+from doap.scale.search import cast_votes, extract_query, search_images
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 
@@ -34,7 +34,7 @@ def collection(request, tmp_path_factory):
 def test_an_image_finds_itself_first_and_its_scene_next(collection):
     features, index = collection
     for image in features.stream():
-        found = find_images(index, image.features, top=4)
+        found = search_images(index, image.features, top=4)
         assert found[0].name == image.name
         assert {one.name[0] for one in found} == {image.name[0]}
         assert all(first.votes > second.votes for first, second in pairwise(found))
@@ -42,10 +42,10 @@ def test_an_image_finds_itself_first_and_its_scene_next(collection):
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["voted", "stored"])
-def test_the_geometry_of_one_scene_agrees_and_of_two_does_not(collection, stored):
+def test_inliers_separate_the_same_scene_from_other_scenes(collection, stored):
     features, index = collection
     query = features.read("1/0.png").features
-    found = find_images(index, query, top=12, verify=True, features=features if stored else None)
+    found = search_images(index, query, top=12, verify=True, features=features if stored else None)
     assert found[0].name == "1/0.png"
     assert {one.name for one in found[:4]} == {"1/0.png", "1/1.png", "1/2.png", "1/3.png"}
     assert all(one.inliers > 40 for one in found[:4])
@@ -54,25 +54,25 @@ def test_the_geometry_of_one_scene_agrees_and_of_two_does_not(collection, stored
 
 
 def slow_votes(index, distances, ids):
-    """Totals by image, by the words of `cast_votes`."""
+    """Totals per image, by the definition in `cast_votes`."""
     votes = {}
     for query, (row, found) in enumerate(zip(distances.tolist(), ids.tolist(), strict=True)):
         for distance, one in zip(row, found, strict=True):
             image = int(index.image_of(np.array(one)))
-            worth = (1 - distance / row[-1]) ** 3
-            if worth > 0 and (query, image) not in votes:
-                votes[query, image] = (worth, one)
+            weight = (1 - distance / row[-1]) ** 3
+            if weight > 0 and (query, image) not in votes:
+                votes[query, image] = (weight, one)
     totals = {}
-    for (query, image), (worth, one) in votes.items():
+    for (query, image), (weight, one) in votes.items():
         images_of_query = sum(other == query for other, _ in votes)
         queries_of_one = sum(other == one for _, other in votes.values())
-        share = worth / math.sqrt(images_of_query) / math.sqrt(queries_of_one)
-        totals[image] = totals.get(image, 0) + share / math.sqrt(index.images.count[image])
+        share = weight / math.sqrt(images_of_query) / math.sqrt(queries_of_one)
+        totals[image] = totals.get(image, 0) + share / math.sqrt(index.images.counts[image])
     return totals
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["real", "binary"])
-def test_votes_are_those_of_the_definition(tmp_path, binary):
+def test_votes_follow_the_definition(tmp_path, binary):
     images = {f"{number}.jpg": random_features(number, 5 * number, binary=binary) for number in range(5)}
     index = Index(build_index(write_features(tmp_path / "features", images), tmp_path / "index"))
     queries = random_features(9, 30, binary=binary).descriptors
@@ -88,7 +88,9 @@ def test_the_order_of_the_collection_does_not_matter(tmp_path):
     found = []
     for number, names in enumerate((sorted(images), sorted(images, reverse=True))):
         features = write_features(tmp_path / f"features-{number}", {name: images[name] for name in names})
-        found.append(find_images(Index(build_index(features, tmp_path / f"index-{number}")), query, top=6, verify=True))
+        found.append(
+            search_images(Index(build_index(features, tmp_path / f"index-{number}")), query, top=6, verify=True)
+        )
     assert [replace(one, votes=0) for one in found[0]] == [replace(one, votes=0) for one in found[1]]
     np.testing.assert_allclose(*([one.votes for one in some] for some in found), rtol=1e-5)
 
@@ -96,55 +98,88 @@ def test_the_order_of_the_collection_does_not_matter(tmp_path):
 def test_copies_share_the_votes(tmp_path):
     one = random_features(0, 10)
     features = write_features(tmp_path / "features", {f"{number}.jpg": one for number in range(40)})
-    found = find_images(Index(build_index(features, tmp_path / "index")), features.read("7.jpg").features, top=40)
+    found = search_images(Index(build_index(features, tmp_path / "index")), features.read("7.jpg").features, top=40)
     assert len({one.name for one in found}) == len(found) >= 3
     assert all(one.votes > 0 for one in found)
 
 
-def test_what_was_removed_is_not_found(tmp_path):
+def test_removed_images_are_not_found(tmp_path):
     images = {f"{number}.jpg": random_features(number, 30) for number in range(4)}
     folder = build_index(write_features(tmp_path / "features", images), tmp_path / "index")
     remove_images(folder, ["2.jpg"])
-    names = [one.name for one in find_images(Index(folder), images["2.jpg"], top=10, verify=True)]
+    names = [one.name for one in search_images(Index(folder), images["2.jpg"], top=10, verify=True)]
     assert sorted(names) == ["0.jpg", "1.jpg", "3.jpg"]
     remove_images(folder, ["0.jpg", "1.jpg", "3.jpg"])
-    assert find_images(Index(folder), images["2.jpg"]) == []
+    assert search_images(Index(folder), images["2.jpg"]) == []
+
+
+def test_a_photo_is_searched_by_its_file_with_the_extractor_of_the_index(collection):
+    features, index = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    found = search_images(index.folder, photo, top=4, verify=True, features=features.folder)
+    expected = search_images(index, features.read("2/1.png").features, top=4, verify=True, features=features)
+    assert [image.name for image in found] == [image.name for image in expected]
+    # The stored descriptors are rounded to float16.
+    np.testing.assert_allclose([image.votes for image in found], [image.votes for image in expected], rtol=1e-2)
+    query = extract_query(index, photo)
+    np.testing.assert_array_equal(query.frames, features.read("2/1.png").features.frames)
+
+
+def test_another_descriptor_than_that_of_the_index_is_refused(collection):
+    features, index = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    with pytest.raises(DataError, match=f"expected the descriptor of the index, {features.extractor.descriptor}"):
+        extract_query(index, photo, descriptor="sift")
+
+
+def test_an_index_of_a_descriptor_object_needs_the_descriptor_again(collection, tmp_path):
+    features, _ = collection
+    unnamed = replace(features.extractor, descriptor=None)
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    images = {"2/1.png": features.read("2/1.png").features}
+    index = build_index(write_features(tmp_path / "features", images, extractor=unnamed), tmp_path / "index")
+    with pytest.raises(ArgumentError, match=r"descriptor: .* Pass it here"):
+        search_images(index, photo)
+    descriptor = BASELINES[features.extractor.descriptor]()
+    assert search_images(index, photo, descriptor=descriptor)[0].name == "2/1.png"
 
 
 def test_a_photo_without_keypoints_finds_nothing(collection):
     black = extract(np.zeros((60, 80), np.uint8), BASELINES[collection[0].extractor.descriptor](), max_keypoints=150)
-    assert find_images(collection[1], black, verify=True) == []
+    assert search_images(collection[1], black, verify=True) == []
 
 
-def test_lists_that_hold_too_few_do_no_harm(tmp_path):
+def test_missing_neighbours_do_not_vote(tmp_path):
     images = {f"{number}.jpg": random_features(number, 50) for number in range(6)}
     features = write_features(tmp_path / "features", images)
     index = Index(build_index(features, tmp_path / "index", kind="ivf"))
-    found = find_images(index, features.read("3.jpg").features, neighbours=200, probes=1)
+    found = search_images(index, features.read("3.jpg").features, neighbours=200, probes=1)
     assert found[0].name == "3.jpg"
     assert all(math.isfinite(one.votes) and one.votes > 0 for one in found)
 
 
-def test_no_image_is_too_few_to_ask_for(tmp_path):
+def test_top_must_be_positive(tmp_path):
     features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 5)})
     index = Index(build_index(features, tmp_path / "index"))
     with pytest.raises(ArgumentError, match="top: expected 1 or more, got 0"):
-        find_images(index, features.read("0.jpg").features, top=0)
+        search_images(index, features.read("0.jpg").features, top=0)
 
 
-def test_one_image_alone_is_found(tmp_path):
+def test_an_index_of_one_image_finds_it(tmp_path):
     features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 1)})
     index = Index(build_index(features, tmp_path / "index"))
     one = Features(np.zeros((1, 2, 3), np.float32), np.ones(1, np.float32), torch.ones(1, 32) / 32**0.5, (9, 9))
-    assert len(find_images(index, one)) <= 1
-    assert [found.name for found in find_images(index, features.read("0.jpg").features)] == ["0.jpg"]
+    assert len(search_images(index, one)) <= 1
+    assert [found.name for found in search_images(index, features.read("0.jpg").features)] == ["0.jpg"]
 
 
-def test_the_strip_shows_each_photo_in_its_place():
+def test_the_strip_shows_each_photo_at_its_position():
     photos = [np.full(size, 200, np.uint8) for size in ((50, 100), (300, 200), *[(80, 80)] * 6)]
-    picture = draw_strip(photos, [("a name that is far too long for its place, and so loses its beginning", "é")] * 8)
+    picture = draw_strip(
+        photos, [("a name that is far too long for its column and therefore loses its beginning", "é")] * 8
+    )
     assert picture.shape == (2 * (240 + 44 + 12) + 12, 6 * 252 + 12, 3)
     grey = picture.min(axis=2) > 150
-    assert [bool(grey[12 + 120, 12 + 120 + 252 * place]) for place in range(6)] == [True] * 6
+    assert [bool(grey[12 + 120, 12 + 120 + 252 * position]) for position in range(6)] == [True] * 6
     below = grey[12 + 296 + 120]
-    assert [bool(below[12 + 120 + 252 * place]) for place in range(6)] == [True] * 2 + [False] * 4
+    assert [bool(below[12 + 120 + 252 * position]) for position in range(6)] == [True] * 2 + [False] * 4

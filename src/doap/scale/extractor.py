@@ -61,7 +61,7 @@ class ExtractorInfo:
         if self.fingerprint == other.fingerprint:
             return None
         mine, others = dataclasses.asdict(self), dataclasses.asdict(other)
-        changed = [key for key in mine if key not in ("fingerprint", "descriptor") and mine[key] != others[key]]
+        changed = [key for key in mine if key != "fingerprint" and mine[key] != others[key]]
         if not changed:
             return "the descriptor has other weights, or the detector has other settings"
         return ", ".join(f"{key} is {others[key]!r} instead of {mine[key]!r}" for key in changed)

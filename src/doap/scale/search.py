@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.describer import Describer
+from doap.descriptor import as_describer
 from doap.errors import ArgumentError, DataError
 from doap.geometry import estimate_geometry
 from doap.pipeline import match
@@ -134,19 +135,18 @@ def extract_query(
     info = index.extractor
     if descriptor is None and info.descriptor is None:
         raise ArgumentError(f"descriptor: {index.folder} does not know the file of its descriptor. Pass it here.")
-    extractor = open_extractor(
-        descriptor or info.descriptor or "",
-        detector=info.detector,
-        max_keypoints=info.max_keypoints,
-        stored=info.stored,
-        device=device,
-    )
-    if info.difference(extractor.info):
-        raise DataError(
-            f"{index.folder}: expected the descriptor of the index, {info.descriptor} with the detector "
-            f"{info.detector}, got a different one: {extractor.info.descriptor}. Pass the original descriptor."
+    given = descriptor or info.descriptor or ""
+    describer = as_describer(given, device)
+    if describer.kind == info.kind:
+        extractor = open_extractor(
+            describer, detector=info.detector, max_keypoints=info.max_keypoints, stored=info.stored
         )
-    return extractor.extract(image)
+        if not info.difference(extractor.info):
+            return extractor.extract(image)
+    raise DataError(
+        f"{index.folder}: expected the descriptor of the index, {info.descriptor} with the detector {info.detector}, "
+        f"got a different one: {given}."
+    )
 
 
 def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None) -> Votes:
