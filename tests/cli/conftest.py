@@ -1,4 +1,4 @@
-"""The command line, as tests call it."""
+"""Run the command line inside the test process."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from doap.cli import main
 
 @pytest.fixture
 def doap(monkeypatch, capsys):
-    """The command in this process, where torch is imported once; its answer as that of a process of its own."""
+    """Run a command in this process (torch is imported once) and return its outcome like a subprocess."""
 
     def run(*arguments):
         command = ["doap", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What all verbs have in common: `--json`, exit codes, and help that fits a screen and ends with an example."""
+"""Common to all commands: `--json`, exit codes, and help that fits on a screen and ends with an example."""
 
 import re
 import shlex
@@ -9,11 +9,12 @@ import typer
 from doap import __version__
 from doap.cli import app
 
-# What each verb is told when its files are not there.
-NOWHERE = {
+# Arguments of each command with files that do not exist.
+MISSING_FILES = {
     "match": "no.jpg no.jpg",
     "extract": "no --out out",
     "colmap": "no --out out.db",
+    "hloc": "no --out out.h5",
     "pairs": "no --out out.txt",
     "compare": "no.jpg --out out",
     "calibrate": "no.jpg",
@@ -32,36 +33,36 @@ NOWHERE = {
     "data from-public": "no --out out",
     "data check": "no",
     "data preview": "no --out out.png",
-    "data split": "no place --out out",
+    "data split": "no scene --out out",
     "data merge": "no --out out",
 }
-NEEDS_NO_FILE = {"doctor"}
+WITHOUT_FILES = {"doctor"}
 
 
 def commands(group, path=""):
-    """All commands by what is typed for them, groups and the root among them."""
+    """Yield all commands by the words that select them, including groups and the root."""
     yield path.strip(), group
     for name, command in getattr(group, "commands", {}).items():
         yield from commands(command, f"{path} {name}")
 
 
 ALL = dict(commands(typer.main.get_command(app)))
-VERBS = {path: command for path, command in ALL.items() if not hasattr(command, "commands")}
+COMMANDS = {path: command for path, command in ALL.items() if not hasattr(command, "commands")}
 
 
-def test_all_verbs_are_looked_at_here():
-    assert set(VERBS) == set(NOWHERE) | NEEDS_NO_FILE
+def test_every_command_is_covered():
+    assert set(COMMANDS) == set(MISSING_FILES) | WITHOUT_FILES
 
 
-@pytest.mark.parametrize("path", VERBS)
-def test_every_verb_has_json(path):
-    assert "--json" in [name for option in VERBS[path].params for name in option.opts]
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_json(path):
+    assert "--json" in [name for option in COMMANDS[path].params for name in option.opts]
 
 
-@pytest.mark.parametrize("path", NOWHERE)
-def test_files_that_are_not_there_exit_with_one_in_one_line(doap, path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", MISSING_FILES)
+def test_missing_files_exit_with_one_and_one_line(doap, path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ran = doap(*path.split(), *NOWHERE[path].split())
+    ran = doap(*path.split(), *MISSING_FILES[path].split())
     assert (ran.returncode, ran.stdout) == (1, "")
     assert re.fullmatch(r"doap: .*\bno\b.*: .*\n", ran.stderr)
 
@@ -77,7 +78,7 @@ def test_wrong_usage_exits_with_two(doap, path):
 def test_help_fits_a_screen_and_ends_with_an_example(doap, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     ran = doap(*path.split(), "--help")
-    # Some places where tests run are taken for terminals with colours.
+    # Some CI runners are detected as terminals with colours.
     lines = re.sub(r"\x1b\[[\d;]*m", "", ran.stdout).rstrip().splitlines()
     assert ran.returncode == 0
     assert len(lines) <= 50
@@ -86,8 +87,8 @@ def test_help_fits_a_screen_and_ends_with_an_example(doap, path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_examples_are_understood(path):
-    """Parsed, not run: verbs, options and values exist."""
+def test_examples_parse(path):
+    """Parse the examples without running them: commands, options and values exist."""
     _, *words = shlex.split(ALL[path].epilog)
     context = ALL[""].make_context("doap", words.copy())
     while hasattr(context.command, "commands"):
@@ -95,13 +96,13 @@ def test_examples_are_understood(path):
         context = command.make_context(name, words.copy(), parent=context)
 
 
-def test_the_version_is_told(doap):
+def test_version_is_printed(doap):
     ran = doap("--version")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"doap {__version__}\n", "")
 
 
 @pytest.mark.parametrize(("typed", "completed"), [("doap ma", "match"), ("doap data from-i", "from-images")])
-def test_shells_complete_verbs(doap, monkeypatch, typed, completed):
+def test_shells_complete_commands(doap, monkeypatch, typed, completed):
     monkeypatch.setenv("_DOAP_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))

@@ -1,4 +1,4 @@
-"""`doap calibrate` as a person types it."""
+"""The `doap calibrate` command."""
 
 import json
 import subprocess
@@ -23,21 +23,21 @@ def photos(tmp_path_factory):
     return folder
 
 
-def test_table_and_best_are_printed(photos):
+def test_scores_and_best_are_printed(photos):
     tried = ("--magnification", 0.5, "--magnification", 6, "--magnification", 40)
     ran = doap("calibrate", photos, "--detector", "sift", *tried, "--views", 1)
     assert ran.returncode == 0, ran.stderr
     best = [line for line in ran.stdout.splitlines() if line.endswith("best")]
     assert len(best) == 1
     assert best[0].split()[0] == "6.00"
-    assert "doap has 6" in ran.stdout
+    assert "preset of sift: 6" in ran.stdout
 
 
 def test_json_has_stable_keys(photos):
     ran = doap("calibrate", photos / "0.png", photos / "1.png", "--detector", "akaze", "--views", 1, "--json")
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert set(told) == {
+    values = json.loads(ran.stdout)
+    assert set(values) == {
         "descriptor",
         "detector",
         "preset",
@@ -47,10 +47,10 @@ def test_json_has_stable_keys(photos):
         "pairs",
         "skipped",
     }
-    assert (told["descriptor"], told["detector"]) == ("doap-128", "akaze")
-    assert told["pairs"] + told["skipped"] == 2
-    assert told["best"] in [trial["magnification"] for trial in told["trials"]]
-    assert told["preset"] in [trial["magnification"] for trial in told["trials"]]
+    assert (values["descriptor"], values["detector"]) == ("doap-128", "akaze")
+    assert values["pairs"] + values["skipped"] == 2
+    assert values["best"] in [trial["magnification"] for trial in values["trials"]]
+    assert values["preset"] in [trial["magnification"] for trial in values["trials"]]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_json_has_stable_keys(photos):
         (["--magnification", "0"], ["magnifications", "above 0"]),
     ],
 )
-def test_fault_is_one_line(photos, arguments, words):
+def test_error_is_one_line(photos, arguments, words):
     ran = doap("calibrate", photos, *arguments)
     lines = [line for line in ran.stderr.splitlines() if line.startswith("doap: ")]
     assert (ran.returncode, ran.stdout, len(lines)) == (1, "", 1)
@@ -77,5 +77,5 @@ def test_folder_without_photos_is_one_line(tmp_path):
 
 
 def test_only_some_photos_are_used(photos):
-    ran = doap("calibrate", photos, "--photos", 1, "--views", 1, "--magnification", 6, "--json")
+    ran = doap("calibrate", photos, "--max-photos", 1, "--views", 1, "--magnification", 6, "--json")
     assert json.loads(ran.stdout)["pairs"] == 1

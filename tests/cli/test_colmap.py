@@ -1,4 +1,4 @@
-"""`doap colmap` as a person types it: what it prints, and one clear line for each fault."""
+"""The `doap colmap` command: output, and one clear line per error."""
 
 import inspect
 import json
@@ -28,21 +28,21 @@ def photos(tmp_path_factory):
     return folder
 
 
-def test_database_is_written_told_and_then_left_alone(photos, tmp_path):
+def test_database_is_written_once_and_reported(photos, tmp_path):
     out = tmp_path / "new folder" / "database.db"
     arguments = (photos, "--out", out, "--max-keypoints", 100, "--camera-mode", "per-image", "--ratio", 0.95)
     ran = doap(*arguments, "--json")
     assert ran.exit_code == 0, ran.exception
-    told = json.loads(ran.stdout)
-    assert (told["out"], told["images"], told["pairs"], told["unchanged"]) == (str(out), 3, 3, False)
-    assert told["keypoints"] > told["matches"] >= told["verified_matches"] > 0
-    assert list(told["skipped"]) == ["bad.jpg"]
-    assert "left out: " in ran.stderr
+    values = json.loads(ran.stdout)
+    assert (values["database"], values["images"], values["pairs"], values["unchanged"]) == (str(out), 3, 3, False)
+    assert values["keypoints"] > values["matches"] >= values["verified_matches"] > 0
+    assert list(values["skipped"]) == ["bad.jpg"]
+    assert "skipped: " in ran.stderr
     assert "bad.jpg" in ran.stderr
     with pycolmap.Database.open(out) as opened:
-        assert (opened.num_images(), opened.num_matches()) == (3, told["matches"])
+        assert (opened.num_images(), opened.num_matches()) == (3, values["matches"])
     again = doap(*arguments)
-    assert "nothing to do" in again.stdout
+    assert "already up to date" in again.stdout
     assert f"colmap mapper --database_path {out}" in again.stdout
 
 
@@ -58,7 +58,7 @@ def test_pairs_are_sequential_or_from_a_file(photos, tmp_path):
     out, pairs = tmp_path / "database.db", tmp_path / "pairs.txt"
     common = (photos, "--out", out, "--max-keypoints", 50, "--json", "--pairs")
     assert json.loads(doap(*common, "sequential", "--overlap", 1).stdout)["pairs"] == 2
-    # A photo that is left out is known all the same.
+    # A skipped photo may still be named in the pair list.
     pairs.write_text("0.png 2.png\n0.png bad.jpg\n")
     assert json.loads(doap(*common, pairs).stdout)["pairs"] == 1
 
@@ -72,22 +72,21 @@ def test_pairs_are_sequential_or_from_a_file(photos, tmp_path):
         (("--descriptor", "teblid", "--no-matches"), "128 real numbers"),
     ],
 )
-def test_fault_is_one_line(photos, tmp_path, arguments, word):
+def test_error_is_one_line(photos, tmp_path, arguments, word):
     ran = doap(photos, "--out", tmp_path / "database.db", *arguments)
-    # What `doap` prints as one line and exits with 1 for.
+    # `doap` prints a DoapError as one line and exits with 1.
     assert isinstance(ran.exception, DoapError)
     assert word in str(ran.exception)
     assert "\n" not in str(ran.exception)
     assert ran.stdout == ""
 
 
-def test_wrong_use_exits_with_2(photos, tmp_path):
+def test_wrong_usage_exits_with_two(photos, tmp_path):
     assert doap(photos, "--out", tmp_path / "database.db", "--camera-mode", "double").exit_code == 2
 
 
-def test_defaults_are_those_of_the_function():
-    typed, own = inspect.signature(colmap).parameters, inspect.signature(write_colmap).parameters
-    for name in ("max_keypoints", "overlap", "ratio"):
-        assert typed[name].default == own[name].default
-    assert typed["camera_mode"].default.value == own["camera_mode"].default
-    assert typed["pairs"].default == own["pairs"].default
+def test_defaults_are_those_of_the_public_function():
+    command, function = inspect.signature(colmap).parameters, inspect.signature(write_colmap).parameters
+    for name in ("descriptor", "max_keypoints", "pairs", "overlap", "ratio", "device"):
+        assert command[name].default == function[name].default
+    assert command["camera_mode"].default.value == function["camera_mode"].default

@@ -1,4 +1,4 @@
-"""`doap data` as a person types it: what it prints, and one clear line for each fault."""
+"""The `doap data` commands: output, and one clear line per error."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def doap(*arguments):
 
 
 def assert_one_line(ran, *words):
-    """Exit 1, nothing on stdout, and one line that names the subject."""
+    """Check for exit code 1, empty stdout and one line that names the subject."""
     lines = [line for line in ran.stderr.splitlines() if line.strip()]
     assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
     assert len([line for line in lines if line.startswith("doap: ")]) == 1
@@ -39,14 +39,14 @@ def built(tmp_path_factory):
     return folder, json.loads(ran.stdout)
 
 
-def test_set_is_made_told_and_drawn(built):
-    folder, told = built
-    assert told["patches"] > 50
-    assert set(told["groups_per_scene"]) == {"hill", "lake"}
+def test_set_is_built_reported_and_drawn(built):
+    folder, values = built
+    assert values["patches"] > 50
+    assert set(values["groups_per_scene"]) == {"hill", "lake"}
     assert (folder / "set" / "preview.png").stat().st_size > 1000
 
 
-def test_check_says_what_a_folder_is(built):
+def test_check_recognises_a_folder(built):
     folder, _ = built
     ran = doap("data", "check", folder / "set", "--json")
     assert ran.returncode == 0
@@ -54,23 +54,23 @@ def test_check_says_what_a_folder_is(built):
     assert json.loads(doap("data", "check", folder / "photos", "--json").stdout)["kind"] == "images"
 
 
-def test_preview_is_told_and_drawn(built, tmp_path):
+def test_preview_is_reported_and_drawn(built, tmp_path):
     folder, _ = built
     ran = doap("data", "preview", folder / "set", "--out", tmp_path / "p.png", "--groups", 4, "--json")
     assert json.loads(ran.stdout) == {"out": str(tmp_path / "p.png")}
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
-def test_split_and_merge_give_back_the_whole(built, tmp_path):
-    folder, told = built
-    for place in ("hill", "lake"):
-        assert doap("data", "split", folder / "set", place, "--out", tmp_path / place).returncode == 0
+def test_split_then_merge_restores_the_set(built, tmp_path):
+    folder, values = built
+    for scene in ("hill", "lake"):
+        assert doap("data", "split", folder / "set", scene, "--out", tmp_path / scene).returncode == 0
     ran = doap("data", "merge", tmp_path / "hill", tmp_path / "lake", "--out", tmp_path / "both", "--json")
     merged = json.loads(ran.stdout)
-    assert (merged["patches"], merged["groups"]) == (told["patches"], told["groups"])
+    assert (merged["patches"], merged["groups"]) == (values["patches"], values["groups"])
 
 
-def test_model_becomes_a_set(tmp_path):
+def test_model_is_converted_to_a_set(tmp_path):
     import numpy as np
 
     points = np.column_stack([np.random.default_rng(0).uniform(-1, 1, (20, 2)), np.zeros(20)])
@@ -95,7 +95,7 @@ def test_truncated_photo_is_one_line(tmp_path):
     assert_one_line(doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set"), "1.jpg", "truncated")
 
 
-def test_truncated_photo_in_a_place_of_several_is_one_line(tmp_path):
+def test_truncated_photo_in_a_scene_is_one_line(tmp_path):
     for seed in range(3):
         write_photo(tmp_path / "photos" / f"{seed}.jpg", seed)
     cut = tmp_path / "photos" / "1.jpg"
@@ -124,10 +124,10 @@ def test_set_that_exists_is_not_overwritten(built):
 
 def test_wrong_usage_exits_with_two(tmp_path):
     assert doap("data", "from-images", tmp_path).returncode == 2
-    assert doap("data", "no-such-verb").returncode == 2
+    assert doap("data", "no-such-command").returncode == 2
 
 
-def test_help_does_not_wait_for_torch():
+def test_help_does_not_import_torch():
     start = time.perf_counter()
     assert doap("--help").returncode == 0
     torch = subprocess.run([sys.executable, "-c", "import sys, doap.cli; sys.exit('torch' in sys.modules)"], timeout=60)

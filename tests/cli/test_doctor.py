@@ -1,4 +1,4 @@
-"""`doap doctor`: all of it when all is well, and still an answer when libraries are broken."""
+"""The `doap doctor` command: a full report, also when libraries are broken."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from doap.baselines import BASELINES
-from doap.cli.doctor import EXTRAS, _attempt
+from doap.doctor import EXTRAS, _attempt
 from doap.detectors import DETECTORS
 from doap.errors import MissingExtra
 
@@ -24,7 +24,7 @@ SECTIONS = {
     "allocator",
     "extras",
     "weights",
-    "peers",
+    "baselines",
     "detectors",
     "broken",
     "warnings",
@@ -41,12 +41,12 @@ def doctor(*arguments, path=""):
     )
 
 
-def test_what_works_here_is_told_to_machines():
+def test_json_reports_what_works():
     ran = doctor("--json")
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert set(found) == SECTIONS
-    assert found["peers"] == dict.fromkeys(BASELINES, "works")
+    assert found["baselines"] == dict.fromkeys(BASELINES, "works")
     assert set(found["detectors"]) == set(DETECTORS)
     assert set(found["versions"]) >= {"doap", "python", "torch", "numpy", "cv2"}
     assert found["opencv"]["contrib"] is True
@@ -54,7 +54,7 @@ def test_what_works_here_is_told_to_machines():
     assert found["broken"] == []
 
 
-def test_people_get_a_table():
+def test_text_output_is_a_table():
     ran = doctor()
     assert ran.returncode == 0
     for words in ("versions", "torch", "contrib", "rootsift", "weights", "fast bf16"):
@@ -67,7 +67,7 @@ def break_library(folder, module):
 
 
 @pytest.mark.parametrize(("module", "part"), [("torch", "device"), ("numpy", "detectors")])
-def test_a_broken_library_is_told_in_its_place(tmp_path, module, part):
+def test_a_broken_library_is_reported_in_its_section(tmp_path, module, part):
     break_library(tmp_path, module)
     ran = doctor("--json", path=tmp_path)
     assert ran.returncode == 1
@@ -79,7 +79,7 @@ def test_a_broken_library_is_told_in_its_place(tmp_path, module, part):
     assert "broken: " in json.dumps(found[part])
 
 
-def test_people_are_told_of_a_broken_library(tmp_path):
+def test_text_output_names_a_broken_library(tmp_path):
     break_library(tmp_path, "cv2")
     ran = doctor(path=tmp_path)
     assert ran.returncode == 1
@@ -87,8 +87,8 @@ def test_people_are_told_of_a_broken_library(tmp_path):
     assert "doap needs cv2" in ran.stdout
 
 
-def test_an_opencv_that_hides_contrib_is_told(tmp_path):
-    """Another wheel overwrites contrib: its name is among the installed, and xfeatures2d is there and empty."""
+def test_an_opencv_that_hides_contrib_is_reported(tmp_path):
+    """A second OpenCV wheel overwrites contrib: both are installed and xfeatures2d is empty."""
     (tmp_path / "cv2").mkdir()
     (tmp_path / "cv2" / "__init__.py").write_text(
         "import types\n__version__ = '5.0.0'\nxfeatures2d = types.ModuleType('xfeatures2d')"
@@ -102,18 +102,18 @@ def test_an_opencv_that_hides_contrib_is_told(tmp_path):
     assert found["opencv"]["contrib"] is False
     assert {"opencv-python", "opencv-contrib-python"} <= set(found["opencv"]["wheels"])
     wheels, contrib = found["warnings"]
-    assert "expected one package" in wheels
-    assert "expected contrib, got none" in contrib
+    assert "overwrite each other" in wheels
+    assert "contrib modules are missing" in contrib
 
 
-def test_an_extra_that_is_missing_is_not_called_broken():
-    def ask():
+def test_a_missing_extra_is_not_reported_as_broken():
+    def probe():
         raise MissingExtra("kornia", "kornia")
 
-    assert _attempt(ask) == "missing: kornia: needed here and not installed; run `pip install 'doap[kornia]'`"
+    assert _attempt(probe) == "missing: kornia: needed here and not installed; run `pip install 'doap[kornia]'`"
 
 
-def test_every_extra_is_asked_for():
+def test_every_extra_is_probed():
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]

@@ -1,4 +1,4 @@
-"""`doap eval` as a person types it."""
+"""The `doap eval` command."""
 
 import json
 
@@ -13,7 +13,7 @@ from oracles.photos import write_photo
 
 @pytest.fixture(scope="module")
 def sequences(tmp_path_factory):
-    """One sequence of six images in Oxford's layout: a photo, ever more turned."""
+    """One sequence of six images in Oxford's layout: a photo, increasingly rotated."""
     folder = tmp_path_factory.mktemp("data") / "turned"
     folder.mkdir()
     image = read_grey(write_photo(folder.parent / "photo.png", 0))
@@ -25,40 +25,40 @@ def sequences(tmp_path_factory):
     return folder.parent
 
 
-def test_descriptors_are_judged_side_by_side(doap, sequences, tmp_path):
+def test_descriptors_are_evaluated_side_by_side(doap, sequences, tmp_path):
     out = tmp_path / "results"
     ran = doap("eval", "rootsift", "controls", "oxford", sequences, "--out", out, "--max-keypoints", 200, "--json")
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert set(told) == {"figures", "results", "skipped"}
-    assert told["skipped"] == {}
-    assert list(told["figures"]) == ["rootsift", "constant", "random", "shuffled"]
-    right, *wrong = (one["mAP"]["value"] for one in told["figures"].values())
+    values = json.loads(ran.stdout)
+    assert set(values) == {"figures", "results", "skipped"}
+    assert values["skipped"] == {}
+    assert list(values["figures"]) == ["rootsift", "constant", "random", "shuffled"]
+    right, *wrong = (one["mAP"]["value"] for one in values["figures"].values())
     assert right > 0.5
     assert max(wrong) < 0.02
-    read = read_result(told["results"]["rootsift"])
+    read = read_result(values["results"]["rootsift"])
     assert read.protocol["detector"] == "sift"
     assert read.headline.total.value == right
 
 
-def test_people_see_the_best_first_and_what_was_left_out(doap, sequences, tmp_path):
+def test_text_output_lists_the_best_first_and_what_was_skipped(doap, sequences, tmp_path):
     ran = doap("eval", "sift", "dsp-sift", "random", "oxford", sequences, "--out", tmp_path, "--max-keypoints", 100)
     assert ran.returncode == 0
-    first, second, look = ran.stdout.splitlines()
+    first, second, advice = ran.stdout.splitlines()
     assert first.startswith("sift ")
     assert "512 bytes  mAP 0." in first
     assert second.startswith("random ")
-    assert look.startswith("look: doap report ")
-    assert "left out: dsp-sift: " in ran.stderr
+    assert advice.startswith("next: doap report ")
+    assert "skipped: dsp-sift: " in ran.stderr
     assert "--detector colmap" in ran.stderr
 
 
-def test_the_second_time_descriptors_are_remembered(doap, sequences, tmp_path):
+def test_descriptors_are_cached(doap, sequences, tmp_path):
     arguments = ("eval", "sift", "oxford", sequences, "--out", tmp_path / "out", "--max-keypoints", 100, "--json")
     seconds = []
     for _ in range(2):
-        told = json.loads(doap(*arguments).stdout)
-        seconds.append(read_result(told["results"]["sift"]).seconds["describe"])
+        values = json.loads(doap(*arguments).stdout)
+        seconds.append(read_result(values["results"]["sift"]).seconds["describe"])
     assert seconds[0] > 0
     assert seconds[1] == 0
 
@@ -68,11 +68,11 @@ def test_the_second_time_descriptors_are_remembered(doap, sequences, tmp_path):
     [
         (["sift", "nonsense", "."], 1, ["benchmark: expected one of", *BENCHMARKS]),
         (["sift", "oxford", "nowhere"], 1, ["nowhere", "expected sequences"]),
-        (["nobody", "oxford", "."], 1, ["nobody: expected one of", "rootsift"]),
-        (["oxford", "."], 2, ["expected one or more descriptors, a benchmark and a folder"]),
+        (["nobody", "oxford", "."], 1, ["nobody: expected a file", "rootsift"]),
+        (["oxford", "."], 2, ["Expected one or more descriptors, a benchmark and a folder"]),
     ],
 )
-def test_mistakes_are_told_in_a_line(doap, tmp_path, monkeypatch, arguments, code, words):
+def test_errors_are_one_line(doap, tmp_path, monkeypatch, arguments, code, words):
     monkeypatch.chdir(tmp_path)
     ran = doap("eval", *arguments, "--out", tmp_path / "out")
     assert ran.returncode == code
@@ -80,7 +80,7 @@ def test_mistakes_are_told_in_a_line(doap, tmp_path, monkeypatch, arguments, cod
         assert word in " ".join(ran.stderr.split())
 
 
-def test_nothing_judged_is_a_failure(doap, sequences, tmp_path):
+def test_no_result_is_a_failure(doap, sequences, tmp_path):
     ran = doap("eval", "dsp-sift", "oxford", sequences, "--out", tmp_path, "--json")
     assert ran.returncode == 1
     assert json.loads(ran.stdout)["results"] == {}

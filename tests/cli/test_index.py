@@ -1,4 +1,4 @@
-"""`doap index` as a person types it."""
+"""The `doap index` commands."""
 
 import json
 
@@ -33,7 +33,7 @@ def assert_one_line(ran, *words):
         assert word in line
 
 
-def test_build_tells_the_rule_and_the_cost(doap, folder, tmp_path):
+def test_build_reports_type_and_cost(doap, folder, tmp_path):
     ran = doap("index", "build", folder / "features", "--out", tmp_path / "index", "--shards", 2)
     assert ran.returncode == 0, ran.stderr
     first, rule, size, compared = ran.stdout.splitlines()
@@ -48,15 +48,15 @@ def test_a_photo_finds_its_scene(doap, folder, index, tmp_path):
     picture = ("--out", tmp_path / "s.png", "--images", folder / "photos")
     ran = doap("index", "search", photo, "--index", index, "--top", 5, "--verify", "--json", *picture)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert set(told) == {"query", "keypoints", "found", "out"}
-    assert [one["name"] for one in told["found"][:1]] == ["2/1.png"]
-    assert {one["name"][0] for one in told["found"][:4]} == {"2"}
-    assert set(told["found"][0]) == {"name", "votes", "matches", "inliers"}
-    assert cv2.imread(told["out"]).shape == (12 + 296, 12 + 252 * 6, 3)
+    values = json.loads(ran.stdout)
+    assert set(values) == {"query", "keypoints", "found", "out"}
+    assert [one["name"] for one in values["found"][:1]] == ["2/1.png"]
+    assert {one["name"][0] for one in values["found"][:4]} == {"2"}
+    assert set(values["found"][0]) == {"name", "votes", "matches", "inliers"}
+    assert cv2.imread(values["out"]).shape == (12 + 296, 12 + 252 * 6, 3)
 
 
-def test_people_get_a_table(doap, folder, index):
+def test_text_output_is_a_table(doap, folder, index):
     photo = folder / "photos" / "2" / "1.png"
     lines = doap("index", "search", photo, "--index", index, "--top", 2).stdout.splitlines()
     assert len(lines) == 2
@@ -75,7 +75,7 @@ def test_verification_by_stored_features(doap, folder, index):
     assert found[0]["inliers"] > 100
 
 
-def test_images_come_and_go(doap, folder, index):
+def test_images_are_removed_and_added(doap, folder, index):
     ran = doap("index", "remove", "2/1.png", "--index", index)
     assert ran.stdout == f"{index}: 1 images removed\n"
     added = json.loads(doap("index", "add", folder / "features", "--index", index, "--json").stdout)
@@ -88,7 +88,7 @@ def test_images_come_and_go(doap, folder, index):
     assert ran.stdout == f"{index}: 4 files, all whole\n"
 
 
-def test_faults_are_one_line(doap, folder, index, tmp_path):
+def test_errors_are_one_line(doap, folder, index, tmp_path):
     photo = folder / "photos" / "0" / "0.png"
     assert_one_line(doap("index", "search", photo, "--index", tmp_path / "no"), "no: expected an index")
     assert_one_line(doap("index", "search", photo, "--index", index, "--nprobe", 3), "flat has no lists")

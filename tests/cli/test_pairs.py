@@ -1,4 +1,4 @@
-"""`doap pairs` as a person types it."""
+"""The `doap pairs` command."""
 
 import inspect
 import json
@@ -25,30 +25,28 @@ def test_pairs_of_scenes_are_written_and_counted(doap, features, tmp_path):
     assert out.read_text().splitlines() == expected
 
 
-def test_people_are_told_how_to_go_on_and_an_index_serves(doap, features, tmp_path):
+def test_text_output_names_the_next_step_and_an_index_can_be_used(doap, features, tmp_path):
     assert doap("index", "build", features, "--out", tmp_path / "index", "--json").returncode == 0
     out = tmp_path / "pairs.txt"
     ran = doap("pairs", features, "--top", 2, "--out", out, "--index", tmp_path / "index")
     counts, advice = ran.stdout.splitlines()
-    assert counts == f"{out}: 6 pairs of 6 images, 40.0% of all there are"
+    assert counts == f"{out}: 6 pairs of 6 images, 40.0% of all pairs"
     assert advice.endswith(f"--pairs {out}")
 
 
-def test_faults_are_one_line(doap, tmp_path):
+def test_errors_are_one_line(doap, tmp_path):
     ran = doap("pairs", tmp_path / "no", "--out", tmp_path / "pairs.txt", "--json")
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
     assert "expected features" in line
 
 
-def test_the_shell_has_the_defaults_of_the_functions():
+def test_commands_have_the_defaults_of_the_functions():
     from doap.cli.index import build, search
     from doap.cli.pairs import pairs
-    from doap.scale.index import build_index
-    from doap.scale.pairs import select_pairs
-    from doap.scale.search import search_images
+    from doap.scale import build_index, search_images, select_pairs
 
     for command, function in ((build, build_index), (search, search_images), (pairs, select_pairs)):
-        shell, python = (inspect.signature(one).parameters for one in (command, function))
-        for name in (shell.keys() & python.keys()) - {"features"}:
-            assert shell[name].default == python[name].default, name
+        options, arguments = (inspect.signature(callable_).parameters for callable_ in (command, function))
+        for name in (options.keys() & arguments.keys()) - {"features"}:
+            assert options[name].default == arguments[name].default, name

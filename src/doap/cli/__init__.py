@@ -1,6 +1,6 @@
-"""The command line: one file per verb, each parses, calls one public function and prints.
+"""The command line: one file per command, each of which parses, calls one public function and prints.
 
-Nothing heavy is imported here: `doap --help` is instant.
+Heavy modules are imported inside the commands, so that `doap --help` is instant.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from doap.cli.doctor import doctor
 from doap.cli.eval import evaluate
 from doap.cli.export import export
 from doap.cli.extract import extract
+from doap.cli.hloc import hloc
 from doap.cli.match import match
 from doap.cli.pairs import pairs
 from doap.cli.report import report
@@ -27,29 +28,30 @@ from doap.errors import DoapError
 
 app = typer.Typer(
     name="doap",
-    help="Local image descriptors learned by directly optimising Average Precision.",
+    help="Learn, evaluate and deploy local image descriptors optimised for Average Precision.",
     epilog="doap match --sample --out matches.png",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-# Help ends with an example: the epilog.
+# The epilog is an example, printed at the end of the help.
 app.command(epilog="doap match left.jpg right.jpg --out matches.png")(match)
+app.command(epilog="doap compare photos/ --baselines sift,rootsift --out report")(compare)
 app.command(epilog="doap extract images/ --out features")(extract)
 app.command(epilog="doap colmap images/ --out database.db")(colmap)
+app.command(epilog="doap hloc images/ --out features.h5")(hloc)
+app.command(epilog="doap export my.safetensors --to onnx --out my.onnx")(export)
 app.add_typer(index.app, name="index")
 app.command(epilog="doap pairs features --out pairs.txt --top 20")(pairs)
-app.command(epilog="doap compare photos/ --against sift,rootsift --out report")(compare)
-app.command(epilog="doap calibrate photos/ --detector orb --descriptor doap-256bit")(calibrate)
 app.add_typer(data.app, name="data")
 app.command(epilog="doap train recipes/finetune.toml --data my.patches --budget 60m --out runs/mine")(train)
 app.command("eval", epilog="doap eval sift rootsift my.safetensors oxford data/oxford --out results")(evaluate)
-app.command(epilog="doap export my.safetensors --to onnx --out my.onnx")(export)
 app.command(epilog="doap report results --out report")(report)
+app.command(epilog="doap calibrate photos/ --detector orb --descriptor doap-256bit")(calibrate)
 app.command(epilog="doap doctor --json")(doctor)
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"doap {__version__}")
         raise typer.Exit
 
@@ -57,14 +59,14 @@ def _tell_version(asked: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Local image descriptors learned by directly optimising Average Precision."""
+    """Learn, evaluate and deploy local image descriptors optimised for Average Precision."""
 
 
 def main() -> None:
-    """Run the command; an error of ours is one line on stderr and exit 1."""
+    """Run the command line; print a `DoapError` as one line on stderr and exit with 1."""
     try:
         app(prog_name="doap")
     except DoapError as error:

@@ -1,4 +1,4 @@
-"""`doap calibrate IMAGES --descriptor D --detector K`."""
+"""`doap calibrate IMAGES --descriptor D --detector K`: find the best patch size."""
 
 from __future__ import annotations
 
@@ -9,55 +9,57 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.names import DESCRIPTOR_HELP, open_detector
-from doap.cli.progress import reported
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Seed
+from doap.cli.progress import show_progress
 
 
 def calibrate(
-    images: Annotated[list[Path], typer.Argument(help="Photos, or folders of them.")],
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
-    detector: Annotated[str, typer.Option(help="Whose patches to size.")] = "sift",
+    images: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
+    descriptor: Descriptor = DEFAULT_DESCRIPTOR,
+    detector: Annotated[str, typer.Option(help="Keypoint detector to calibrate.")] = "sift",
     magnification: Annotated[
-        list[float] | None, typer.Option(help="One to try; may be repeated. Else those around the detector's own.")
+        list[float] | None,
+        typer.Option(help="Value to try; repeatable.  [default: seven values around the detector's own]"),
     ] = None,
-    photos: Annotated[int, typer.Option(min=1, help="Photos to use, spread over those given.")] = 10,
-    views: Annotated[int, typer.Option(min=1, help="Made-up views of each photo.")] = 2,
+    max_photos: Annotated[int, typer.Option(min=1, help="Maximum number of photos, spread over all.")] = 10,
+    views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 2,
     roll: Annotated[
-        float, typer.Option(min=0, help="Greatest turn between views, in degrees; small if nothing is oriented.")
+        float, typer.Option(min=0, help="Maximum in-plane rotation in degrees; use a small one without orientation.")
     ] = 45.0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
-    """Find how large patches should be: the side of a patch over the size of a keypoint."""
-    from doap.calibration import calibrate as run
+    """Find the best magnification of a detector: patch side divided by keypoint size."""
+    import doap
+    from doap.detectors import as_detector
     from doap.images import list_images
-    from doap.images.synthetic_views import SyntheticViews
+    from doap.images.synthetic_views import Views
 
-    finder = open_detector(detector)
-    given = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
-    chosen = given[:: -(-len(given) // photos)]
-    with reported("photos", quiet=as_json) as report:
-        calibration = run(
-            chosen,
+    files = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
+    with show_progress("photos", quiet=as_json) as progress:
+        calibration = doap.calibrate(
+            files[:: -(-len(files) // max_photos)],
             descriptor,
-            finder,
+            detector,
             magnification,
-            views=SyntheticViews(count=views, max_roll=roll),
+            views=Views(number=views, roll=roll),
             seed=seed,
-            progress=report,
+            device=device,
+            progress=progress,
         )
-    best = calibration.best
+    best, present = calibration.best, as_detector(detector).magnification
     if as_json:
-        told = {"descriptor": descriptor, "detector": detector, "preset": finder.magnification}
-        told |= {"best": best.magnification, "open_ended": calibration.open_ended}
-        typer.echo(json.dumps(told | dataclasses.asdict(calibration)))
+        values = {"descriptor": descriptor, "detector": detector, "preset": present}
+        values |= {"best": best.magnification, "open_ended": calibration.open_ended}
+        typer.echo(json.dumps(values | dataclasses.asdict(calibration)))
         return
-    typer.echo(f"{detector} with {descriptor}: {calibration.pairs} pairs of a photo and a view of it")
+    typer.echo(f"{detector} with {descriptor}: {calibration.pairs} pairs of a photo and a synthetic view")
     typer.echo("magnification  score")
     for trial in calibration.trials:
         typer.echo(f"{trial.magnification:13.2f}  {trial.score:.4f}{'  best' if trial == best else ''}")
-    typer.echo(f"doap has {finder.magnification:g}")
+    typer.echo(f"preset of {detector}: {present:g}")
     if calibration.skipped:
-        typer.echo(f"{calibration.skipped} pairs skipped: no keypoint was found again")
+        typer.echo(f"{calibration.skipped} pairs skipped: no keypoint was detected in both images")
     if calibration.open_ended:
-        typer.echo("the best is at the end of what was tried: try beyond it with --magnification")
+        typer.echo("The best value is at the end of the range. Try values beyond it with --magnification.")

@@ -1,4 +1,4 @@
-"""`doap colmap IMAGES --out DATABASE`."""
+"""`doap colmap IMAGES --out DATABASE`: write a COLMAP database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.names import DESCRIPTOR_HELP
-from doap.cli.progress import reported
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
+from doap.cli.progress import show_progress
 
 
 class CameraMode(str, Enum):
@@ -24,27 +24,33 @@ class CameraMode(str, Enum):
 
 
 def colmap(
-    images: Annotated[Path, typer.Argument(help="Folder of photos.")],
-    out: Annotated[Path, typer.Option("--out", help="The database to write.")],
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
-    detector: Annotated[str, typer.Option(help="Where to look for keypoints.")] = "sift",
-    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints to keep of each photo, the strongest.")] = 8192,
+    images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
+    out: Annotated[Path, typer.Option("--out", help="Database file to write.")],
+    descriptor: Descriptor = DEFAULT_DESCRIPTOR,
+    detector: Detector = None,
+    max_keypoints: MaxKeypoints = 8192,
     pairs: Annotated[
-        str, typer.Option(help="Photos to match: exhaustive, sequential, or a file with two names to a line.")
+        str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
     ] = "exhaustive",
-    overlap: Annotated[int, typer.Option(min=1, help="For sequential: how many of the next photos.")] = 10,
-    ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
-    camera_mode: Annotated[CameraMode, typer.Option(help="Photos of one camera; auto goes by EXIF.")] = CameraMode.auto,
+    overlap: Annotated[int, typer.Option(min=1, help="Number of following images to match with sequential.")] = 10,
+    ratio: Ratio = None,
+    camera_mode: Annotated[
+        CameraMode, typer.Option(help="Which images share a camera; auto decides by EXIF.")
+    ] = CameraMode.auto,
     matches: Annotated[
-        bool, typer.Option("--matches/--no-matches", help="Without matches, for COLMAP's own matcher.")
+        bool, typer.Option("--matches/--no-matches", help="Match the images, or leave that to COLMAP's matcher.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
-    """Write a COLMAP database: keypoints, descriptors and verified matches. Killed? The same command resumes."""
-    from doap.export.colmap import write_colmap
+    """Write a COLMAP database with keypoints, descriptors and verified matches.
 
-    with reported("photos", quiet=as_json) as report:
-        written = write_colmap(
+    Resumable: rerun the same command to continue.
+    """
+    import doap
+
+    with show_progress("images", quiet=as_json) as progress:
+        written = doap.write_colmap(
             images,
             out,
             descriptor,
@@ -54,18 +60,19 @@ def colmap(
             overlap=overlap,
             ratio=ratio,
             camera_mode=camera_mode.value,
-            progress=report,
+            device=device,
+            progress=progress,
         )
     for reason in written.skipped.values():
-        typer.echo(f"left out: {reason}", err=True)
+        typer.echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "database": str(out)}))
         return
-    state = "finished before, nothing to do" if written.unchanged else "written"
+    state = "already up to date" if written.unchanged else "written"
     typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
     if matches:
-        typer.echo(f"  {written.matches:,} matches in {written.pairs:,} pairs of images")
-        typer.echo(f"  {written.verified_matches:,} of them verified, in {written.verified_pairs:,} pairs")
+        typer.echo(f"  {written.matches:,} matches in {written.pairs:,} image pairs")
+        typer.echo(f"  {written.verified_matches:,} verified matches in {written.verified_pairs:,} image pairs")
     else:
         typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
-    typer.echo(f"  then: colmap mapper --database_path {out} --image_path {images} --output_path sparse")
+    typer.echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")

@@ -1,4 +1,4 @@
-"""`doap data …`: make, check, look at, split and merge patch-group sets."""
+"""`doap data …`: build, check, preview, split and merge patch sets."""
 
 from __future__ import annotations
 
@@ -9,111 +9,112 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.progress import reported
+from doap.cli.options import AsJson, Seed
+from doap.cli.progress import show_progress
 
 app = typer.Typer(
-    help="Patch-group sets: make them from photos, check them, look at them.",
+    help="Build and inspect patch sets: groups of patches that show the same point, for training and evaluation.",
     epilog="doap data from-images photos/ --out my.patches",
     no_args_is_help=True,
 )
 
-PLACES_SHOWN = 30
-Out = Annotated[Path, typer.Option("--out", help="The set to make: a folder that does not exist yet.")]
+SCENES_SHOWN = 30
+Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
 Size = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
-Extent = Annotated[float, typer.Option(min=0.1, help="Side of the patches over what SIFT looks at.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Extent = Annotated[float, typer.Option(min=0.1, help="Patch width relative to SIFT's support.")]
 
 
 @app.command("from-colmap", epilog="doap data from-colmap sparse/0 images/ --database database.db --out my.patches")
 def from_colmap(
     model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
-    images: Annotated[Path, typer.Argument(help="Folder that the model's image names start from.")],
+    images: Annotated[Path, typer.Argument(help="Folder that the image names in the model are relative to.")],
     out: Out,
     database: Annotated[
-        Path | None, typer.Option(help="The model's database: scale and orientation of its keypoints.")
+        Path | None, typer.Option(help="Database of the model, for the scale and orientation of its keypoints.")
     ] = None,
     size: Size = 32,
     extent: Extent = 1.0,
-    sequence: Annotated[str | None, typer.Option(help="Name of the place; else the images' folder.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Name of the scene.  [default: name of the image folder]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn the tracks of a COLMAP model into groups of patches. Killed? The same command resumes."""
+    """Build a patch set from the tracks of a COLMAP model. Resumable: rerun the same command to continue."""
     from doap.data import build_from_colmap
 
-    with reported("points", quiet=as_json) as report:
+    with show_progress("points", quiet=as_json) as progress:
         build_from_colmap(
-            model, images, out, database=database, patch_size=size, extent=extent, scene=sequence, progress=report
+            model, images, out, database=database, size=size, extent=extent, scene=scene, progress=progress
         )
-    _show(out, as_json)
+    _summarise(out, as_json)
 
 
 @app.command("from-images", epilog="doap data from-images photos/ --out my.patches --workers 2")
 def from_images(
-    folder: Annotated[Path, typer.Argument(help="Photos; a folder inside it is a place.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of photos; each subfolder is a scene.")],
     out: Out,
     ledger: Annotated[
-        Path | None, typer.Option(help="CSV with file, place, split, licence…: which photos, and their rights.")
+        Path | None, typer.Option(help="CSV with file, scene, split, licence, …: which photos to use.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Which split of the ledger.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the ledger to use.")] = None,
     size: Size = 32,
     extent: Extent = 1.0,
-    views: Annotated[int, typer.Option(min=1, help="Made-up views of each photo.")] = 7,
-    points: Annotated[int, typer.Option(min=1, help="Keypoints followed in each photo.")] = 500,
+    views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 7,
+    points: Annotated[int, typer.Option(min=1, help="Keypoints to follow per photo.")] = 500,
     tracks: Annotated[
-        bool, typer.Option("--tracks/--no-tracks", help="Whether to reconstruct places: most of the time.")
+        bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")
     ] = True,
     without_tracks: Annotated[
-        list[str] | None, typer.Option(help="A place whose photos do not overlap; may be repeated.")
+        list[str] | None, typer.Option(help="Scene not to reconstruct; repeatable.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; the result is the same.")] = 1,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes; the result does not depend on it.")] = 1,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Turn plain photos into groups of patches: real tracks where photos overlap, made-up views of each.
+    """Build a patch set from photos: real tracks where photos overlap, and synthetic views of every photo.
 
-    Killed? The same command resumes.
+    Resumable: rerun the same command to continue.
     """
-    from doap.data import SyntheticViews, build_from_images
+    from doap.data import build_from_images
+    from doap.images.synthetic_views import Views
 
-    with reported("units", quiet=as_json) as report:
+    with show_progress("units", quiet=as_json) as progress:
         build_from_images(
             folder,
             out,
             ledger=ledger,
             split=split,
-            patch_size=size,
+            size=size,
             extent=extent,
             tracks=tracks,
-            views=SyntheticViews(count=views, keypoints=points),
+            views=Views(number=views, points=points),
             without_tracks=without_tracks or (),
             workers=workers,
             seed=seed,
-            progress=report,
+            progress=progress,
         )
-    _show(out, as_json)
+    _summarise(out, as_json)
 
 
 @app.command("from-public", epilog="doap data from-public phototour/ --out phototour.patches")
 def from_public(
-    root: Annotated[Path, typer.Argument(help="PhotoTour, HPatches or RomePatches, as released.")],
+    root: Annotated[Path, typer.Argument(help="Folder of PhotoTour, HPatches or RomePatches, as released.")],
     out: Out,
     size: Size = 32,
     as_json: AsJson = False,
 ) -> None:
-    """Store a published set as groups of patches. Killed? The same command resumes."""
+    """Convert a published dataset to a patch set. Resumable: rerun the same command to continue."""
     from doap.data import build_from_public
 
-    with reported("units", quiet=as_json) as report:
-        build_from_public(root, out, patch_size=size, progress=report)
-    _show(out, as_json)
+    with show_progress("units", quiet=as_json) as progress:
+        build_from_public(root, out, size=size, progress=progress)
+    _summarise(out, as_json)
 
 
 @app.command(epilog="doap data check my.patches")
 def check(
-    path: Annotated[Path, typer.Argument(help="Any folder: a set, a public benchmark, a COLMAP model, photos.")],
+    path: Annotated[Path, typer.Argument(help="A patch set, a public benchmark, a COLMAP model or a folder of photos.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say what a folder is and what is wrong with it. Exits with 1 if anything is."""
+    """Recognise what a folder contains and list its problems. Exits with 1 if there are any."""
     from doap.data import check_folder
 
     found = check_folder(path)
@@ -128,61 +129,61 @@ def check(
 
 @app.command(epilog="doap data preview my.patches --out preview.png")
 def preview(
-    path: Annotated[Path, typer.Argument(help="A set.")],
-    out: Annotated[Path, typer.Option("--out", help="The PNG to write.")],
-    groups: Annotated[int, typer.Option(min=1, help="How many groups to draw.")] = 48,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    path: Annotated[Path, typer.Argument(help="A patch set.")],
+    out: Annotated[Path, typer.Option("--out", help="PNG file to write.")],
+    groups: Annotated[int, typer.Option(min=1, help="Number of groups to draw.")] = 48,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw groups at random, one to a row: each row should show one point of the world."""
-    from doap.data import draw_preview
+    """Draw random groups, one per row: each row should show one point of the scene."""
+    from doap.data import draw_preview, open_set
 
-    drawn = draw_preview(path, out, groups=groups, seed=seed)
-    typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"look at {drawn}")
+    drawn = draw_preview(open_set(path), out, seed=seed, number=groups)
+    typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"Wrote {drawn}")
 
 
-@app.command(epilog="doap data split my.patches castle harbour --out two-places.patches")
+@app.command(epilog="doap data split my.patches castle harbour --out two-scenes.patches")
 def split(
-    path: Annotated[Path, typer.Argument(help="A set.")],
-    sequences: Annotated[list[str], typer.Argument(help="The places to take.")],
+    path: Annotated[Path, typer.Argument(help="A patch set.")],
+    scenes: Annotated[list[str], typer.Argument(help="Names of the scenes to keep.")],
     out: Out,
     as_json: AsJson = False,
 ) -> None:
-    """Take some places of a set."""
+    """Write some scenes of a patch set to a new one."""
     from doap.data import split_set
 
-    split_set(path, out, sequences)
-    _show(out, as_json, picture=False)
+    split_set(path, out, scenes)
+    _summarise(out, as_json, picture=False)
 
 
 @app.command(epilog="doap data merge one.patches other.patches --out both.patches")
 def merge(
-    paths: Annotated[list[Path], typer.Argument(help="Sets with patches of one size.")],
+    paths: Annotated[list[Path], typer.Argument(help="Patch sets with the same patch size.")],
     out: Out,
     as_json: AsJson = False,
 ) -> None:
-    """Put several sets into one."""
+    """Merge several patch sets into one."""
     from doap.data import merge_sets
 
     merge_sets(paths, out)
-    _show(out, as_json, picture=False)
+    _summarise(out, as_json, picture=False)
 
 
-def _show(out: Path, as_json: bool, *, picture: bool = True) -> None:
-    """What a finished set holds, and a picture of it beside its files."""
-    from doap.data import check_set, draw_preview
+def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
+    """Print the contents of a finished patch set, and draw a preview into its folder."""
+    from doap.data import check_set, draw_preview, open_set
 
     summary = check_set(out)
-    drawn = draw_preview(out, out / "preview.png") if picture else None
+    drawn = draw_preview(open_set(out), out / "preview.png") if picture else None
     if as_json:
         typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
         return
     typer.echo(f"{out}: {summary.patches:,} patches in {summary.groups:,} groups")
-    typer.echo(f"  from tracks {summary.from_tracks:,} groups, from made-up views {summary.from_photos:,}")
-    largest = sorted(summary.groups_per_scene.items(), key=lambda place: -place[1])
-    for name, number in largest[:PLACES_SHOWN]:
+    typer.echo(f"  {summary.from_tracks:,} groups from tracks, {summary.from_photos:,} from synthetic views")
+    largest = sorted(summary.groups_per_scene.items(), key=lambda scene: -scene[1])
+    for name, number in largest[:SCENES_SHOWN]:
         typer.echo(f"  {name:28} {number:>9,} groups")
-    if len(largest) > PLACES_SHOWN:
-        typer.echo(f"  and {len(largest) - PLACES_SHOWN} smaller places; --json has them all")
+    if len(largest) > SCENES_SHOWN:
+        typer.echo(f"  and {len(largest) - SCENES_SHOWN} smaller scenes; --json lists them all")
     if drawn:
-        typer.echo(f"  look at {drawn}")
+        typer.echo(f"  preview: {drawn}")

@@ -1,4 +1,4 @@
-"""`doap eval DESCRIPTOR… BENCHMARK ROOT --out RESULTS`."""
+"""`doap eval DESCRIPTOR… BENCHMARK ROOT --out RESULTS`: evaluate descriptors on a benchmark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.progress import reported
+from doap.cli.options import AsJson, Device, Seed
+from doap.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from doap.evaluation import Result
@@ -20,64 +21,76 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
-            help="Files, names such as rootsift, `baselines` for all of them, `controls` for those that must score "
-            "chance; then oxford, phototour, hpatches, romepatches, patches or sweeps; then where its files are.",
+            help="Descriptors (`baselines` for all baselines, `controls` for those that must score chance), a benchmark "
+            "(oxford, phototour, hpatches, romepatches, patches, sweeps) and the folder with its data.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; made if it is not there.")],
-    detector: Annotated[str, typer.Option(help="For oxford and sweeps: whose keypoints all descriptors see.")] = "sift",
-    max_keypoints: Annotated[int, typer.Option(min=2, help="For oxford and sweeps: keypoints of a photo.")] = 2000,
-    split: Annotated[str, typer.Option(help="For hpatches: a, b, c, view, illum or full.")] = "a",
-    tasks: Annotated[Path | None, typer.Option(help="For hpatches: the task files, if they lie elsewhere.")] = None,
-    trained_on: Annotated[str | None, typer.Option(help="For phototour: the set to leave out.")] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where to keep descriptors for the next time; else in the folder of results.")
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
+    detector: Annotated[
+        str | None, typer.Option(help="Keypoint detector, the same for all descriptors.  [default: sift]")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_keypoints: Annotated[int | None, typer.Option(min=2, help="Maximum number of keypoints per image.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Setting of the benchmark, such as split=b; repeatable."),
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of cached descriptors.  [default: cache in the folder of results]")
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
-    """Judge descriptors side by side on a benchmark; then look with `doap report RESULTS`."""
-    from doap.evaluation import evaluate as run
-
+    """Evaluate descriptors side by side on a benchmark."""
     if len(arguments) < 3:
-        raise typer.BadParameter("expected one or more descriptors, a benchmark and a folder")
-    *texts, name, root = arguments
-    on_photos = {"detector": detector, "max_keypoints": max_keypoints}
-    settings: dict[str, dict[str, object]] = {
-        "oxford": on_photos,
-        "sweeps": on_photos,
-        "hpatches": {"split": split, "tasks": tasks},
-        "phototour": {"trained_on": trained_on},
-    }
-    with reported(f"open {name}", quiet=as_json) as report:
-        evaluated = run(
-            texts,
-            name,
+        raise typer.BadParameter("Expected one or more descriptors, a benchmark and a folder.")
+    import doap
+    from doap.evaluation import read_result
+
+    *descriptors, benchmark, root = arguments
+    settings: dict[str, object] = {"detector": detector, "max_keypoints": max_keypoints}
+    settings = {name: value for name, value in settings.items() if value is not None} | _parse(setting or [])
+    with show_progress("descriptors", quiet=as_json) as progress:
+        evaluation = doap.evaluate(
+            descriptors,
+            benchmark,
             root,
             out,
-            settings=settings.get(name),
+            settings=settings,
             cache=cache or out / "cache",
             seed=seed,
-            progress=report,
+            device=device,
+            progress=progress,
         )
-    for descriptor, reason in evaluated.skipped.items():
-        typer.echo(f"left out: {descriptor}: {reason}", err=True)
-    results = list(evaluated.results.values())
+    for descriptor, reason in evaluation.skipped.items():
+        typer.echo(f"skipped: {descriptor}: {reason}", err=True)
+    results = [read_result(path) for path in evaluation.results.values()]
     if as_json:
         figures = {
-            one.descriptor.name: {figure.name: asdict(figure.total) for figure in one.figures} for one in results
+            result.descriptor.name: {figure.name: asdict(figure.total) for figure in result.figures}
+            for result in results
         }
-        paths = {descriptor: str(path) for descriptor, path in evaluated.files.items()}
-        typer.echo(json.dumps({"figures": figures, "results": paths, "skipped": evaluated.skipped}))
+        paths = {descriptor: str(path) for descriptor, path in evaluation.results.items()}
+        typer.echo(json.dumps({"figures": figures, "results": paths, "skipped": evaluation.skipped}))
     elif results:
-        _show(results)
-        typer.echo(f"look: doap report {out} --out report")
+        _print(results)
+        typer.echo(f"next: doap report {out} --out report")
     raise typer.Exit(0 if results else 1)
 
 
-def _show(results: list[Result]) -> None:
-    """A line for each descriptor, the best first, with its first figures."""
+def _parse(settings: list[str]) -> dict[str, str]:
+    parsed = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"Expected NAME=VALUE, got {setting!r}.", param_hint="--set")
+        parsed[name.replace("-", "_")] = value
+    return parsed
+
+
+def _print(results: list[Result]) -> None:
+    """Print one line per descriptor, best first, with its first four figures."""
     sign = -1 if results[0].headline.better == "higher" else 1
-    for result in sorted(results, key=lambda one: sign * one.headline.total.value):
+    for result in sorted(results, key=lambda result: sign * result.headline.total.value):
         shown = "  ".join(f"{figure.name} {figure.total.value:.4f}" for figure in result.figures[:4])
         typer.echo(f"{result.descriptor.name:16} {result.descriptor.bytes:5} bytes  {shown}")

@@ -1,42 +1,36 @@
-"""`doap export DESCRIPTOR --to onnx --out FILE`."""
+"""`doap export DESCRIPTOR --to onnx --out FILE`: export a descriptor to another runtime."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(str, Enum):
-    """What to write."""
-
-    onnx = "onnx"
+from doap.cli.options import AsJson
 
 
 def export(
     descriptor: Annotated[str, typer.Argument(help="doap-128, doap-256bit, or a *.safetensors file.")],
-    out: Annotated[Path, typer.Option("--out", help="The file to write, such as my.onnx.")],
-    to: Annotated[Format, typer.Option(help="Its format.")] = Format.onnx,
+    out: Annotated[Path, typer.Option("--out", help="File to write, such as my.onnx.")],
+    to: Annotated[str, typer.Option(help="Format.")] = "onnx",
     int8: Annotated[
-        Path | None,
-        typer.Option(help="Convolutions in int8, calibrated with this patch-group set. Judge it with `doap eval`."),
+        Path | None, typer.Option(help="Quantise convolutions to int8, calibrated on this patch set.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a descriptor for other runtimes, as one file, if they make the same of patches as doap does."""
-    from doap.export import export_descriptor
+    """Export a descriptor to ONNX and verify that its outputs match PyTorch."""
+    import doap
 
-    written = export_descriptor(descriptor, out, to=to.value, calibration=int8)
+    written = doap.export_descriptor(descriptor, out, to=to, calibration=int8)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to.value}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "path": str(out), "format": to}))
         return
-    typer.echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"{out}: {written.numbers}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
     typer.echo(
-        f"  {written.patches} patches described by both: agreement {written.agreement:.6f}, "
-        f"largest difference {written.max_difference:.2g}"
+        f"  parity with PyTorch on {written.patches} patches: agreement {written.agreement:.6f}, "
+        f"largest difference {written.difference:.2g}"
     )
     typer.echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")

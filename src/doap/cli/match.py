@@ -1,4 +1,4 @@
-"""`doap match A B`: how many keypoints of two photos look alike, how many agree, and a picture of it."""
+"""`doap match A B`: match two images, verify the matches, and draw them."""
 
 from __future__ import annotations
 
@@ -10,65 +10,69 @@ from typing import Annotated
 import typer
 
 import doap
-from doap.cli.names import DESCRIPTOR_HELP
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
 from doap.cli.picture import check_writable, write_picture
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
-"""Two pictures that come with doap; README.md beside them says what they are and whose."""
+"""Two bundled images; samples/README.md has their source and licence."""
 
 
 class Model(str, Enum):
-    """What the matches should agree on."""
+    """Geometric model."""
 
     fundamental = "fundamental"
     homography = "homography"
 
 
 def match(
-    image0: Annotated[Path | None, typer.Argument(metavar="A", help="A photo.")] = None,
-    image1: Annotated[Path | None, typer.Argument(metavar="B", help="Another one of the same scene.")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Two pictures of doap's own, in place of A and B.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="A picture of the matches to write, such as m.png.")] = None,
-    descriptor: Annotated[str, typer.Option(help=DESCRIPTOR_HELP)] = "doap-128",
-    detector: Annotated[str, typer.Option(help="Where to look.")] = "sift",
-    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of a photo, the strongest.")] = 2048,
-    ratio: Annotated[float | None, typer.Option(min=0, max=1, help="Ratio test, such as 0.8.")] = None,
-    model: Annotated[Model, typer.Option(help="homography is for planes and turning cameras.")] = Model.fundamental,
-    threshold: Annotated[float, typer.Option(min=0, help="Pixels that an inlier may be off.")] = 1.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    image0: Annotated[Path | None, typer.Argument(metavar="A", help="First image.")] = None,
+    image1: Annotated[Path | None, typer.Argument(metavar="B", help="Second image of the same scene.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Match the two bundled sample images.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Image file for a drawing of the matches.")] = None,
+    descriptor: Descriptor = DEFAULT_DESCRIPTOR,
+    detector: Detector = None,
+    max_keypoints: MaxKeypoints = 2048,
+    ratio: Ratio = None,
+    model: Annotated[
+        Model, typer.Option(help="Geometric model; homography suits planar scenes and rotating cameras.")
+    ] = Model.fundamental,
+    threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
-    """Match two photos and say how many matches agree with one geometry."""
-    given = [path for path in (image0, image1) if path]
-    if len(given) != (0 if sample else 2):
-        raise typer.BadParameter(f"expected two photos, A and B, or --sample and none, got {len(given)}")
+    """Match two images and report how many matches are geometrically consistent."""
+    images = [path for path in (image0, image1) if path]
+    if len(images) != (0 if sample else 2):
+        raise typer.BadParameter(f"Expected two images, A and B, or --sample without images; got {len(images)}.")
     if out is not None:
         check_writable(out)
-    path0, path1 = SAMPLES if sample else given
     found = doap.match_images(
-        path0,
-        path1,
+        *(SAMPLES if sample else images),
         descriptor,
         detector=detector,
         max_keypoints=max_keypoints,
         ratio=ratio,
         model=model.value,
         threshold=threshold,
+        device=device,
     )
-    matches, view, inliers = found.matches, found.geometry, int(found.geometry.inliers.sum())
-    line = f"{len(matches):,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
+    keypoints = len(found.features0), len(found.features1)
+    matches, inliers = len(found.matches), int(found.geometry.inliers.sum())
+    summary = f"{matches:,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
     if out is not None:
-        write_picture(found.draw(line), out)
+        write_picture(found.draw(summary), out)
     if as_json:
-        told = {
-            "keypoints": [len(found.features0), len(found.features1)],
-            "matches": len(matches),
+        matrix = found.geometry.matrix
+        values = {
+            "keypoints": keypoints,
+            "matches": matches,
             "inliers": inliers,
-            "inlier_ratio": inliers / len(matches) if len(matches) else None,
-            "matrix": None if view.matrix is None else view.matrix.tolist(),
+            "inlier_ratio": inliers / matches if matches else None,
+            "matrix": None if matrix is None else matrix.tolist(),
             "out": out and str(out),
         }
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(values))
         return
-    typer.echo(f"{len(found.features0):,} and {len(found.features1):,} keypoints · {line}")
+    typer.echo(f"{keypoints[0]:,} and {keypoints[1]:,} keypoints · {summary}")
     if out is not None:
-        typer.echo(f"look at {out}")
+        typer.echo(f"Wrote {out}")

@@ -1,4 +1,4 @@
-"""`doap pairs FEATURES --out pairs.txt`: which images are worth matching."""
+"""`doap pairs FEATURES --out pairs.txt`: select image pairs to match."""
 
 from __future__ import annotations
 
@@ -8,45 +8,43 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.progress import reported
+from doap.cli.options import AsJson
+from doap.cli.progress import show_progress
 
 
 def pairs(
-    features: Annotated[Path, typer.Argument(help="Features of the images, by doap extract.")],
-    out: Annotated[Path, typer.Option("--out", help="The list to write: two names to a line.")],
-    top: Annotated[int, typer.Option(min=1, help="Others to take for each image.")] = 20,
+    features: Annotated[Path, typer.Argument(help="Folder of features written by `doap extract`.")],
+    out: Annotated[Path, typer.Option("--out", help="Text file to write, two image names per line.")],
+    top: Annotated[int, typer.Option(min=1, help="Number of partners per image.")] = 20,
     index: Annotated[
-        Path | None, typer.Option(help="Where to look for others; else an index is made for the moment.")
+        Path | None, typer.Option(help="Index to search.  [default: a temporary index of the features]")
     ] = None,
-    max_keypoints: Annotated[int, typer.Option(min=1, help="Keypoints of an image that vote, the strongest.")] = 300,
-    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each of them votes by.")] = 32,
-    nprobe: Annotated[int | None, typer.Option(min=1, help="Lists of the index to look through.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
+    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
+    nprobe: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Choose pairs of images that may show the same, for COLMAP, hloc and `doap colmap --pairs`."""
-    from doap.scale.features import FeatureSet
-    from doap.scale.index import Index
-    from doap.scale.pairs import select_pairs, write_pairs
+    """Select the image pairs that are likely to overlap, for `doap colmap --pairs`, COLMAP and hloc."""
+    from doap.scale import FeatureSet, Index, select_pairs, write_pairs
 
     opened = FeatureSet(features)
-    place = Index(index) if index is not None else None
-    with reported("images", quiet=as_json) as report:
-        chosen = select_pairs(
+    with show_progress("images", quiet=as_json) as progress:
+        selected = select_pairs(
             opened,
             top=top,
-            index=place,
+            index=Index(index) if index is not None else None,
             max_keypoints=max_keypoints,
             neighbours=neighbours,
-            probes=nprobe,
-            progress=report,
+            nprobe=nprobe,
+            progress=progress,
         )
-    write_pairs(chosen, out)
+    write_pairs(selected, out)
     images = len(opened)
     all_pairs = images * (images - 1) // 2
-    share = len(chosen) / all_pairs if all_pairs else None
+    share = len(selected) / all_pairs if all_pairs else None
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "images": images, "pairs": len(chosen), "share": share}))
+        typer.echo(json.dumps({"out": str(out), "images": images, "pairs": len(selected), "share": share}))
         return
-    told = "" if share is None else f", {share:.1%} of all there are"
-    typer.echo(f"{out}: {len(chosen):,} pairs of {images:,} images{told}")
+    note = "" if share is None else f", {share:.1%} of all pairs"
+    typer.echo(f"{out}: {len(selected):,} pairs of {images:,} images{note}")
     typer.echo(f"  match them: doap colmap IMAGES --out database.db --pairs {out}")

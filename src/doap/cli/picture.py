@@ -1,4 +1,4 @@
-"""Pictures that verbs write for people to look at."""
+"""Pictures written by commands."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 def check_writable(out: Path) -> None:
-    """Before the work and not after it."""
+    """Check before a long computation that its picture can be written."""
     import cv2
 
     from doap.errors import DataError
 
     if not out.parent.is_dir():
-        raise DataError(f"{out}: expected a file in a folder that exists, got no folder {out.parent}; make it first")
+        raise DataError(f"{out}: the folder {out.parent} does not exist. Create it first.")
     if not cv2.haveImageWriter(out.name):
-        raise DataError(f"{out}: expected a picture such as *.png or *.jpg, got {out.suffix or 'no extension'!r}")
+        raise DataError(f"{out}: expected an image file such as *.png or *.jpg, got {out.suffix or 'no extension'!r}.")
 
 
 def write_picture(pixels: NDArray[np.uint8], out: Path) -> None:
-    """Write a picture, whole or not at all; `check_writable` says beforehand whether it can be."""
+    """Write an image file atomically; call `check_writable` first."""
     import cv2
 
     from doap.files import atomic_write
 
-    done, encoded = cv2.imencode(out.suffix, pixels)
-    assert done, "a uint8 picture can be encoded"
-    with atomic_write(out) as unfinished:
-        unfinished.write_bytes(encoded.tobytes())
+    encodable, encoded = cv2.imencode(out.suffix, pixels)
+    assert encodable, "every uint8 image can be encoded"
+    with atomic_write(out) as temporary:
+        temporary.write_bytes(encoded.tobytes())

@@ -1,4 +1,4 @@
-"""The progress bar of all commands, on stderr, so that what is printed can be piped."""
+"""Progress bars of the commands, on stderr, so that the output on stdout can be piped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(*, quiet: bool) -> Progress:
-    """A bar, how many of how many, time gone and time left, and what is at hand; none where nobody watches it."""
+    """Return a bar with counts, elapsed and remaining time; it is hidden unless stderr is a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -24,18 +24,17 @@ def progress_bar(*, quiet: bool) -> Progress:
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # A file or a pipe would get one bar, at the end, before the line that says what went wrong.
     hidden = quiet or not console.is_terminal
     return Progress(*columns, TextColumn("{task.description}"), console=console, disable=hidden)
 
 
 @contextmanager
-def reported(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar that a long function reports to: units done, units in all, and the one at hand."""
+def show_progress(label: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a `doap.types.Progress` callback that drives a progress bar."""
     with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(label, total=None)
 
-        def report(done: int, total: int, name: str) -> None:
+        def update(done: int, total: int, name: str) -> None:
             bar.update(task, completed=done, total=total or None, description=name)
 
-        yield report
+        yield update

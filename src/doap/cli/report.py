@@ -1,4 +1,4 @@
-"""`doap report RESULTS… --out REPORT`: a page to look at and tables to put into a text."""
+"""`doap report RESULTS… --out REPORT`: write an HTML page and tables."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Annotated
 
 import typer
 
+from doap.cli.options import AsJson
+
 
 def report(
-    results: Annotated[list[Path], typer.Argument(help="Results of `doap eval`: JSON files, or folders of them.")],
-    out: Annotated[Path, typer.Option("--out", help="REPORT: a folder for index.html and tables.md, .csv and .tex.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    results: Annotated[list[Path], typer.Argument(help="JSON files written by `doap eval`, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for index.html, tables.md, tables.csv and tables.tex.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Put results beside each other: one page with tables, charts and pictures. Computes nothing anew."""
-    from doap.evaluation.report import write_report
+    """Write one HTML page with tables, charts and galleries from existing results."""
+    from doap.evaluation import write_report
 
     written = write_report(results, out)
     if as_json:
         paths = {"page": written.page, "markdown": written.markdown, "csv": written.csv, "latex": written.latex}
-        typer.echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "summaries": written.summaries}))
+        typer.echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "verdicts": written.verdicts}))
         return
-    for name, summary in written.summaries.items():
-        typer.echo(f"{name}: {summary}")
-    typer.echo(f"look at {written.page}")
+    for name, verdict in written.verdicts.items():
+        typer.echo(f"{name}: {verdict}")
+    typer.echo(f"Wrote {written.page}")

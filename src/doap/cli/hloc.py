@@ -1,0 +1,53 @@
+"""`doap hloc IMAGES --out FEATURES.h5`: write features and matches in hloc's format."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
+from doap.cli.progress import show_progress
+
+
+def hloc(
+    images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
+    out: Annotated[Path, typer.Option("--out", help="HDF5 file for the features.")],
+    pairs: Annotated[Path | None, typer.Option(help="Text file with two image names per line, to be matched.")] = None,
+    matches: Annotated[Path | None, typer.Option(help="HDF5 file for the matches of --pairs.")] = None,
+    descriptor: Descriptor = DEFAULT_DESCRIPTOR,
+    detector: Detector = None,
+    max_keypoints: MaxKeypoints = 2048,
+    ratio: Ratio = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Write features, and matches, in hloc's HDF5 format. Resumable: rerun the same command to continue."""
+    if (pairs is None) != (matches is None):
+        raise typer.BadParameter("--pairs and --matches require each other.")
+    import doap
+
+    with show_progress("images", quiet=as_json) as progress:
+        done = doap.write_hloc(
+            images,
+            out,
+            descriptor,
+            detector=detector,
+            max_keypoints=max_keypoints,
+            pairs=pairs,
+            matches=matches,
+            ratio=ratio,
+            device=device,
+            progress=progress,
+        )
+    for reason in done.skipped.values():
+        typer.echo(f"skipped: {reason}", err=True)
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(done), default=str))
+        return
+    typer.echo(f"{out}: {done.written:,} images written, {done.kept:,} unchanged, {len(done.skipped):,} skipped")
+    if matches is not None:
+        typer.echo(f"{matches}: {done.pairs:,} pairs")
