@@ -34,7 +34,7 @@ def test_database_is_written_once_and_reported(photos, tmp_path):
     ran = doap(*arguments, "--json")
     assert ran.exit_code == 0, ran.exception
     values = json.loads(ran.stdout)
-    assert (values["database"], values["images"], values["pairs"], values["unchanged"]) == (str(out), 3, 3, False)
+    assert (values["out"], values["images"], values["pairs"], values["unchanged"]) == (str(out), 3, 3, False)
     assert values["keypoints"] > values["matches"] >= values["verified_matches"] > 0
     assert list(values["skipped"]) == ["bad.jpg"]
     assert "skipped: " in ran.stderr

@@ -33,7 +33,7 @@ def built(tmp_path_factory):
     write_photo(folder / "photos" / "hill" / "1.png", 0)
     write_photo(folder / "photos" / "lake" / "1.png", 1)
     ran = doap(
-        "data", "from-images", folder / "photos", "--out", folder / "set", "--views", 2, "--points", 40, "--json"
+        "data", "from-images", folder / "photos", "--out", folder / "set", "--views", 2, "--keypoints", 40, "--json"
     )
     assert ran.returncode == 0, ran.stderr
     return folder, json.loads(ran.stdout)

@@ -46,8 +46,8 @@ def test_int8_is_calibrated_with_a_set_and_reported_as_json(doap, folder, tmp_pa
     ran = doap("export", folder / "my.safetensors", "--int8", patches, "--out", out, "--json")
     assert (ran.returncode, ran.stderr) == (0, "")
     values = json.loads(ran.stdout)
-    assert set(values) == {"path", "format", "opset", "numbers", "patches", "difference", "agreement"}
-    assert (values["path"], values["format"], values["numbers"], values["patches"]) == (str(out), "onnx", "int8", 50)
+    assert set(values) == {"out", "format", "opset", "precision", "patches", "max_difference", "agreement"}
+    assert (values["out"], values["format"], values["precision"], values["patches"]) == (str(out), "onnx", "int8", 50)
     assert 0.9 < values["agreement"] < 1
 
 

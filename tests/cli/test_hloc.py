@@ -25,14 +25,14 @@ def test_a_folder_becomes_features_and_matches(doap, images, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
     values = json.loads(ran.stdout)
-    assert (values["written"], values["kept"], list(values["skipped"])) == (3, 0, ["cut.png"])
+    assert (values["extracted"], values["reused"], list(values["skipped"])) == (3, 0, ["cut.png"])
     assert (values["out"], values["matches"], values["pairs"]) == (str(features), str(matches), 2)
     with h5py.File(features, "r") as file:
         assert sorted(file) == ["0.png", "1.png", "2.png"]
     with h5py.File(matches, "r") as file:
         assert sorted(file["0.png"]) == ["1.png", "2.png"]
     again = doap(*command)
-    assert "0 images written, 3 unchanged, 1 skipped" in again.stdout
+    assert "0 images extracted, 3 unchanged, 1 skipped" in again.stdout
 
 
 def test_errors_are_one_line(doap, images, tmp_path):

@@ -34,7 +34,7 @@ def calibrate(
     import doap
     from doap.detectors import as_detector
     from doap.images import list_images
-    from doap.images.synthetic_views import Views
+    from doap.images.synthetic_views import SyntheticViews
 
     files = [file for path in images for file in (list_images(path) if path.is_dir() else [path])]
     with show_progress("photos", quiet=as_json) as progress:
@@ -43,7 +43,7 @@ def calibrate(
             descriptor,
             detector,
             magnification,
-            views=Views(number=views, roll=roll),
+            views=SyntheticViews(count=views, max_roll=roll),
             seed=seed,
             device=device,
             progress=progress,

@@ -66,7 +66,7 @@ def colmap(
     for reason in written.skipped.values():
         typer.echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "database": str(out)}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
         return
     state = "already up to date" if written.unchanged else "written"
     typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")

@@ -12,7 +12,7 @@ from doap.cli.options import DEFAULT_DESCRIPTOR, DESCRIPTOR_HELP, AsJson, Detect
 from doap.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from doap.evaluation.compare import Comparison
+    from doap.evaluation import Comparison
 
 
 def compare(

@@ -20,7 +20,7 @@ app = typer.Typer(
 
 SCENES_SHOWN = 30
 Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
-Size = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
+PatchSize = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
 Extent = Annotated[float, typer.Option(min=0.1, help="Patch width relative to SIFT's support.")]
 
 
@@ -32,7 +32,7 @@ def from_colmap(
     database: Annotated[
         Path | None, typer.Option(help="Database of the model, for the scale and orientation of its keypoints.")
     ] = None,
-    size: Size = 32,
+    patch_size: PatchSize = 32,
     extent: Extent = 1.0,
     scene: Annotated[str | None, typer.Option(help="Name of the scene.  [default: name of the image folder]")] = None,
     as_json: AsJson = False,
@@ -42,7 +42,7 @@ def from_colmap(
 
     with show_progress("points", quiet=as_json) as progress:
         build_from_colmap(
-            model, images, out, database=database, size=size, extent=extent, scene=scene, progress=progress
+            model, images, out, database=database, patch_size=patch_size, extent=extent, scene=scene, progress=progress
         )
     _summarise(out, as_json)
 
@@ -55,10 +55,10 @@ def from_images(
         Path | None, typer.Option(help="CSV with file, scene, split, licence, …: which photos to use.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the ledger to use.")] = None,
-    size: Size = 32,
+    patch_size: PatchSize = 32,
     extent: Extent = 1.0,
     views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 7,
-    points: Annotated[int, typer.Option(min=1, help="Keypoints to follow per photo.")] = 500,
+    keypoints: Annotated[int, typer.Option(min=1, help="Keypoints to follow per photo.")] = 500,
     tracks: Annotated[
         bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")
     ] = True,
@@ -73,8 +73,7 @@ def from_images(
 
     Resumable: rerun the same command to continue.
     """
-    from doap.data import build_from_images
-    from doap.images.synthetic_views import Views
+    from doap.data import SyntheticViews, build_from_images
 
     with show_progress("units", quiet=as_json) as progress:
         build_from_images(
@@ -82,10 +81,10 @@ def from_images(
             out,
             ledger=ledger,
             split=split,
-            size=size,
+            patch_size=patch_size,
             extent=extent,
             tracks=tracks,
-            views=Views(number=views, points=points),
+            views=SyntheticViews(count=views, keypoints=keypoints),
             without_tracks=without_tracks or (),
             workers=workers,
             seed=seed,
@@ -98,14 +97,14 @@ def from_images(
 def from_public(
     root: Annotated[Path, typer.Argument(help="Folder of PhotoTour, HPatches or RomePatches, as released.")],
     out: Out,
-    size: Size = 32,
+    patch_size: PatchSize = 32,
     as_json: AsJson = False,
 ) -> None:
     """Convert a published dataset to a patch set. Resumable: rerun the same command to continue."""
     from doap.data import build_from_public
 
     with show_progress("units", quiet=as_json) as progress:
-        build_from_public(root, out, size=size, progress=progress)
+        build_from_public(root, out, patch_size=patch_size, progress=progress)
     _summarise(out, as_json)
 
 
@@ -136,9 +135,9 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Draw random groups, one per row: each row should show one point of the scene."""
-    from doap.data import draw_preview, open_set
+    from doap.data import draw_preview
 
-    drawn = draw_preview(open_set(path), out, seed=seed, number=groups)
+    drawn = draw_preview(path, out, groups=groups, seed=seed)
     typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"Wrote {drawn}")
 
 
@@ -171,10 +170,10 @@ def merge(
 
 def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
     """Print the contents of a finished patch set, and draw a preview into its folder."""
-    from doap.data import check_set, draw_preview, open_set
+    from doap.data import check_set, draw_preview
 
     summary = check_set(out)
-    drawn = draw_preview(open_set(out), out / "preview.png") if picture else None
+    drawn = draw_preview(out, out / "preview.png") if picture else None
     if as_json:
         typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
         return

@@ -45,7 +45,6 @@ def evaluate(
     if len(arguments) < 3:
         raise typer.BadParameter("Expected one or more descriptors, a benchmark and a folder.")
     import doap
-    from doap.evaluation import read_result
 
     *descriptors, benchmark, root = arguments
     settings: dict[str, object] = {"detector": detector, "max_keypoints": max_keypoints}
@@ -64,13 +63,13 @@ def evaluate(
         )
     for descriptor, reason in evaluation.skipped.items():
         typer.echo(f"skipped: {descriptor}: {reason}", err=True)
-    results = [read_result(path) for path in evaluation.results.values()]
+    results = list(evaluation.results.values())
     if as_json:
         figures = {
             result.descriptor.name: {figure.name: asdict(figure.total) for figure in result.figures}
             for result in results
         }
-        paths = {descriptor: str(path) for descriptor, path in evaluation.results.items()}
+        paths = {descriptor: str(path) for descriptor, path in evaluation.files.items()}
         typer.echo(json.dumps({"figures": figures, "results": paths, "skipped": evaluation.skipped}))
     elif results:
         _print(results)

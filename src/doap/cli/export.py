@@ -26,11 +26,11 @@ def export(
 
     written = doap.export_descriptor(descriptor, out, to=to, calibration=int8)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "path": str(out), "format": to}))
+        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to}))
         return
-    typer.echo(f"{out}: {written.numbers}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
     typer.echo(
         f"  parity with PyTorch on {written.patches} patches: agreement {written.agreement:.6f}, "
-        f"largest difference {written.difference:.2g}"
+        f"largest difference {written.max_difference:.2g}"
     )
     typer.echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")

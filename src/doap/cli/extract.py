@@ -82,13 +82,13 @@ def extract(
             precision=precision.value,
             progress=progress,
         )
-    for reason in done.failed.values():
+    for reason in done.skipped.values():
         typer.echo(f"skipped: {reason}", err=True)
     if as_json:
         typer.echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
         return
-    typer.echo(f"{out}: {done.written:,} images extracted, {done.kept:,} unchanged, {len(done.failed):,} skipped")
+    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if done.removed:
         typer.echo(f"  {done.removed:,} images removed because {images} no longer contains them")
-    if done.written:
+    if done.extracted:
         typer.echo(f"  {done.images_per_second:,.1f} images/s")

@@ -48,6 +48,6 @@ def hloc(
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(done), default=str))
         return
-    typer.echo(f"{out}: {done.written:,} images written, {done.kept:,} unchanged, {len(done.skipped):,} skipped")
+    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if matches is not None:
         typer.echo(f"{matches}: {done.pairs:,} pairs")

@@ -1,4 +1,4 @@
-"""`doap index …`: find images among many by their local descriptors."""
+"""`doap index …`: search large image collections by their local descriptors."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from doap.cli.options import AsJson, Device, Seed
 from doap.cli.picture import check_writable, write_picture
-from doap.cli.progress import reported
+from doap.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from doap.scale.search import SearchResult
+    from doap.scale import SearchResult
 
 app = typer.Typer(
-    help="An index of many images: build it, change it, find a photo's like in it.",
+    help="Build, update and query an image index.",
     epilog="doap index search photo.jpg --index images.index",
     no_args_is_help=True,
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="An index.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Features = Annotated[Path, typer.Argument(help="Folder of features written by `doap extract`.")]
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
+IndexOption = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
 
 
 class Kind(str, Enum):
-    """What an index is; `ivf-pq` is for real descriptors."""
+    """Type of an index; `ivf-pq` requires real-valued descriptors."""
 
     flat = "flat"
     ivf = "ivf"
@@ -36,115 +38,114 @@ class Kind(str, Enum):
 
 @app.command(epilog="doap index build features --out images.index")
 def build(
-    features: Annotated[Path, typer.Argument(help="Features of the images, by doap extract.")],
-    out: Annotated[Path, typer.Option("--out", help="The index to make: a folder that does not exist yet.")],
-    kind: Annotated[Kind | None, typer.Option(help="What to make; else by the number of descriptors.")] = None,
-    shards: Annotated[int, typer.Option(min=1, help="Files of nearly equal size, searched as one.")] = 1,
-    max_keypoints: Annotated[
-        int | None, typer.Option(min=1, help="Descriptors of an image, the strongest; else all.")
+    features: Features,
+    out: Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")],
+    kind: Annotated[
+        Kind | None, typer.Option(help="Type of the index.  [default: by the number of descriptors]")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sample that is trained on.")] = 0,
+    shards: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
+    max_keypoints: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of keypoints per image.  [default: all]")
+    ] = None,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make an index of the features of many images."""
-    from doap.scale.features import FeatureSet
-    from doap.scale.index import build_index
+    """Build an index from the features of many images."""
+    from doap.scale import build_index
 
-    with reported("images", quiet=as_json) as report:
+    with show_progress("images", quiet=as_json) as progress:
         build_index(
-            FeatureSet(features),
+            features,
             out,
             kind=kind.value if kind else None,
             shards=shards,
             max_keypoints=max_keypoints,
             seed=seed,
-            progress=report,
+            progress=progress,
         )
-    _show(out, as_json)
+    _print_info(out, as_json)
 
 
 @app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
-    query: Annotated[Path, typer.Argument(help="A photo.")],
-    index: Annotated[Path, typer.Option("--index", help="Where to look.")],
-    top: Annotated[int, typer.Option(min=1, help="Images to find.")] = 10,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the geometry of the best, and sort by it.")] = False,
+    query: Annotated[Path, typer.Argument(help="Image to search for.")],
+    index: IndexOption,
+    top: Annotated[int, typer.Option(min=1, help="Number of images to return.")] = 10,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
+    ] = False,
     features: Annotated[
-        Path | None, typer.Option(help="The index's features: verify with all keypoints, not those that voted alone.")
+        Path | None, typer.Option(help="Features of the index: verify with all keypoints instead of those that voted.")
     ] = None,
-    nprobe: Annotated[int | None, typer.Option(min=1, help="Lists to look through: more is better, slower.")] = None,
-    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each one votes by.")] = 32,
-    threshold: Annotated[float, typer.Option(min=0, help="Pixels that an inlier may be off.")] = 1.5,
+    probes: Annotated[
+        int | None, typer.Option(min=1, help="Number of inverted lists to search; more is slower and more accurate.")
+    ] = None,
+    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
+    threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
     descriptor: Annotated[
-        str | None, typer.Option(help="The index's descriptor, if its file has moved; another is refused.")
+        str | None, typer.Option(help="File of the index's descriptor if it was moved; others are refused.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="A picture of what was found to write.")] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the index's images, for the picture.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Image file for a contact sheet of the results.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of the indexed images, for --out.")] = None,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Find the images that show what a photo shows."""
+    """Find the images that show the same objects as a query image."""
     if (out is None) != (images is None):
-        raise typer.BadParameter("expected both --out and --images, or neither, got one of them")
-    from doap.scale import Index, extract_query, search_images
-
+        raise typer.BadParameter("--out and --images require each other.")
     if out is not None:
         check_writable(out)
+    from doap.scale import Index, extract_query, search_images
+
     opened = Index(index)
-    seen = extract_query(opened, query, descriptor=descriptor)
+    extracted = extract_query(opened, query, descriptor=descriptor, device=device)
     found = search_images(
         opened,
-        seen,
+        extracted,
         top=top,
         verify=verify,
         features=features,
         neighbours=neighbours,
-        probes=nprobe,
+        probes=probes,
         threshold=threshold,
     )
     if out is not None and images is not None:
         _draw(query, images, found, out)
     if as_json:
-        told = {"query": str(query), "keypoints": len(seen), "found": [dataclasses.asdict(one) for one in found]}
-        typer.echo(json.dumps(told | {"out": out and str(out)}))
+        values = {"query": str(query), "keypoints": len(extracted), "out": out and str(out)}
+        typer.echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
         return
-    for place, one in enumerate(found, start=1):
-        typer.echo(f"{place:3}  {_told(one):32}  {one.name}")
+    for rank, result in enumerate(found, start=1):
+        typer.echo(f"{rank:3}  {_score(result):32}  {result.name}")
     if not found:
-        typer.echo("nothing looks like it")
+        typer.echo("No similar image found.")
     if out is not None:
-        typer.echo(f"look at {out}")
+        typer.echo(f"Wrote {out}")
 
 
 @app.command(epilog="doap index add features --index images.index")
-def add(
-    features: Annotated[Path, typer.Argument(help="Features, made as those of the index were.")],
-    index: Annotated[Path, typer.Option("--index", help="Where to add them.")],
-    as_json: AsJson = False,
-) -> None:
-    """Add images that are new or have changed; those that were removed stay out."""
-    from doap.scale.features import FeatureSet
-    from doap.scale.index import add_images
+def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None:
+    """Add new and changed images. Images that were removed from the index stay out."""
+    from doap.scale import add_images
 
-    with reported("images", quiet=as_json) as report:
-        change = add_images(index, FeatureSet(features), progress=report)
+    with show_progress("images", quiet=as_json) as progress:
+        change = add_images(index, features, progress=progress)
     if as_json:
         typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(
-        f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} there before"
-    )
-    if change.excluded:
-        typer.echo(f"  {change.excluded:,} kept out: they were removed from this index")
+    typer.echo(f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
+    if change.kept_out:
+        typer.echo(f"  {change.kept_out:,} images not added because they were removed from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Images, by the names that search tells.")],
-    index: Annotated[Path, typer.Option("--index", help="Where to remove them.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of images, as printed by search.")],
+    index: IndexOption,
     as_json: AsJson = False,
 ) -> None:
-    """Remove images: they are never found again."""
-    from doap.scale.index import remove_images
+    """Remove images for good."""
+    from doap.scale import remove_images
 
     change = remove_images(index, names)
     if as_json:
@@ -155,49 +156,49 @@ def remove(
 
 @app.command(epilog="doap index info images.index")
 def info(index: Folder, as_json: AsJson = False) -> None:
-    """Say what an index holds, and what it costs."""
-    _show(index, as_json)
+    """Print the size and type of an index."""
+    _print_info(index, as_json)
 
 
-@app.command(epilog="doap index verify images.index --features features")
-def verify(
+@app.command("verify", epilog="doap index verify images.index --features features")
+def verify_index(
     index: Folder,
-    features: Annotated[Path | None, typer.Option(help="Also check that the index was made from these.")] = None,
+    features: Annotated[Path | None, typer.Option(help="Also check that the index was built from these.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read all of an index and compare it with its checksums. Exits with 1 if anything is wrong."""
-    from doap.scale.features import FeatureSet
-    from doap.scale.index import Index
+    """Compare all files of an index with their checksums. Exits with 1 if a file is damaged."""
+    from doap.scale import FeatureSet, Index
 
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    typer.echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {files} files, all whole")
+    typer.echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {files} files intact")
 
 
-def _show(path: Path, as_json: bool) -> None:
-    from doap.scale.index import Index
+def _print_info(path: Path, as_json: bool) -> None:
+    from doap.scale import Index
 
-    told = Index(path).info()
+    found = Index(path).info()
     if as_json:
-        typer.echo(json.dumps({"index": str(path), **dataclasses.asdict(told)}))
+        typer.echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    typer.echo(f"{path}: {told.images:,} images, {told.descriptors:,} descriptors, {told.shards} shards")
-    typer.echo(f"  {told.rule}")
-    if told.removed_images:
-        typer.echo(f"  removed: {told.removed_images:,} images with {told.removed_descriptors:,} descriptors")
-    size = f"{told.bytes / 1e6:,.1f} MB on disk, {told.memory / 1e6:,.1f} MB in memory"
-    typer.echo(f"  {size}; {told.bytes_per_descriptor:,.1f} bytes for each descriptor searched")
-    typer.echo(f"  each query descriptor is compared with {told.compared:,} others")
+    typer.echo(f"{path}: {found.images:,} images, {found.descriptors:,} descriptors, {found.shards} shards")
+    typer.echo(f"  {found.rule}")
+    if found.removed_images:
+        typer.echo(f"  removed: {found.removed_images:,} images with {found.removed_descriptors:,} descriptors")
+    size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
+    typer.echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
+    typer.echo(f"  {found.compared:,} comparisons per query descriptor")
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:
     from doap.images import draw_strip, read_grey
 
-    photos = [read_grey(query), *(read_grey(images / one.name) for one in found)]
-    captions = [(query.name, "query"), *((one.name, _told(one)) for one in found)]
+    photos = [read_grey(query), *(read_grey(images / result.name) for result in found)]
+    captions = [(query.name, "query"), *((result.name, _score(result)) for result in found)]
     write_picture(draw_strip(photos, captions), out)
 
 
-def _told(one: SearchResult) -> str:
-    return f"votes {one.votes:.3f}" if one.inliers is None else f"{one.inliers:,} inliers · votes {one.votes:.3f}"
+def _score(result: SearchResult) -> str:
+    votes = f"votes {result.votes:.3f}"
+    return votes if result.inliers is None else f"{result.inliers:,} inliers · {votes}"

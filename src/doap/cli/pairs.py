@@ -21,21 +21,21 @@ def pairs(
     ] = None,
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
-    nprobe: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
+    probes: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Select the image pairs that are likely to overlap, for `doap colmap --pairs`, COLMAP and hloc."""
-    from doap.scale import FeatureSet, Index, select_pairs, write_pairs
+    from doap.scale import FeatureSet, select_pairs, write_pairs
 
     opened = FeatureSet(features)
     with show_progress("images", quiet=as_json) as progress:
         selected = select_pairs(
             opened,
             top=top,
-            index=Index(index) if index is not None else None,
+            index=index,
             max_keypoints=max_keypoints,
             neighbours=neighbours,
-            nprobe=nprobe,
+            probes=probes,
             progress=progress,
         )
     write_pairs(selected, out)
