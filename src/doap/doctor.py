@@ -1,7 +1,7 @@
 """Diagnose an installation: which libraries, devices, baselines and detectors work on this machine.
 
 `diagnose` runs when something is broken, so it never raises: each part is examined separately, and its failure is part
-of the result. Optional libraries are not imported: that takes seconds, and two copies of OpenMP in one process abort it.
+of the result. Optional libraries are not imported: importing takes seconds, and two copies of OpenMP abort the process.
 """
 
 from __future__ import annotations

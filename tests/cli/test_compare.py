@@ -31,7 +31,16 @@ def test_table_verdict_and_page_are_printed(doap, photos, tmp_path):
 
 
 def test_json_equals_the_report(doap, photos, tmp_path):
-    arguments = ("--descriptor", "sift", "--baselines", "random", "--max-keypoints", 50, "--no-reconstruction", "--json")
+    arguments = (
+        "--descriptor",
+        "sift",
+        "--baselines",
+        "random",
+        "--max-keypoints",
+        50,
+        "--no-reconstruction",
+        "--json",
+    )
     ran = doap("compare", photos / "0.png", *arguments, "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
     values = json.loads(ran.stdout)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from doap.baselines import BASELINES
-from doap.doctor import EXTRAS, _attempt
 from doap.detectors import DETECTORS
+from doap.doctor import EXTRAS, _attempt
 from doap.errors import MissingExtra
 
 SECTIONS = {

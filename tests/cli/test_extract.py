@@ -24,7 +24,12 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert [line for line in ran.stderr.splitlines() if "cut.png" in line and "truncated" in line]
     values = json.loads(ran.stdout)
-    assert (values["out"], values["extracted"], values["reused"], list(values["skipped"])) == (str(out), 3, 0, ["cut.png"])
+    assert (values["out"], values["extracted"], values["reused"], list(values["skipped"])) == (
+        str(out),
+        3,
+        0,
+        ["cut.png"],
+    )
     assert set(values) == {"out", "extracted", "reused", "skipped", "removed", "seconds", "images_per_second"}
     features = FeatureSet(out)
     assert features.names == ["0.png", "1.png", "2.png"]

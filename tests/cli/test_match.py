@@ -94,5 +94,7 @@ def test_wrong_usage_exits_with_two(doap, photos):
 @pytest.mark.data
 def test_real_photos_of_one_scene_have_inliers(doap, data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
-    values = json.loads(doap("match", folder / "0000.jpg", folder / "0001.jpg", "--max-keypoints", 1000, "--json").stdout)
+    values = json.loads(
+        doap("match", folder / "0000.jpg", folder / "0001.jpg", "--max-keypoints", 1000, "--json").stdout
+    )
     assert values["inliers"] > 200

@@ -31,7 +31,12 @@ def test_json_has_the_paths(doap, results, tmp_path) -> None:
     files = sorted(results.iterdir())
     values = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
     assert list(values) == ["page", "markdown", "csv", "latex", "verdicts"]
-    assert [Path(values[name]).name for name in list(values)[:4]] == ["index.html", "tables.md", "tables.csv", "tables.tex"]
+    assert [Path(values[name]).name for name in list(values)[:4]] == [
+        "index.html",
+        "tables.md",
+        "tables.csv",
+        "tables.tex",
+    ]
     assert all(Path(values[name]).stat().st_size > 100 for name in list(values)[:4])
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
         "index.html",

@@ -62,9 +62,7 @@ def from_images(
     tracks: Annotated[
         bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")
     ] = True,
-    without_tracks: Annotated[
-        list[str] | None, typer.Option(help="Scene not to reconstruct; repeatable.")
-    ] = None,
+    without_tracks: Annotated[list[str] | None, typer.Option(help="Scene not to reconstruct; repeatable.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes; the result does not depend on it.")] = 1,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -110,7 +108,9 @@ def from_public(
 
 @app.command(epilog="doap data check my.patches")
 def check(
-    path: Annotated[Path, typer.Argument(help="A patch set, a public benchmark, a COLMAP model or a folder of photos.")],
+    path: Annotated[
+        Path, typer.Argument(help="A patch set, a public benchmark, a COLMAP model or a folder of photos.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Recognise what a folder contains and list its problems. Exits with 1 if there are any."""

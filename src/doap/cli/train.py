@@ -91,7 +91,9 @@ def train(
 def _minutes(budget: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
     if found is None:
-        raise typer.BadParameter(f"Expected a duration such as 90s, 60m or 1.5h, got {budget!r}.", param_hint="--budget")
+        raise typer.BadParameter(
+            f"Expected a duration such as 90s, 60m or 1.5h, got {budget!r}.", param_hint="--budget"
+        )
     return float(found[1]) * {"s": 1 / 60, "m": 1, "h": 60}[found[2]]
 
 
