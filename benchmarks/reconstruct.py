@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pycolmap
 import record
-
 from doap.cli.names import open_detector
+
 from doap.describer import Describer
 from doap.evaluation.descriptors import open_describers
 from doap.export.colmap import write_database

@@ -48,11 +48,18 @@ def test_the_public_names_are_frozen():
         "Relation",
         "__version__",
         "calibrate",
+        "compare",
+        "evaluate",
+        "export_descriptor",
         "extract",
+        "extract_folder",
         "load",
         "match",
         "match_images",
+        "train",
         "verify",
+        "write_colmap",
+        "write_hloc",
     ]
     assert all(getattr(doap, name) is not None for name in doap.__all__)
     assert not hasattr(doap, "utils")

@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from doap.describer import Describer
     from doap.descriptor import Descriptor, DescriptorSpec, load
     from doap.errors import DoapError
+    from doap.evaluation import compare, evaluate
+    from doap.export import export_descriptor
+    from doap.export.colmap import write_colmap
+    from doap.export.hloc import write_hloc
     from doap.losses import HardestTriplet, ListwiseAP
     from doap.pipeline import extract, match, match_images, verify
+    from doap.scale import extract_folder
+    from doap.training import train
     from doap.types import Features, Geometry, Relation
 
 __version__ = "0.1.0"
@@ -28,11 +34,18 @@ _MODULES = {
     "ListwiseAP": "doap.losses",
     "Relation": "doap.types",
     "calibrate": "doap.calibration",
+    "compare": "doap.evaluation",
+    "evaluate": "doap.evaluation",
+    "export_descriptor": "doap.export",
     "extract": "doap.pipeline",
+    "extract_folder": "doap.scale",
     "load": "doap.descriptor",
     "match": "doap.pipeline",
     "match_images": "doap.pipeline",
+    "train": "doap.training",
     "verify": "doap.pipeline",
+    "write_colmap": "doap.export.colmap",
+    "write_hloc": "doap.export.hloc",
 }
 
 __all__ = [
@@ -47,11 +60,18 @@ __all__ = [
     "Relation",
     "__version__",
     "calibrate",
+    "compare",
+    "evaluate",
+    "export_descriptor",
     "extract",
+    "extract_folder",
     "load",
     "match",
     "match_images",
+    "train",
     "verify",
+    "write_colmap",
+    "write_hloc",
 ]
 
 

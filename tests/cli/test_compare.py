@@ -24,7 +24,7 @@ def test_table_verdict_and_page_are_printed(doap, photos, tmp_path):
     assert lines[0].split() == ["rootsift", "sift"]
     assert any(line.startswith("AP") for line in lines)
     assert any(line.startswith("no reconstruction: ") for line in lines)
-    assert any(line.startswith("No difference that 2 photos can show: ") for line in lines)
+    assert any(line.startswith("No significant difference on 2 photos: ") for line in lines)
     assert lines[-1] == f"Wrote {tmp_path / 'index.html'}"
     assert "skipped: " in ran.stderr
     assert "2.jpg" in ran.stderr
@@ -45,7 +45,7 @@ def test_json_equals_the_report(doap, photos, tmp_path):
     assert ran.returncode == 0, ran.stderr
     values = json.loads(ran.stdout)
     assert values == json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
-    assert values["models_note"] == "not asked for"
+    assert values["reconstruction_note"] == "not requested"
     assert [one["name"] for one in values["descriptors"]] == ["sift", "random"]
 
 
@@ -58,8 +58,11 @@ def test_the_shipped_descriptor_is_the_default_candidate(doap, photos, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "expected a file"]),
-        (["--descriptor", "sift", "--baselines", "sift"], ["expected a candidate and one other", "['sift']"]),
+        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "no such name or file"]),
+        (
+            ["--descriptor", "sift", "--baselines", "sift"],
+            ["baselines: expected at least one besides the candidate", "sift"],
+        ),
         (["--descriptor", "sift", "--detector", "surf"], ["detector: expected one of sift", "'surf'"]),
         (["--descriptor", "sift", "--baselines", "dsp-sift"], ["dsp-sift", "--detector colmap"]),
     ],

@@ -30,7 +30,7 @@ def test_verdicts_and_the_page_are_printed(doap, results, tmp_path) -> None:
 def test_json_has_the_paths(doap, results, tmp_path) -> None:
     files = sorted(results.iterdir())
     values = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
-    assert list(values) == ["page", "markdown", "csv", "latex", "verdicts"]
+    assert list(values) == ["page", "markdown", "csv", "latex", "summaries"]
     assert [Path(values[name]).name for name in list(values)[:4]] == [
         "index.html",
         "tables.md",

@@ -54,7 +54,7 @@ def compare(
     for reason in comparison.skipped.values():
         typer.echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(comparison.as_json()))
+        typer.echo(json.dumps(comparison.to_json()))
         return
     _print(comparison)
     typer.echo(f"Wrote {out / 'index.html'}")
@@ -65,12 +65,12 @@ def _print(comparison: Comparison) -> None:
     names = [info.name for info in comparison.descriptors]
     typer.echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
     for stage in (comparison.pairs, comparison.views):
-        for figure, contest in stage.contests.items():
-            typer.echo(f"{figure:22}" + "".join(f"{contest.totals[name].value:14.3f}" for name in names))
-    if comparison.models:
+        for figure, metric in stage.metrics.items():
+            typer.echo(f"{figure:22}" + "".join(f"{metric.means[name].value:14.3f}" for name in names))
+    if comparison.reconstructions:
         for figure in ("registered", "points"):
-            values = (getattr(comparison.models[name], figure) for name in names)
+            values = (getattr(comparison.reconstructions[name], figure) for name in names)
             typer.echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
     else:
-        typer.echo(f"no reconstruction: {comparison.models_note}")
+        typer.echo(f"no reconstruction: {comparison.reconstruction_note}")
     typer.echo(comparison.verdict.sentence)

@@ -134,8 +134,8 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
         typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
     typer.echo(f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
-    if change.kept_out:
-        typer.echo(f"  {change.kept_out:,} images not added because they were removed from this index")
+    if change.excluded:
+        typer.echo(f"  {change.excluded:,} images not added because they were removed from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")

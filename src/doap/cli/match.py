@@ -46,8 +46,10 @@ def match(
         raise typer.BadParameter(f"Expected two images, A and B, or --sample without images; got {len(images)}.")
     if out is not None:
         check_writable(out)
+    first, second = SAMPLES if sample else images
     found = doap.match_images(
-        *(SAMPLES if sample else images),
+        first,
+        second,
         descriptor,
         detector=detector,
         max_keypoints=max_keypoints,

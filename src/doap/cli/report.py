@@ -22,8 +22,8 @@ def report(
     written = write_report(results, out)
     if as_json:
         paths = {"page": written.page, "markdown": written.markdown, "csv": written.csv, "latex": written.latex}
-        typer.echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "verdicts": written.verdicts}))
+        typer.echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "summaries": written.summaries}))
         return
-    for name, verdict in written.verdicts.items():
-        typer.echo(f"{name}: {verdict}")
+    for name, summary in written.summaries.items():
+        typer.echo(f"{name}: {summary}")
     typer.echo(f"Wrote {written.page}")
