@@ -55,13 +55,17 @@ def test_better_candidate_is_recommended(better):
     assert comparison.pairs.deciding.outcome == "better"
     assert comparison.views.deciding.outcome == "better"
     assert comparison.verdict.answer == "switch"
-    assert comparison.verdict.sentence.startswith("Switch to rootsift: rootsift is better on pairs of photos")
+    assert comparison.verdict.sentence.startswith(
+        "Switch to rootsift: on pairs of photos that overlap, rootsift is better than poor"
+    )
 
 
 def test_random_candidate_is_rejected(photos, tmp_path):
     comparison = compared(photos, "random", "rootsift", tmp_path)
     assert comparison.verdict.answer == "stay"
-    assert comparison.verdict.sentence.startswith("Stay with rootsift: random is worse")
+    assert comparison.verdict.sentence.startswith(
+        "Stay with rootsift: on pairs of photos that overlap, random is worse"
+    )
 
 
 def test_candidate_equal_to_a_baseline_makes_no_difference(photos, tmp_path):
@@ -75,7 +79,9 @@ def test_candidate_equal_to_a_baseline_makes_no_difference(photos, tmp_path):
         difference = stage.deciding.difference
         assert (difference.value, difference.low, difference.high) == (0, 0, 0)
     assert comparison.verdict.answer == "no difference"
-    assert comparison.verdict.sentence.startswith("No significant difference on 7 photos: mine is neither better nor")
+    assert comparison.verdict.sentence.startswith(
+        "No significant difference on 7 photos: on pairs of photos that overlap, mine is neither"
+    )
 
 
 def test_page_is_self_contained_and_json_is_the_comparison(better):

@@ -60,12 +60,10 @@ def test_rule_answers_all_cases(pairs, views, answer):
 def test_the_verdict_is_one_sentence_with_figures_and_cost():
     sentence = verdict(stage("pairs", "worse"), Stage("views", note="no view")).sentence
     assert sentence.startswith(
-        "Stay with sift: mine is worse on pairs (AP 0.300, sift 0.500, difference −0.200, 95 % interval −0."
+        "Stay with sift: on pairs, mine is worse than sift (AP 0.300 vs 0.500, difference −0.200, 95 % interval −0."
     )
     assert "; no view; " in sentence
-    assert sentence.endswith(
-        "mine uses 512 bytes per descriptor (sift: 512) and takes 2 times as long as sift to describe a photo."
-    )
+    assert sentence.endswith("512 bytes (sift: 512), and describing a photo takes 2 times as long as with sift.")
     assert sentence.count(". ") == 0
 
 

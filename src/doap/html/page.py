@@ -55,7 +55,7 @@ span.real { color: var(--ours) } span.binary { color: var(--bits) }
 path.matches, path.others { stroke-width: 1.5; fill-opacity: .25 }
 path.matches { stroke: var(--ours); fill: var(--ours) } path.others { stroke: var(--bits); fill: var(--bits) }
 .pictures { gap: 20px; margin-bottom: 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)) }
-.pictures.pairs { gap: 16px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)) }
+.pictures.pairs { gap: 16px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)) }
 .pictures figure { display: grid; grid-auto-flow: column; grid-auto-columns: 1fr; gap: 2px 6px; font-size: 13px }
 .pictures img { width: 100%; image-rendering: pixelated; border-radius: 3px } .pictures b { color: var(--bits) }
 .tables { columns: 300px; column-gap: 32px } .wide { overflow-x: auto; margin: 0 0 12px }
@@ -63,7 +63,7 @@ table { break-inside: avoid; border-collapse: collapse; width: 100%; margin: 0 0
 caption { text-align: left; font-weight: 600; padding: 2px 0 }
 td, th { text-align: left; vertical-align: top; padding: 2px 12px 2px 0; border-top: 1px solid var(--line) }
 td { font-variant-numeric: tabular-nums } .tables td, .tables th { overflow-wrap: anywhere } .tables th { width: 45% }
-.wide table { width: auto; font-size: 14px } .wide td small { font-size: 12px; margin-left: 6px }
+.wide table { width: auto; margin-bottom: 4px; font-size: 14px } .wide td small { font-size: 12px; margin-left: 6px }
 .wide.many td small { display: block; margin: 0 }
 .wide td, .wide th { padding: 4px 18px 4px 0; white-space: nowrap }
 .wide thead th { border: 0; white-space: normal; vertical-align: bottom }

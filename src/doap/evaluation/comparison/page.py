@@ -9,7 +9,6 @@ from pathlib import Path
 from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, PairPicture
 from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.stage import MIN_ITEMS, MetricComparison, Stage
-from doap.evaluation.report.table import format_bounds, format_number
 from doap.evaluation.result import DescriptorInfo
 from doap.html import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
 
@@ -91,8 +90,8 @@ def _summary_table(comparison: Comparison) -> str:
 def _cell(metric: MetricComparison, name: str) -> str:
     mean = metric.means[name]
     best = mean.value == max(one.value for one in metric.means.values())
-    value = f"<b>{format_number(mean.value)}</b>" if best else format_number(mean.value)
-    return f"{value}<small>{format_bounds(mean)}</small>"
+    value, low, high = (metric.format(one) for one in (mean.value, mean.low, mean.high))
+    return f"{f'<b>{value}</b>' if best else value}<small>[{low}, {high}]</small>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -48,6 +48,11 @@ class MetricComparison:
             return "better"
         return "worse" if self.difference.high < 0 else "similar"
 
+    def format(self, value: float) -> str:
+        """Format a value of this metric: one decimal for counts, three for shares."""
+        largest = max(mean.value for mean in self.means.values())
+        return f"{value:,.1f}" if largest >= 10 else f"{value:.3f}"
+
 
 @dataclass(frozen=True)
 class Stage:

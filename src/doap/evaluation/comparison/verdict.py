@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from doap.evaluation.comparison.stage import Outcome, Stage
-from doap.evaluation.report.table import format_number
 from doap.evaluation.result import DescriptorInfo
 
 Answer = Literal["switch", "stay", "no difference", "mixed"]
@@ -57,16 +56,11 @@ def decide(
     }
     ratio = seconds[candidate.name] / seconds[baseline.name]
     cost = (
-        f"{candidate.name} uses {candidate.bytes:,} bytes per descriptor ({baseline.name}: {baseline.bytes:,}) and "
-        f"takes {ratio:.2g} times as long as {baseline.name} to describe a photo"
+        f"a descriptor of {candidate.name} takes {candidate.bytes:,} bytes ({baseline.name}: {baseline.bytes:,}), and "
+        f"describing a photo takes {ratio:.2g} times as long as with {baseline.name}"
     )
     clauses = [*(_clause(stage, candidate.name) for stage in (pairs, views)), cost]
     return Verdict(answer, f"{heads[answer]}: {'; '.join(clauses)}.")
-
-
-def format_signed(value: float) -> str:
-    """Format a number with its sign, using a true minus sign."""
-    return f"{'−' if value < 0 else '+'}{format_number(abs(value))}"
 
 
 def _answer(pairs: Outcome, views: Outcome) -> Answer:
@@ -92,15 +86,17 @@ def _clause(stage: Stage, candidate: str) -> str:
     metric = stage.deciding
     if metric is None:
         return stage.note
+    baseline, difference = metric.best_baseline, metric.difference
     claims: dict[Outcome, str] = {
-        "better": f"{candidate} is better on {stage.name}",
-        "worse": f"{candidate} is worse on {stage.name}",
-        "similar": f"{candidate} is neither better nor worse on {stage.name}",
-        "undecided": f"there are too few {stage.name} to decide",
+        "better": f"on {stage.name}, {candidate} is better than {baseline}",
+        "worse": f"on {stage.name}, {candidate} is worse than {baseline}",
+        "similar": f"on {stage.name}, {candidate} is neither better nor worse than {baseline}",
+        "undecided": f"there are too few {stage.name} to decide between {candidate} and {baseline}",
     }
-    mean, baseline_mean = (format_number(metric.means[name].value) for name in (candidate, metric.best_baseline))
-    low, value, high = (
-        format_signed(one) for one in (metric.difference.low, metric.difference.value, metric.difference.high)
+    means = " vs ".join(metric.format(metric.means[name].value) for name in (candidate, baseline))
+    value, low, high = (
+        f"{'−' if one < 0 else '+'}{metric.format(abs(one))}"
+        for one in (difference.value, difference.low, difference.high)
     )
-    figures = f"{next(iter(stage.metrics))} {mean}, {metric.best_baseline} {baseline_mean}"
-    return f"{claims[metric.outcome]} ({figures}, difference {value}, 95 % interval {low} to {high}; {stage.note})"
+    name = next(iter(stage.metrics))
+    return f"{claims[metric.outcome]} ({name} {means}, difference {value}, 95 % interval {low} to {high}; {stage.note})"
