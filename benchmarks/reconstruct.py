@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import pycolmap
 import record
-from doap.cli.names import open_detector
 
 from doap.describer import Describer
 from doap.evaluation.descriptors import open_describers
-from doap.export.colmap import write_database
+from doap.export.colmap import write_colmap
 
 CPU = pycolmap.Device.cpu
 
@@ -69,15 +68,15 @@ def reconstruct_scene(scene: Path, descriptors: dict[str, Describer], options: A
             common = {
                 "max_keypoints": max_keypoints,
                 "camera_mode": "single",
-                "detector": open_detector(options.detector),
+                "detector": options.detector,
             }
             ours, codes = work / f"{name}.db", work / f"{name}-bytes.db"
-            write_database(scene, ours, descriptor, ratio=options.ratio, **common)
+            write_colmap(scene, ours, descriptor, ratio=options.ratio, **common)
             paths[name] = ours
             if descriptor.kind == "real" and descriptor.dim == 128:
                 # The features are the same: reuse them.
                 (work / f"{name}.db.features").rename(work / f"{name}-bytes.db.features")
-                write_database(scene, codes, descriptor, pairs=None, **common)
+                write_colmap(scene, codes, descriptor, pairs=None, **common)
                 match_exhaustive(codes, options)
                 paths[f"{name} bytes"] = codes
         for name, database in paths.items():

@@ -25,13 +25,13 @@ from pathlib import Path
 import ray
 import record
 
-import doap
-from doap.detectors import sift
+from doap.device import Precision
 from doap.images import list_images
 from doap.processes import tune_allocator
-from doap.scale import FeatureSet, extract_folder, extractor_of
+from doap.scale import Engine, FeatureSet, extract_folder
+from doap.scale.extractor import open_extractor
 from doap.scale.features import PartWriter
-from doap.scale.stages import IMAGES_AT_ONCE, begin_process, make_stages
+from doap.scale.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
 
 WORKERS = 2
 
@@ -58,14 +58,13 @@ def main() -> None:
             (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, work / "images" / path.relative_to(options.photos))
         common = {"images": work / "images", "name": options.descriptor, "max_keypoints": options.max_keypoints}
-        fast = doap.Descriptor.load(options.descriptor).save(work / "fast.safetensors", precision="bfloat16")
         ways: dict[str, Callable[[Path], object]] = {
             "one process": lambda out: in_processes(1, out=out, **common),
             "two processes": lambda out: in_processes(WORKERS, out=out, **common),
-            "local": lambda out: by_engine("local", out=out, **common),
-            "local, bfloat16": lambda out: by_engine("local", out=out, **common | {"name": str(fast)}),
+            "local": lambda out: by_engine("local", "float32", out=out, **common),
+            "local, bfloat16": lambda out: by_engine("local", "bfloat16", out=out, **common),
             "start of Ray": lambda _: ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR"),
-            "ray": lambda out: by_engine("ray", out=out, **common),
+            "ray": lambda out: by_engine("ray", "float32", out=out, **common),
             "stop of Ray": lambda _: ray.shutdown(),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -110,20 +109,26 @@ def in_processes(count: int, *, images: Path, out: Path, name: str, max_keypoint
 
 def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoints: int) -> None:
     """Run the two stages and the writer on some images."""
-    begin_process()
-    descriptor, detector = doap.load(name), sift()
-    extractor = extractor_of(descriptor, descriptor_name=name, detector=detector, max_keypoints=max_keypoints)
-    look, describe = make_stages(images, descriptor, detector, extractor, None, network_travels=False)
+    prepare_worker()
+    extractor = open_extractor(name, max_keypoints=max_keypoints, device="cpu", precision="float32")
+    detect, describe = make_stages(images, extractor)
     out.mkdir(parents=True)
-    with PartWriter(out, extractor) as writer:
-        for first in range(0, len(names), IMAGES_AT_ONCE):
-            writer.add(describe([look(one) for one in names[first : first + IMAGES_AT_ONCE]]))
+    with PartWriter(out, extractor.info) as writer:
+        for first in range(0, len(names), IMAGES_PER_BATCH):
+            writer.add(describe([detect(one) for one in names[first : first + IMAGES_PER_BATCH]]))
 
 
-def by_engine(engine: str, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
+def by_engine(engine: Engine, precision: Precision, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
     """Run one of the engines."""
     extract_folder(
-        images, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints, engine=engine, workers=WORKERS
+        images,
+        out,
+        name,
+        max_keypoints=max_keypoints,
+        engine=engine,
+        workers=WORKERS,
+        device="cpu",
+        precision=precision,
     )
 
 

@@ -31,7 +31,7 @@ from doap.scale.features import list_parts
 DAMAGED = 20
 KILLS = 3
 # Titles of the worker processes. Ray names a process after its current task.
-TITLES = {"ray": ("ray::Map(_look_at)", "ray::MapWorker"), "local": ("spawn_main",)}
+TITLES = {"ray": ("ray::Map(_detect_image)", "ray::MapWorker"), "local": ("spawn_main",)}
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, An
             kill(process.pid, title)
             killed.append({"after, s": round(time.perf_counter() - start, 1), "process": title})
     summary = json.loads(process.communicate()[0].splitlines()[-1])
-    return {"kills": killed, "exit": process.returncode, "written": summary["written"]}
+    return {"kills": killed, "exit": process.returncode, "extracted": summary["extracted"]}
 
 
 def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def interrupted(arguments: list[str], seconds: float) -> dict[str, Any]:
     return {
         "exit": code,
         "processes left": len(left),
-        "kept": again["kept"],
-        "written by the second run": again["written"],
+        "reused": again["reused"],
+        "extracted by the second run": again["extracted"],
     }
 
 

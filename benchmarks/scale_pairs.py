@@ -19,10 +19,8 @@ import record
 from ledger import read_ledger
 
 import doap
-from doap.export.colmap import write_database
-from doap.export.pairs import exhaustive, listed
-from doap.scale import FeatureSet, extract_folder
-from doap.scale.pairs import select_pairs, write_pairs
+from doap.export.colmap import write_colmap
+from doap.scale import extract_folder, select_pairs, write_pairs
 
 
 def main() -> None:
@@ -38,25 +36,23 @@ def main() -> None:
     images, work = options.work / "images", options.work
     copy_split(options.photos, images, options.split)
     descriptor = doap.load(options.descriptor)
-    extract_folder(
-        images, work / "features", descriptor, descriptor_name=options.descriptor, max_keypoints=options.max_keypoints
-    )
-    write_pairs(select_pairs(FeatureSet(work / "features"), top=options.top), work / "pairs.txt")
+    extract_folder(images, work / "features", descriptor, max_keypoints=options.max_keypoints)
+    write_pairs(select_pairs(work / "features", top=options.top), work / "pairs.txt")
     figures: dict[str, Any] = {"top": options.top, "max_keypoints": options.max_keypoints}
-    for name, pairing in {"selected": listed(work / "pairs.txt"), "all": exhaustive}.items():
+    for name, pairs in {"selected": work / "pairs.txt", "all": "exhaustive"}.items():
         database = work / f"{name}.db"
         # Both use the same features, which are extracted once.
         features = work / "all.db.features"
         if name == "all" and not features.exists():
             shutil.copytree(work / "selected.db.features", features)
-        written = write_database(
-            images, database, descriptor, max_keypoints=options.max_keypoints, pairs=pairing, ratio=0.8
+        written = write_colmap(
+            images, database, descriptor, max_keypoints=options.max_keypoints, pairs=pairs, ratio=0.8
         )
         registered = reconstruct(images, database, work / f"{name} models", options.seed)
         figures[name] = {"pairs": written.pairs, "registered": registered, "images": sum(registered.values())}
         print(name, figures[name], flush=True)
     figures["share of pairs"] = figures["selected"]["pairs"] / figures["all"]["pairs"]
-    figures["share of images"] = figures["selected"]["images"] / figures["all"]["images"]
+    figures["share of images"] = figures["selected"]["images"] / max(1, figures["all"]["images"])
     print(figures["share of pairs"], figures["share of images"])
     record.write(options.out, options.seed, figures)
 

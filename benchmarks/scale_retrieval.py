@@ -21,21 +21,18 @@ import numpy as np
 import record
 from ledger import read_ledger
 
-import doap
-from doap.scale import FeatureSet, extract_folder
-from doap.scale.index import Index, IndexKind, build_index
-from doap.scale.pairs import MOST
-from doap.scale.search import find_images
+from doap.scale import FeatureSet, Index, IndexKind, build_index, extract_folder, search_images
+from doap.scale.pairs import VOTING_KEYPOINTS
 
 TOP = 10
 # Descriptor, index type, number of voting keypoints per photo, geometric verification.
 WAYS: dict[str, tuple[str, IndexKind, int, bool]] = {
-    "doap-128, exact": ("doap-128", "flat", MOST, False),
-    "doap-128, exact, verified": ("doap-128", "flat", MOST, True),
-    "doap-128, IVF-PQ": ("doap-128", "ivf-pq", MOST, False),
+    "doap-128, exact": ("doap-128", "flat", VOTING_KEYPOINTS, False),
+    "doap-128, exact, verified": ("doap-128", "flat", VOTING_KEYPOINTS, True),
+    "doap-128, IVF-PQ": ("doap-128", "ivf-pq", VOTING_KEYPOINTS, False),
     "doap-128, IVF-PQ, all 1,000 vote": ("doap-128", "ivf-pq", 1000, False),
-    "doap-256bit, exact": ("doap-256bit", "flat", MOST, False),
-    "RootSIFT, exact": ("rootsift", "flat", MOST, False),
+    "doap-256bit, exact": ("doap-256bit", "flat", VOTING_KEYPOINTS, False),
+    "RootSIFT, exact": ("rootsift", "flat", VOTING_KEYPOINTS, False),
 }
 
 
@@ -65,7 +62,7 @@ def main() -> None:
 
 def features_of(photos: Path, out: Path, name: str, max_keypoints: int) -> FeatureSet:
     """Extract the features of all photos, or reuse them."""
-    extract_folder(photos, out, doap.load(name), descriptor_name=name, max_keypoints=max_keypoints)
+    extract_folder(photos, out, name, max_keypoints=max_keypoints)
     return FeatureSet(out)
 
 
@@ -78,7 +75,7 @@ def query_all(
     for photo in features.stream([name for name in features.names if scene_of[name][0] in ("val", "test")]):
         start = time.perf_counter()
         query = photo.features.strongest(voters)
-        found = find_images(index, query, top=TOP + 1, verify=verify, features=features if verify else None)
+        found = search_images(index, query, top=TOP + 1, verify=verify, features=features if verify else None)
         seconds.append(time.perf_counter() - start)
         others = [one.name for one in found if one.name != photo.name][:TOP]
         shares[scene_of[photo.name]].append(sum(scene_of[one] == scene_of[photo.name] for one in others) / TOP)

@@ -68,7 +68,7 @@ def faults_table(results: dict[str, Any]) -> str:
     for engine in ("local", "ray"):
         for run, one in results[engine].items():
             kills = len(one.get("kills", []))
-            event = f"{kills} processes killed" if kills else f"interrupted; second run reused {one['kept']:,} images"
+            event = f"{kills} processes killed" if kills else f"interrupted; second run reused {one['reused']:,} images"
             counts = [f"{one[key]:,}" for key in ("images missing", "rows that are there twice", "images that differ")]
             rows.append(
                 [f"{engine}, {run}", event, *counts, f"{one['damaged files reported']} of {results['damaged']}"]
