@@ -32,6 +32,7 @@ Recipe = dict[str, dict[str, Any]]
 AP, TRIPLET = {"name": "listwise-ap", "distance": "euclidean"}, {"name": "hardest-triplet"}
 SQUARED = {**AP, "distance": "squared", "bins": 8}
 RATES = (0.3, 3.0, 10.0)
+EIGHT_SOURCES = {"name": "sources", "sources_per_batch": 8}
 SWEEP: dict[str, Recipe] = {
     "triplet": {"loss": TRIPLET},
     "AP, 25 bins": {"loss": {**AP, "bins": 25}},
@@ -40,41 +41,50 @@ SWEEP: dict[str, Recipe] = {
     "AP, 2 bins": {"loss": {**AP, "bins": 2}},
     "AP, 8 bins, squared": {"loss": SQUARED},
     "AP, 4 to 16 bins": {"loss": {**AP, "initial_bins": 4, "bins": 16}},
-    "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "data": {"sampler": "sources", "sources_per_batch": 8}},
-    "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"batch_size": 4096}, "run": {"piece": 1024}},
+    "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "sampler": EIGHT_SOURCES},
+    "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"batch_size": 4096}, "run": {"micro_batch": 1024}},
     **{f"triplet, rate {rate:g}": {"loss": TRIPLET, "optimiser": {"learning_rate": rate}} for rate in RATES},
     **{
         f"AP, 8 bins, squared, rate {rate:g}": {"loss": SQUARED, "optimiser": {"learning_rate": rate}} for rate in RATES
     },
 }
-NOISE = {"noise": 0.1}
-FOUR = {**NOISE, "per_group": 4}
-FIRM: Recipe = {"network": {"dropout": 0.0}}
-WEAR = {"blur": 2.0, "grain": 0.03, "jpeg": 0.8}
-WORN = {**FOUR, **WEAR}
+FOUR: Recipe = {"data": {"per_group": 4}}
+NO_DROPOUT: Recipe = {"network": {"dropout": 0.0}}
+JITTER = {"frame_jitter": 0.1}
+DEGRADATION = {"blur": 2.0, "noise": 0.03, "jpeg": 0.8}
+DEGRADED: Recipe = {**FOUR, "augmentation": {**JITTER, **DEGRADATION}, **NO_DROPOUT}
 LEVERS: dict[str, Recipe] = {
     "base": {},
-    "noise 0.05": {"data": {"noise": 0.05}},
-    "noise 0.1": {"data": NOISE},
-    "half tracks": {"data": {"sampler": "mixed", "tracks_share": 0.5}},
+    "jitter 0.05": {"augmentation": {"frame_jitter": 0.05}},
+    "jitter 0.1": {"augmentation": JITTER},
+    "half tracks": {"sampler": {"name": "mixed", "tracks_share": 0.5}},
     # The following variants include the jitter that helped.
-    "no dropout": {"data": NOISE, **FIRM},
-    "4 of a group": {"data": FOUR},
-    "wear": {"data": WORN, **FIRM},
-    "wear, triplet": {"data": WORN, **FIRM, "loss": TRIPLET},
-    "wear, 8 of a group, noise 0.15": {"data": {**WEAR, "per_group": 8, "noise": 0.15}, **FIRM},
-    "light": {"data": {**NOISE, "gain": 0.3, "offset": 0.1}},
-    "M = 4,096": {"data": {**NOISE, "batch_size": 4096}, "run": {"piece": 1024}, "optimiser": {"learning_rate": 1.5}},
-    "two places": {"data": {**NOISE, "sampler": "sequences", "scenes_per_batch": 2}},
-    "rate 6": {"data": NOISE, "optimiser": {"learning_rate": 6.0}},
-    "FastAP": {"data": NOISE, "loss": {"form": "fastap"}},
-    "noise 0.15": {"data": {"noise": 0.15}},
-    "16 bins": {"data": NOISE, "loss": {"bins": 16}},
+    "no dropout": {"augmentation": JITTER, **NO_DROPOUT},
+    "4 of a group": {**FOUR, "augmentation": JITTER},
+    "degradation": DEGRADED,
+    "degradation, triplet": {**DEGRADED, "loss": TRIPLET},
+    "degradation, 8 of a group, jitter 0.15": {
+        "data": {"per_group": 8},
+        "augmentation": {**DEGRADATION, "frame_jitter": 0.15},
+        **NO_DROPOUT,
+    },
+    "light": {"augmentation": {**JITTER, "gain": 0.3, "offset": 0.1}},
+    "M = 4,096": {
+        "data": {"batch_size": 4096},
+        "augmentation": JITTER,
+        "run": {"micro_batch": 1024},
+        "optimiser": {"learning_rate": 1.5},
+    },
+    "two scenes": {"augmentation": JITTER, "sampler": {"name": "scenes", "scenes_per_batch": 2}},
+    "rate 6": {"augmentation": JITTER, "optimiser": {"learning_rate": 6.0}},
+    "FastAP": {"augmentation": JITTER, "loss": {"form": "fastap"}},
+    "jitter 0.15": {"augmentation": {"frame_jitter": 0.15}},
+    "16 bins": {"augmentation": JITTER, "loss": {"bins": 16}},
 }
 # Binary descriptors on top of a real-valued one (--init), with all settings that helped it.
 BITS: dict[str, Recipe] = {
     f"bits, {name}": {
-        "data": WORN,
+        **DEGRADED,
         "network": {"kind": "binary", "dim": 256, "inner": 128, "dropout": 0.0},
         "loss": loss,
         "optimiser": {"learning_rate": rate},
@@ -83,7 +93,7 @@ BITS: dict[str, Recipe] = {
         ("256 bins", {}, 1.0),
         ("16 bins", {"bins": 16}, 1.0),
         ("16 bins, slope to 4", {"bins": 16, "final_slope": 4.0}, 1.0),
-        ("16 bins, signs", {"bins": 16, "signs": True}, 1.0),
+        ("16 bins, straight-through", {"bins": 16, "straight_through": True}, 1.0),
         ("8 bins, slope to 4", {"bins": 8, "final_slope": 4.0}, 1.0),
         ("16 bins, slope to 4, rate 3", {"bins": 16, "final_slope": 4.0}, 3.0),
     )
@@ -131,10 +141,10 @@ def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dic
     defaults: Recipe = {"run": {"validate_every": 1_000_000, "checkpoint_every": 50}}
     changes = VARIANTS[variant]
     if not options.minutes:
-        pieces = "piece" in changes.get("run", {})
-        defaults["schedule"] = {"steps": options.steps * 3 // 16 if pieces else options.steps}
+        in_micro_batches = "micro_batch" in changes.get("run", {})
+        defaults["schedule"] = {"steps": options.steps * 3 // 16 if in_micro_batches else options.steps}
     if options.init:
-        defaults["network"] = {"start": str(options.start)}
+        defaults["network"] = {"init": str(options.init)}
     sections = {name: {**defaults.get(name, {}), **changes.get(name, {})} for name in {*defaults, *changes}}
     recipe.write_text(
         "\n".join(

@@ -28,6 +28,8 @@ FIGURES = (
     ("patches-test.patches", "retrieval mAP", "`test` scenes, retrieval mAP"),
     ("patches-test.patches", "matching mAP", "`test` scenes, matching mAP"),
 )
+# Settings that do not affect the weights, and the names of intermediate files.
+UNLISTED = {"network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
     "In per cent, with 95 % intervals over image pairs (Oxford, HPatches) or queries (`test`). All descriptors use the "
     "same COLMAP keypoints. `test` has patches from four scenes that were not used for training; DSP-SIFT needs whole "
@@ -142,22 +144,24 @@ def training_data(ledger: list[dict[str, Any]]) -> str:
 
 def settings_table(recipes: list[dict[str, Any]]) -> str:
     """Return a table of the settings that differ from the defaults, with one column per run."""
-    defaults = flatten(Config().model_dump(mode="json"))
-    runs = [{**defaults, **flatten(recipe)} for recipe in recipes]
-    names = [name for name in defaults if name != "about" and any(run[name] != defaults[name] for run in runs)]
-    rows = [[f"`{name}`", *(show(run[name]) for run in runs)] for name in names]
+    defaults, runs = flatten({}), [flatten(recipe) for recipe in recipes]
+    names = {name: None for run in (defaults, *runs) for name in run if name not in UNLISTED}
+    sections = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    differing = [name for name in names if any(run.get(name) != defaults.get(name) for run in runs)]
+    listed = sorted(differing, key=lambda name: sections.index(name.partition(".")[0]))
+    rows = [[f"`{name}`", *(show(run.get(name)) for run in runs)] for name in listed]
     return table(["", *(f"run {number}" for number in range(1, len(runs) + 1))], rows)
 
 
 def flatten(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe by dotted name, such as `loss.bins`."""
-    settings = {}
-    for section, value in recipe.items():
-        if isinstance(value, dict):
-            settings |= {f"{section}.{key}": one for key, one in value.items()}
-        else:
-            settings[section] = value
-    return settings
+    """Return all settings of a recipe, with defaults, by dotted name such as `loss.bins`."""
+    given = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in recipe.items()
+        if isinstance(values, dict)
+    }
+    config = Config.model_validate(given).model_dump(mode="json", exclude={"about"})
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
 
 
 def show(value: Any) -> str:
