@@ -1,4 +1,4 @@
-"""Photos of one place and their database, made once."""
+"""Photos of one scene and their database, written once."""
 
 import cv2
 import pytest

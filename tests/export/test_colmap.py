@@ -1,6 +1,6 @@
-"""Databases for COLMAP, read back with pycolmap: what is in them, and what COLMAP makes of it."""
+"""Contents of COLMAP databases, read with pycolmap, and COLMAP's results with them."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import cv2
 import numpy as np
@@ -12,19 +12,19 @@ from torch.nn.functional import normalize
 from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
 from doap.errors import ArgumentError, DataError
-from doap.export.colmap import keypoints_of, write_database
-from doap.export.pairs import exhaustive, listed, sequential
+from doap.export.colmap import make_keypoints, write_colmap
+from doap.export.pairs import resolve_pairs
 from doap.functional import quantise
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
 from doap.pipeline import extract, match
-from oracles.colmap_database import MOST, ids, write
+from oracles.colmap_database import MAX_KEYPOINTS, ids, write
 from oracles.photos import write_photo
 
 
 @pytest.fixture(scope="module")
 def features(photos):
     paths = sorted(photos.glob("*.png"))
-    return {path.name: extract(read_grey(path), rootsift(), max_keypoints=MOST) for path in paths}
+    return {path.name: extract(read_grey(path), rootsift(), max_keypoints=MAX_KEYPOINTS) for path in paths}
 
 
 def matched_pairs(path):
@@ -36,25 +36,25 @@ def matched_pairs(path):
         }
 
 
-def test_keypoints_are_ours_and_half_a_pixel(database, features):
-    with pycolmap.Database.open(database.database) as opened:
+def test_keypoints_are_shifted_by_half_a_pixel(database, features):
+    with pycolmap.Database.open(database.out) as opened:
         assert set(ids(opened)) == set(features)
         for name, image in ids(opened).items():
-            rows, own = opened.read_keypoints(image), features[name]
-            np.testing.assert_allclose(rows[:, :2], own.keypoints + 0.5, rtol=0, atol=1e-4)
+            rows, expected = opened.read_keypoints(image), features[name]
+            np.testing.assert_allclose(rows[:, :2], expected.keypoints + 0.5, rtol=0, atol=1e-4)
             half, angle = _size_and_angle(rows[:, 2:])
-            np.testing.assert_allclose(half, scales(own.frames), rtol=1e-4)
-            np.testing.assert_allclose(np.cos(np.radians(angle - angles(own.frames))), 1, atol=1e-6)
+            np.testing.assert_allclose(half, scales(expected.frames), rtol=1e-4)
+            np.testing.assert_allclose(np.cos(np.radians(angle - angles(expected.frames))), 1, atol=1e-6)
     assert database.keypoints == sum(map(len, features.values())) > 100
 
 
-def test_matches_are_ours_and_verified(database, features):
-    with pycolmap.Database.open(database.database) as opened:
-        for name0, name1 in exhaustive(sorted(features)):
+def test_matches_equal_doap_match_and_are_verified(database, features):
+    with pycolmap.Database.open(database.out) as opened:
+        for name0, name1 in combinations(sorted(features), 2):
             pair = ids(opened)[name0], ids(opened)[name1]
             np.testing.assert_array_equal(opened.read_matches(*pair), match(features[name0], features[name1]))
         first, second = ids(opened)["0.png"], ids(opened)["1.png"]
-        # The second view is the first, turned by 90°.
+        # The second view is the first one, rotated by 90°.
         assert opened.read_two_view_geometry_num_inliers()[1]
         assert len(opened.read_two_view_geometry(first, second).inlier_matches) > 20
     assert (database.pairs, database.unchanged) == (6, False)
@@ -62,41 +62,41 @@ def test_matches_are_ours_and_verified(database, features):
     assert database.verified_pairs >= 1
 
 
-def test_descriptors_are_bytes_of_the_sift_type(database, features):
-    with pycolmap.Database.open(database.database) as opened:
+def test_descriptors_are_stored_as_bytes_of_type_sift(database, features):
+    with pycolmap.Database.open(database.out) as opened:
         for name, image in ids(opened).items():
             stored = opened.read_descriptors(image)
             assert stored.type == pycolmap.FeatureExtractorType.SIFT
             np.testing.assert_array_equal(stored.data, quantise(features[name].descriptors, signed=False))
 
 
-def test_bits_and_other_lengths_are_matched_but_not_stored(photos, tmp_path):
+def test_binary_descriptors_and_other_lengths_are_matched_but_not_stored(photos, tmp_path):
     for descriptor in (teblid(), Signed(64)):
-        written = write(photos, tmp_path / f"{descriptor.dim}.db", descriptor=descriptor, pairs=sequential(1))
+        written = write(photos, tmp_path / f"{descriptor.dim}.db", descriptor=descriptor, pairs="sequential", overlap=1)
         assert written.matches > 0
-        with pycolmap.Database.open(written.database) as opened:
+        with pycolmap.Database.open(written.out) as opened:
             assert opened.num_descriptors() == 0
         with pytest.raises(ArgumentError, match="128 real numbers"):
             write(photos, tmp_path / "none.db", descriptor=descriptor, pairs=None)
 
 
-def test_frames_come_back_from_keypoints_whatever_their_shape():
+def test_square_and_affine_frames_become_keypoints():
     upright = frames_from_arrays([[10, 20], [0, 0]], [12, 3], [30, -170])
-    rows = keypoints_of(upright)
+    rows = make_keypoints(upright)
     np.testing.assert_allclose(rows, [[10.5, 20.5, 2, np.radians(30)], [0.5, 0.5, 0.5, np.radians(-170)]], rtol=1e-6)
     sheared = frames_from_affine([[10, 20]], [[[6, 3], [1, 9]]])
-    rows = keypoints_of(sheared)
+    rows = make_keypoints(sheared)
     np.testing.assert_allclose(rows, [[10.5, 20.5, 1, 0.5, 1 / 6, 1.5]], rtol=1e-6)
-    # COLMAP's own reading of the affine columns.
+    # COLMAP's interpretation of the affine columns.
     shape = dict(zip(("x", "y", "a11", "a12", "a21", "a22"), map(float, rows[0]), strict=True))
     keypoint = pycolmap.FeatureKeypoint(**shape)
     assert keypoint.compute_scale_x() == pytest.approx(np.hypot(6, 1) / 6, rel=1e-5)
     assert keypoint.compute_orientation() == pytest.approx(np.radians(angles(sheared)[0]), rel=1e-5)
-    assert keypoints_of(np.zeros((0, 2, 3), np.float32)).shape == (0, 4)
+    assert make_keypoints(np.zeros((0, 2, 3), np.float32)).shape == (0, 4)
 
 
 class Signed:
-    """A descriptor of signed numbers: a fixed random projection of the patch."""
+    """A descriptor with negative values: a fixed random projection of the patch."""
 
     patch_size, kind, extent = 16, "real", 1.0
 
@@ -110,74 +110,81 @@ class Signed:
 
 
 @pytest.mark.parametrize("descriptor", [rootsift(), Signed()], ids=["unsigned", "signed"])
-def test_colmaps_own_matcher_finds_on_bytes_what_we_find_on_floats(photos, tmp_path, descriptor):
+def test_colmaps_matcher_finds_the_verified_matches_in_the_stored_bytes(photos, tmp_path, descriptor):
     ours = write(photos, tmp_path / "ours.db", descriptor=descriptor)
     bytes_only = write(photos, tmp_path / "bytes.db", descriptor=descriptor, pairs=None)
     assert (bytes_only.pairs, bytes_only.matches) == (0, 0)
     rule = {"max_ratio": 1.0, "max_distance": 2.0}
     pycolmap.match_exhaustive(
-        bytes_only.database,
+        bytes_only.out,
         matching_options=pycolmap.FeatureMatchingOptions(num_threads=1, use_gpu=False, sift=rule),
         verification_options=pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0}),
         device=pycolmap.Device.cpu,
     )
-    with pycolmap.Database.open(ours.database) as first, pycolmap.Database.open(bytes_only.database) as second:
+    with pycolmap.Database.open(ours.out) as first, pycolmap.Database.open(bytes_only.out) as second:
         found = total = 0
         for pair, geometry in zip(*first.read_two_view_geometries(), strict=True):
             verified = set(map(tuple, geometry.inlier_matches.tolist()))
-            theirs = second.read_matches(*pycolmap.pair_id_to_image_pair(pair)).tolist()
-            found, total = found + len(verified & set(map(tuple, theirs))), total + len(verified)
+            colmap = second.read_matches(*pycolmap.pair_id_to_image_pair(pair)).tolist()
+            found, total = found + len(verified & set(map(tuple, colmap))), total + len(verified)
     assert total > 20
     assert found / total >= 0.9
 
 
-def test_three_pairings(photos, tmp_path):
+def test_pairs_are_exhaustive_sequential_listed_or_given(photos, tmp_path):
     names = [f"{number}.png" for number in range(4)]
     (tmp_path / "pairs.txt").write_text("# two\n3.png 0.png\n\n0.png 3.png\n1.png 2.png\n")
-    wanted = {
-        "exhaustive": (exhaustive, set(exhaustive(names))),
-        "sequential": (sequential(1), set(pairwise(names))),
-        "file": (listed(tmp_path / "pairs.txt"), {("0.png", "3.png"), ("1.png", "2.png")}),
-    }
-    for pairing, expected in wanted.values():
-        # One database after the other under one name: each replaces the last, and what both have is carried over.
-        written = write(photos, tmp_path / "database.db", pairs=pairing)
-        assert matched_pairs(written.database) == expected
+    for pairs, expected in [
+        ("exhaustive", set(combinations(names, 2))),
+        ("sequential", set(pairwise(names))),
+        (tmp_path / "pairs.txt", {("0.png", "3.png"), ("1.png", "2.png")}),
+        ([("2.png", "0.png"), ("0.png", "2.png")], {("0.png", "2.png")}),
+    ]:
+        # Each database replaces the previous one, and matches of common pairs are reused.
+        written = write(photos, tmp_path / "database.db", pairs=pairs, overlap=1)
+        assert matched_pairs(written.out) == expected
         assert (written.pairs, written.unchanged) == (len(expected), False)
+
+
+def test_pairs_of_unknown_images_are_refused():
+    with pytest.raises(DataError, match=r"pairs: no image is named '9.png'"):
+        resolve_pairs([("0.png", "9.png")], ["0.png", "1.png"])
+    with pytest.raises(ArgumentError, match="overlap: expected 1 or more, got 0"):
+        resolve_pairs("sequential", ["0.png"], overlap=0)
 
 
 @pytest.mark.parametrize(
     ("text", "word"), [("0.png 9.png", "'9.png'"), ("0.png", "two images"), ("1.png 1.png", "two images")]
 )
-def test_wrong_list_of_pairs_is_refused_before_any_work(photos, tmp_path, text, word):
+def test_a_wrong_list_of_pairs_is_refused_before_any_work(photos, tmp_path, text, word):
     (tmp_path / "pairs.txt").write_text(f"0.png 1.png\n{text}\n")
     with pytest.raises(DataError, match=f"line 2.*{word}"):
-        write(photos, tmp_path / "database.db", pairs=listed(tmp_path / "pairs.txt"))
+        write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.txt"]
 
 
-def test_missing_or_binary_list_of_pairs_is_refused(photos, tmp_path):
+def test_a_missing_or_binary_list_of_pairs_is_refused(photos, tmp_path):
     with pytest.raises(DataError, match="No such file"):
-        write(photos, tmp_path / "database.db", pairs=listed(tmp_path / "pairs.txt"))
+        write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
     (tmp_path / "pairs.txt").write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(DataError, match="as text"):
-        write(photos, tmp_path / "database.db", pairs=listed(tmp_path / "pairs.txt"))
+    with pytest.raises(DataError, match="as UTF-8 text"):
+        write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
 
 
-def test_folders_are_part_of_names_and_share_cameras(photos, tmp_path):
+def test_names_contain_folders_and_camera_modes_share_cameras(photos, tmp_path):
     for folder in ("a", "b"):
         for number in (0, 1):
             write_photo(tmp_path / "photos" / folder / f"{number}.png", number)
     cameras = {"auto": 4, "single": 1, "per-folder": 2, "per-image": 4}
     for mode, number in cameras.items():
         written = write(tmp_path / "photos", tmp_path / "database.db", camera_mode=mode, pairs=None)
-        with pycolmap.Database.open(written.database) as opened:
+        with pycolmap.Database.open(written.out) as opened:
             assert set(ids(opened)) == {"a/0.png", "a/1.png", "b/0.png", "b/1.png"}
             assert (opened.num_cameras(), opened.num_frames()) == (number, 4)
 
 
-def test_pixels_are_taken_as_stored(tmp_path):
-    """A camera held upright notes it in EXIF; COLMAP does not look there."""
+def test_keypoints_are_in_the_pixels_as_stored(tmp_path):
+    """EXIF orientation is ignored, as in COLMAP."""
     from PIL import Image
 
     path = write_photo(tmp_path / "photos" / "0.jpg", 0)
@@ -186,13 +193,13 @@ def test_pixels_are_taken_as_stored(tmp_path):
     exif[0x0112] = 6
     photo.save(path, exif=exif, quality=95)
     written = write(tmp_path / "photos", tmp_path / "database.db")
-    with pycolmap.Database.open(written.database) as opened:
+    with pycolmap.Database.open(written.out) as opened:
         camera = opened.read_all_cameras()[0]
         assert (camera.width, camera.height) == (320, 240)
         assert opened.read_keypoints(1)[:, 0].max() > 240
 
 
-def test_unknown_camera_mode_is_refused(photos, tmp_path):
+def test_an_unknown_camera_mode_is_refused(photos, tmp_path):
     with pytest.raises(ArgumentError, match="per-image"):
         write(photos, tmp_path / "database.db", camera_mode="double")
 
@@ -204,17 +211,18 @@ def test_real_photos_are_reconstructed(data_folder, tmp_path):
         name = f"{number:04}.jpg"
         photo = cv2.imread(str(data_folder / "strecha" / "fountain-P11" / name))
         cv2.imwrite(str(tmp_path / "photos" / name), cv2.resize(photo, (768, 512), interpolation=cv2.INTER_AREA))
-    written = write_database(
+    written = write_colmap(
         tmp_path / "photos",
         tmp_path / "database.db",
         rootsift(),
         max_keypoints=1500,
-        pairs=sequential(2),
+        pairs="sequential",
+        overlap=2,
         camera_mode="single",
     )
     (tmp_path / "sparse").mkdir()
     options = pycolmap.IncrementalPipelineOptions(num_threads=1, random_seed=0)
-    models = pycolmap.incremental_mapping(written.database, tmp_path / "photos", tmp_path / "sparse", options)
+    models = pycolmap.incremental_mapping(written.out, tmp_path / "photos", tmp_path / "sparse", options)
     assert models[0].num_reg_images() == 4
     assert models[0].num_points3D() > 200
     assert models[0].compute_mean_reprojection_error() < 1

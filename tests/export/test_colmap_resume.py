@@ -1,4 +1,4 @@
-"""Databases for COLMAP, written again: after a kill, after changes, over bad photos and over what others wrote."""
+"""COLMAP databases written again: after a kill, after changes, with unreadable photos and over foreign files."""
 
 import os
 import shutil
@@ -15,17 +15,17 @@ from doap.baselines import rootsift
 from doap.detectors import sift
 from doap.errors import DataError
 from doap.images import read_grey
-from oracles.colmap_database import MOST, content, ids, write
+from oracles.colmap_database import MAX_KEYPOINTS, content, ids, write
 from oracles.plane_scene import pose, render
 
 
-class Stopped(Exception):  # noqa: N818 - nothing went wrong
+class Stopped(Exception):  # noqa: N818 - not an error
     pass
 
 
 @pytest.mark.parametrize("step", [2, 4, 7])
-def test_stopped_and_resumed_is_never_stopped(photos, tmp_path, database, step):
-    """Among the images (2), before the first pair (4), among the pairs (7)."""
+def test_a_stopped_run_resumes_to_the_same_database(photos, tmp_path, database, step):
+    """Stopped among the images (2), before the first pair (4) and among the pairs (7)."""
 
     def stop(done, total, name):
         if done == step:
@@ -35,51 +35,51 @@ def test_stopped_and_resumed_is_never_stopped(photos, tmp_path, database, step):
     with pytest.raises(Stopped):
         write(photos, out, progress=stop)
     assert not out.exists()
-    looked = []
-    resumed = write(photos, out, detector=Watched(looked))
+    detected = []
+    resumed = write(photos, out, detector=Recorder(detected))
     assert resumed.unchanged is False
-    # One look is at the fixed picture that tells detectors apart.
-    assert len(looked) - 1 == max(0, 4 - step)
-    assert content(out) == content(database.database)
+    # One detection is on the fixed picture of the fingerprint.
+    assert len(detected) - 1 == max(0, 4 - step)
+    assert content(out) == content(database.out)
     assert not (tmp_path / "database.db.unfinished").exists()
 
 
-class Watched:
-    """The usual detector, and a list of what it was shown."""
+class Recorder:
+    """The default detector, which records the sizes of its images."""
 
     name, magnification = "sift", 6.0
 
-    def __init__(self, looked):
-        self.looked = looked
+    def __init__(self, detected):
+        self.detected = detected
 
     def detect(self, image, max_keypoints=None):
-        self.looked.append(image.shape)
+        self.detected.append(image.shape)
         return sift().detect(image, max_keypoints)
 
 
-def test_killed_among_the_pairs_and_resumed_is_never_killed(photos, tmp_path, database):
+def test_a_run_killed_among_the_pairs_resumes_to_the_same_database(photos, tmp_path, database):
     out = tmp_path / "database.db"
     script = f"""
 import os, signal
-from doap.export.colmap import write_database
+from doap.export.colmap import write_colmap
 from doap.baselines import rootsift
 def kill(done, total, name):
     if done == 7:
         os.kill(os.getpid(), signal.SIGKILL)
-write_database({str(photos)!r}, {str(out)!r}, rootsift(), max_keypoints={MOST}, progress=kill)
+write_colmap({str(photos)!r}, {str(out)!r}, rootsift(), max_keypoints={MAX_KEYPOINTS}, progress=kill)
 """
     ran = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=120)
     assert ran.returncode == -signal.SIGKILL
     assert not out.exists()
     write(photos, out)
-    assert content(out) == content(database.database)
+    assert content(out) == content(database.out)
 
 
-def test_finished_database_is_left_alone(photos, tmp_path, database):
-    shutil.copytree(database.database.parent, tmp_path / "copy")
+def test_an_up_to_date_database_is_not_modified(photos, tmp_path, database):
+    shutil.copytree(database.out.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"
     with pycolmap.Database.open(out) as opened:
-        # What a user adds is not lost.
+        # Data that a user adds is not lost.
         opened.write_matches(1, 1, np.array([[0, 0]]))
     before = content(out)
     again = write(photos, out)
@@ -90,22 +90,22 @@ def test_finished_database_is_left_alone(photos, tmp_path, database):
 
 @pytest.fixture
 def grown(photos, database, tmp_path):
-    """The database, and its photos with one more, whose name comes first, so that all others get other ids."""
+    """The database, and its photos with a new one whose name comes first, so that the ids of all others change."""
     shutil.copytree(photos, tmp_path / "photos")
-    shutil.copytree(database.database.parent, tmp_path / "copy")
+    shutil.copytree(database.out.parent, tmp_path / "copy")
     cv2.imwrite(str(tmp_path / "photos" / "+.png"), render(pose(45, 8, 10)))
     return tmp_path / "photos", tmp_path / "copy" / "database.db"
 
 
-def test_new_photo_gives_what_a_new_database_would(grown, tmp_path):
+def test_adding_a_photo_gives_the_same_database_as_starting_over(grown, tmp_path):
     folder, out = grown
-    looked = []
-    written = write(folder, out, detector=Watched(looked))
-    assert (written.images, written.pairs, len(looked) - 1) == (5, 10, 1)
-    assert content(out) == content(write(folder, tmp_path / "fresh.db").database)
+    detected = []
+    written = write(folder, out, detector=Recorder(detected))
+    assert (written.images, written.pairs, len(detected) - 1) == (5, 10, 1)
+    assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
 
 
-def test_pairs_matched_before_are_not_matched_again(grown):
+def test_matched_pairs_are_not_matched_again(grown):
     folder, out = grown
     with pycolmap.Database.open(out) as opened:
         old = ids(opened)["0.png"], ids(opened)["3.png"]
@@ -119,8 +119,8 @@ def test_pairs_matched_before_are_not_matched_again(grown):
         np.testing.assert_array_equal(opened.read_matches(*new), few)
 
 
-def test_other_settings_start_anew(photos, tmp_path, database):
-    shutil.copytree(database.database.parent, tmp_path / "copy")
+def test_other_settings_rewrite_the_database(photos, tmp_path, database):
+    shutil.copytree(database.out.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"
     for changed in (
         {"max_keypoints": 50},
@@ -130,29 +130,49 @@ def test_other_settings_start_anew(photos, tmp_path, database):
     ):
         written = write(photos, out, **changed)
         assert not written.unchanged
-        assert (
-            content(out)["keypoints"] == content(write(photos, tmp_path / "fresh.db", **changed).database)["keypoints"]
-        )
+        assert content(out)["keypoints"] == content(write(photos, tmp_path / "fresh.db", **changed).out)["keypoints"]
     with pycolmap.Database.open(out) as opened:
         assert opened.num_cameras() == 1
 
 
-def test_damaged_feature_files_are_made_again(photos, tmp_path, database):
-    shutil.copytree(database.database.parent, tmp_path / "copy")
-    out, random = tmp_path / "copy" / "database.db", np.random.default_rng(0)
-    out.unlink()
-    files = sorted((tmp_path / "copy" / "database.db.features").iterdir())
-    files[0].write_bytes(b"")
-    files[1].write_bytes(files[1].read_bytes()[:-200])
-    flipped = bytearray(files[2].read_bytes())
-    flipped[len(flipped) // 2] ^= 0xFF
-    files[2].write_bytes(flipped)
-    files[3].write_bytes(random.bytes(5000))
+def test_damaged_features_are_extracted_again(photos, tmp_path, database, monkeypatch):
+    monkeypatch.setattr("doap.scale.features._PART_BYTES", 1)
+    out, random = tmp_path / "database.db", np.random.default_rng(0)
     write(photos, out)
-    assert content(out) == content(database.database)
+    out.unlink()
+    parts = sorted((tmp_path / "database.db.features").glob("part-*"))
+    assert len(parts) == 4
+    parts[0].write_bytes(b"")
+    parts[1].write_bytes(parts[1].read_bytes()[:-200])
+    flipped = bytearray(parts[2].read_bytes())
+    flipped[len(flipped) // 2] ^= 0xFF
+    parts[2].write_bytes(flipped)
+    parts[3].write_bytes(random.bytes(5000))
+    (tmp_path / "database.db.features" / "meta.json").write_text("{")
+    detected = []
+    write(photos, out, detector=Recorder(detected))
+    assert len(detected) - 1 == 4
+    assert content(out) == content(database.out)
 
 
-def test_bad_photos_are_left_out_and_told(photos, tmp_path):
+def test_a_changed_photo_updates_keypoints_and_matches(photos, tmp_path, database):
+    folder, out = tmp_path / "photos", tmp_path / "copy" / "database.db"
+    shutil.copytree(photos, folder)
+    shutil.copytree(database.out.parent, tmp_path / "copy")
+    shutil.copyfile(folder / "3.png", folder / "1.png")
+    (folder / "2.png").unlink()
+    detected = []
+    written = write(folder, out, detector=Recorder(detected))
+    assert (written.images, written.pairs, len(detected) - 1) == (3, 3, 1)
+    assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
+
+
+def test_worker_processes_write_the_same_database(photos, tmp_path, database):
+    written = write(photos, tmp_path / "database.db", descriptor="rootsift", workers=2)
+    assert content(written.out) == content(database.out)
+
+
+def test_unreadable_photos_are_skipped_with_a_reason(photos, tmp_path):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     (folder / "empty.jpg").write_bytes(b"")
@@ -163,38 +183,38 @@ def test_bad_photos_are_left_out_and_told(photos, tmp_path):
     cv2.imwrite(str(folder / "speck.png"), np.full((1, 1), 128, np.uint8))
     out = tmp_path / "database.db"
     written = write(folder, out)
-    reasons = {"empty.jpg": "empty", "text.png": "damaged", "cut.png": "truncated", "foreign.webp": "COLMAP"}
+    reasons = {"empty.jpg": "empty", "text.png": "text.png", "cut.png": "truncated", "foreign.webp": "COLMAP"}
     assert written.skipped.keys() == reasons.keys()
     for name, word in reasons.items():
         assert word in written.skipped[name]
-    # A photo without keypoints is a photo.
+    # Photos without keypoints are kept.
     assert (written.images, written.pairs) == (6, 15)
     assert write(folder, out).skipped == written.skipped
 
 
-def test_only_bad_photos_are_an_error(tmp_path):
+def test_a_folder_without_readable_photos_is_an_error(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "empty.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match="none can be read"):
+    with pytest.raises(DataError, match="none of the 1 images can be read"):
         write(tmp_path / "photos", tmp_path / "database.db")
     assert not (tmp_path / "database.db").exists()
 
 
-@pytest.mark.parametrize("made_by", ["colmap", "nobody"])
-def test_database_of_others_is_never_overwritten(photos, tmp_path, made_by):
+@pytest.mark.parametrize("program", ["colmap", "text editor"])
+def test_a_foreign_file_is_never_overwritten(photos, tmp_path, program):
     out = tmp_path / "database.db"
-    if made_by == "colmap":
+    if program == "colmap":
         pycolmap.Database.open(out).close()
     else:
         out.write_text("my notes")
     before = out.read_bytes()
-    with pytest.raises(DataError, match="another one"):
+    with pytest.raises(DataError, match="was not written by doap"):
         write(photos, out)
     assert out.read_bytes() == before
 
 
-def test_database_open_elsewhere_is_not_replaced(photos, tmp_path, database):
-    shutil.copytree(database.database.parent, tmp_path / "copy")
+def test_a_database_that_is_open_in_another_program_is_not_replaced(photos, tmp_path, database):
+    shutil.copytree(database.out.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"
     script = f"""
 import sqlite3
@@ -205,7 +225,7 @@ input()
 """
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"open\n"
-        with pytest.raises(DataError, match="no program has open"):
+        with pytest.raises(DataError, match="another program has the database open"):
             write(photos, out, max_keypoints=50)
         other.communicate(b"\n")
     assert not write(photos, out, max_keypoints=50).unchanged
