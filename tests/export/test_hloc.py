@@ -1,10 +1,12 @@
-"""hloc's files: read as hloc reads them, resumed after any death, never half a group."""
+"""hloc files: readable by hloc, resumable after a kill, and consistent with the images."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
+from functools import partial
 
 import cv2
 import numpy as np
@@ -14,8 +16,8 @@ import torch
 from doap import pipeline
 from doap.baselines import rootsift, teblid
 from doap.errors import ArgumentError, DataError, MissingExtra
-from doap.export.hloc import extract_features, match_features, write_features, write_matches
-from doap.images import read_grey
+from doap.export.hloc import feature_group, match_group, pair_group, write_group, write_hloc
+from doap.scale import FeatureSet
 from doap.types import Features
 from oracles.photos import write_photo
 
@@ -29,17 +31,30 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
+PAIRS = [("a.png", "sub/b.png"), ("a.png", "sub/deep/c.png")]
+
+
 def run(images, out, describer=rootsift, **changes):
-    return extract_features(images, out, describer(), **{"descriptor_name": "peer", "max_keypoints": 50, **changes})
+    return write_hloc(images, out, describer(), **{"max_keypoints": 50, **changes})
+
+
+def match(images, folder, pairs=PAIRS, **changes):
+    """Write folder/f.h5 and folder/m.h5."""
+    return run(images, folder / "f.h5", pairs=pairs, matches=folder / "m.h5", **changes)
+
+
+def write_to(path, name, arrays):
+    with h5py.File(path, "a", libver="latest") as file:
+        write_group(file, name, arrays, ["checksum"])
 
 
 def hloc_names(path):
-    """hloc's `list_h5_names`: the parents of all datasets."""
+    """As hloc's `list_h5_names`: the parents of all datasets."""
     return {name.rpartition("/")[0] for name in contents(path)}
 
 
 def hloc_matches(path, name0, name1):
-    """hloc's `get_matches`: the pair in any order, and what is not −1."""
+    """As hloc's `get_matches`: the pair in either order, without −1."""
     with h5py.File(path, "r", libver="latest") as file:
         pair, reverse = "/".join(name.replace("/", "-") for name in (name0, name1)), False
         if pair not in file:
@@ -63,15 +78,16 @@ def assert_same(path0, path1):
     assert all(np.array_equal(contents0[name], contents1[name]) for name in contents0)
 
 
-def test_features_are_laid_out_as_hloc_reads_them(images, tmp_path):
-    done = run(images, tmp_path / "f.h5")
-    assert (done.written, done.kept, done.skipped) == (3, 0, {})
+def test_features_have_the_layout_of_hloc(images, tmp_path):
+    summary = run(images, tmp_path / "f.h5")
+    assert (summary.images, summary.extracted, summary.reused, summary.skipped) == (3, 3, 0, {})
+    assert (summary.out, summary.matches, summary.pairs) == (tmp_path / "f.h5", None, 0)
     assert hloc_names(tmp_path / "f.h5") == {"a.png", "sub/b.png", "sub/deep/c.png"}
     features = pipeline.extract(images / "sub" / "b.png", rootsift(), max_keypoints=50)
     with h5py.File(tmp_path / "f.h5", "r") as file:
         group = {name: np.array(values) for name, values in file["sub/b.png"].items()}
     assert set(group) == {"keypoints", "descriptors", "scores", "image_size"}
-    # Pixel centres at integers: hloc itself adds 0.5 for COLMAP.
+    # Pixel centres are at integers; hloc adds 0.5 for COLMAP.
     assert np.array_equal(group["keypoints"], features.keypoints)
     assert np.array_equal(group["descriptors"], features.descriptors.T)
     assert np.array_equal(group["scores"], features.responses)
@@ -79,21 +95,20 @@ def test_features_are_laid_out_as_hloc_reads_them(images, tmp_path):
     assert (group["keypoints"].dtype, group["descriptors"].dtype) == (np.float32, np.float32)
 
 
-def test_an_image_is_read_as_it_is_stored(images, tmp_path):
-    """hloc and COLMAP ignore the EXIF orientation, so a file that says "turn me" is described unturned."""
+def test_keypoints_are_in_the_pixels_as_stored(images, tmp_path):
+    """EXIF orientation is ignored, as in hloc and COLMAP."""
     from PIL import Image
 
     picture = Image.open(images / "a.png")
     exif = picture.getexif()
     exif[0x0112] = 6
-    picture.save(images / "turned.jpg", exif=exif, quality=95)
-    assert read_grey(images / "turned.jpg").shape == (120, 160)
+    picture.save(images / "rotated.jpg", exif=exif, quality=95)
     run(images, tmp_path / "f.h5")
     with h5py.File(tmp_path / "f.h5", "r") as file:
-        assert file["turned.jpg"]["image_size"][()].tolist() == [160, 120]
+        assert file["rotated.jpg"]["image_size"][()].tolist() == [160, 120]
 
 
-def test_an_image_without_keypoints_is_there_with_the_right_dimensions(images, tmp_path):
+def test_an_image_without_keypoints_has_empty_arrays(images, tmp_path):
     cv2.imwrite(str(images / "black.png"), np.zeros((50, 60), np.uint8))
     run(images, tmp_path / "f.h5")
     with h5py.File(tmp_path / "f.h5", "r") as file:
@@ -101,10 +116,9 @@ def test_an_image_without_keypoints_is_there_with_the_right_dimensions(images, t
         assert file["black.png"]["descriptors"].shape == (128, 0)
 
 
-def test_matches_are_our_mutual_ones_with_the_scores_of_hloc(images, tmp_path):
-    run(images, tmp_path / "f.h5")
-    done = match_features(tmp_path / "f.h5", [("a.png", "sub/b.png"), ("a.png", "sub/deep/c.png")], tmp_path / "m.h5")
-    assert (done.written, done.kept) == (2, 0)
+def test_matches_equal_doap_match_with_the_scores_of_hloc(images, tmp_path):
+    summary = match(images, tmp_path)
+    assert (summary.matches, summary.pairs, summary.matched) == (tmp_path / "m.h5", 2, 2)
     features0, features1 = (
         pipeline.extract(images / name, rootsift(), max_keypoints=50) for name in ("a.png", "sub/b.png")
     )
@@ -113,20 +127,19 @@ def test_matches_are_our_mutual_ones_with_the_scores_of_hloc(images, tmp_path):
     assert np.array_equal(matches, expected)
     cosines = (features0.descriptors[expected[:, 0]] * features1.descriptors[expected[:, 1]]).sum(dim=1)
     np.testing.assert_allclose(scores, (cosines + 1) / 2, atol=1e-5)
-    turned, _ = hloc_matches(tmp_path / "m.h5", "sub/b.png", "a.png")
-    assert np.array_equal(turned, matches[:, ::-1])
-    # The photo and its copy: each keypoint finds itself.
+    reverse, _ = hloc_matches(tmp_path / "m.h5", "sub/b.png", "a.png")
+    assert np.array_equal(reverse, matches[:, ::-1])
+    # A photo and its copy: keypoints match themselves.
     same, scores = hloc_matches(tmp_path / "m.h5", "a.png", "sub/deep/c.png")
     assert (same[:, 0] == same[:, 1]).mean() > 0.9
     np.testing.assert_allclose(scores, 1, atol=1e-5)
 
 
-def test_bits_stay_bytes_and_their_scores_are_the_share_of_equal_ones(images, tmp_path):
-    run(images, tmp_path / "f.h5", teblid)
+def test_binary_descriptors_stay_packed_and_are_scored_by_equal_bits(images, tmp_path):
+    match(images, tmp_path, describer=teblid)
     with h5py.File(tmp_path / "f.h5", "r") as file:
         stored = file["a.png"]["descriptors"]
         assert (stored.shape, stored.dtype) == ((32, 50), np.uint8)
-    match_features(tmp_path / "f.h5", [("a.png", "sub/b.png")], tmp_path / "m.h5")
     codes = [
         np.unpackbits(pipeline.extract(images / name, teblid(), max_keypoints=50).descriptors.numpy(), axis=1)
         for name in ("a.png", "sub/b.png")
@@ -137,7 +150,7 @@ def test_bits_stay_bytes_and_their_scores_are_the_share_of_equal_ones(images, tm
     np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
-def test_more_keypoints_than_16_bits_count_survive(tmp_path):
+def test_more_keypoints_than_16_bits_can_count(tmp_path):
     count = 40_000
     features = Features(
         np.zeros((count, 2, 3), np.float32),
@@ -145,11 +158,11 @@ def test_more_keypoints_than_16_bits_count_survive(tmp_path):
         torch.zeros(count, 8, dtype=torch.uint8),
         (9, 9),
     )
-    write_features(tmp_path / "f.h5", "a.jpg", features)
+    write_to(tmp_path / "f.h5", "a.jpg", feature_group(features))
     with h5py.File(tmp_path / "f.h5", "r") as file:
         assert file["a.jpg"]["keypoints"].shape == (count, 2)
     matches = np.array([[0, 39_999], [39_999, 32_768]])
-    write_matches(tmp_path / "m.h5", "a.jpg", "b.jpg", matches, np.array([0.5, 1.0]), count)
+    write_to(tmp_path / "m.h5", pair_group("a.jpg", "b.jpg"), match_group(matches, np.array([0.5, 1.0]), count))
     read, scores = hloc_matches(tmp_path / "m.h5", "a.jpg", "b.jpg")
     assert np.array_equal(read, matches)
     assert scores.tolist() == [0.5, 1.0]
@@ -157,165 +170,226 @@ def test_more_keypoints_than_16_bits_count_survive(tmp_path):
         assert file["a.jpg/b.jpg"]["matches0"].dtype == np.int32
 
 
-def test_a_group_is_written_in_place_of_the_one_before(tmp_path):
-    for value in (0.25, 0.75):
-        write_matches(tmp_path / "m.h5", "a/x.jpg", "b.jpg", np.array([[0, 1]]), np.array([value]), 3)
-    _, scores = hloc_matches(tmp_path / "m.h5", "a/x.jpg", "b.jpg")
-    assert scores.tolist() == [0.75]
-    assert hloc_names(tmp_path / "m.h5") == {"a-x.jpg/b.jpg"}
-
-
-def test_images_that_are_there_are_skipped_and_new_ones_added(images, tmp_path):
+def test_only_new_images_are_extracted(images, tmp_path):
     run(images, tmp_path / "f.h5")
     before = (tmp_path / "f.h5").read_bytes()
-    done = run(images, tmp_path / "f.h5")
-    assert (done.written, done.kept) == (0, 3)
+    summary = run(images, tmp_path / "f.h5")
+    assert (summary.extracted, summary.reused) == (0, 3)
     assert (tmp_path / "f.h5").read_bytes() == before
     write_photo(images / "d.png", 5, 120, 160)
-    done = run(images, tmp_path / "f.h5")
-    assert (done.written, done.kept) == (1, 3)
-    run(images, tmp_path / "anew.h5")
-    assert_same(tmp_path / "f.h5", tmp_path / "anew.h5")
+    summary = run(images, tmp_path / "f.h5")
+    assert (summary.images, summary.extracted, summary.reused) == (4, 1, 3)
+    run(images, tmp_path / "fresh.h5")
+    assert_same(tmp_path / "f.h5", tmp_path / "fresh.h5")
+
+
+def test_changed_and_removed_images_update_features_and_matches(images, tmp_path):
+    pairs = [*PAIRS, ("sub/b.png", "sub/deep/c.png")]
+    match(images, tmp_path, pairs)
+    write_photo(images / "sub" / "b.png", 7, 120, 160)
+    summary = match(images, tmp_path, pairs)
+    assert (summary.extracted, summary.reused, summary.pairs, summary.matched) == (1, 2, 3, 2)
+    (tmp_path / "fresh").mkdir()
+    match(images, tmp_path / "fresh", pairs)
+    for name in ("f.h5", "m.h5"):
+        assert_same(tmp_path / name, tmp_path / "fresh" / name)
+
+    (images / "sub" / "deep" / "c.png").unlink()
+    summary = match(images, tmp_path, PAIRS[:1])
+    assert (summary.images, summary.extracted, summary.pairs, summary.matched) == (2, 0, 1, 0)
+    assert hloc_names(tmp_path / "f.h5") == {"a.png", "sub/b.png"}
+    assert hloc_names(tmp_path / "m.h5") == {"a.png/sub-b.png"}
+
+
+def test_damaged_features_are_extracted_again(images, tmp_path, monkeypatch):
+    monkeypatch.setattr("doap.scale.features._PART_BYTES", 1)
+    run(images, tmp_path / "f.h5")
+    run(images, tmp_path / "fresh.h5")
+    (tmp_path / "f.h5").unlink()
+    part = tmp_path / "f.h5.features" / "part-000002.parquet"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    part.write_bytes(content)
+    summary = run(images, tmp_path / "f.h5")
+    assert (summary.extracted, summary.reused) == (1, 2)
+    assert_same(tmp_path / "f.h5", tmp_path / "fresh.h5")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"max_keypoints": 60}, "expected most 60, got a file with 50"),
-        ({"descriptor_name": "other"}, "expected descriptor 'other', got a file with 'peer'"),
+        ({"max_keypoints": 60}, "max_keypoints is 60 instead of 50"),
+        ({"describer": partial(rootsift, 16)}, "the descriptor has other weights"),
+        ({"detector": "orb"}, "detector is 'orb' instead of 'sift'"),
+        ({"ratio": 0.8}, "m.h5: .* ratio is 0.8 instead of None"),
     ],
 )
 def test_other_settings_need_another_file(images, tmp_path, change, words):
-    run(images, tmp_path / "f.h5")
-    before = (tmp_path / "f.h5").read_bytes()
+    match(images, tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in ("f.h5", "m.h5")]
     with pytest.raises(DataError, match=words):
-        run(images, tmp_path / "f.h5", **change)
-    assert (tmp_path / "f.h5").read_bytes() == before
+        match(images, tmp_path, **change)
+    assert [(tmp_path / name).read_bytes() for name in ("f.h5", "m.h5")] == before
+    # The features are still those of the files.
+    assert match(images, tmp_path).extracted == 0
 
 
-def test_a_file_of_something_else_is_not_touched(images, tmp_path):
+def test_the_settings_hold_the_fingerprint_of_the_extraction(images, tmp_path):
+    match(images, tmp_path)
+    extractor = FeatureSet(tmp_path / "f.h5.features").extractor
+    assert extractor.stored == "float32"
+    for name in ("f.h5", "m.h5"):
+        with h5py.File(tmp_path / name, "r") as file:
+            assert json.loads(file.attrs["doap"])["extractor"] == asdict(extractor)
+
+
+def test_a_foreign_file_is_not_overwritten(images, tmp_path):
     (tmp_path / "f.h5").write_text("a letter")
-    with pytest.raises(DataError, match="expected an HDF5 file, got another or a damaged one"):
+    with pytest.raises(DataError, match="exists and is not an HDF5 file, or a damaged one"):
         run(images, tmp_path / "f.h5")
     assert (tmp_path / "f.h5").read_text() == "a letter"
+    h5py.File(tmp_path / "g.h5", "w").close()
+    before = (tmp_path / "g.h5").read_bytes()
+    with pytest.raises(DataError, match="it was not written by doap"):
+        run(images, tmp_path / "g.h5")
+    assert (tmp_path / "g.h5").read_bytes() == before
+    match(images, tmp_path / "files")
+    with pytest.raises(DataError, match="content is 'features' instead of 'matches'"):
+        run(images, tmp_path / "files" / "m.h5")
 
 
-def test_an_image_that_cannot_be_read_is_told_and_left_out(images, tmp_path):
+def test_an_unreadable_image_is_skipped_with_a_reason(images, tmp_path):
     (images / "cut.png").write_bytes((images / "a.png").read_bytes()[:2000])
     (images / "empty.jpg").touch()
-    done = run(images, tmp_path / "f.h5")
-    assert (done.written, set(done.skipped)) == (3, {"cut.png", "empty.jpg"})
-    assert "truncated" in done.skipped["cut.png"]
-    assert "empty" in done.skipped["empty.jpg"]
+    summary = match(images, tmp_path, [("a.png", "cut.png"), ("a.png", "sub/b.png")])
+    assert (summary.extracted, set(summary.skipped)) == (3, {"cut.png", "empty.jpg"})
+    assert "truncated" in summary.skipped["cut.png"]
+    assert "empty" in summary.skipped["empty.jpg"]
     assert hloc_names(tmp_path / "f.h5") == {"a.png", "sub/b.png", "sub/deep/c.png"}
-    match_features(tmp_path / "f.h5", [("a.png", "cut.png"), ("a.png", "sub/b.png")], tmp_path / "m.h5")
     assert hloc_names(tmp_path / "m.h5") == {"a.png/sub-b.png"}
-    # Mended, it is added.
+    # Once repaired, it is added.
     write_photo(images / "cut.png", 3, 120, 160)
-    assert run(images, tmp_path / "f.h5").written == 1
+    assert run(images, tmp_path / "f.h5").extracted == 1
 
 
-def test_no_good_image_is_an_error_and_no_file(tmp_path):
+def test_a_folder_without_readable_images_is_an_error(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "empty.jpg").touch()
-    with pytest.raises(
-        DataError, match=r"expected an image that can be read, got 1 that cannot; the first: .*empty\.jpg"
-    ):
+    with pytest.raises(DataError, match=r"none of the 1 images can be read\. The first one: .*empty\.jpg"):
         run(tmp_path / "images", tmp_path / "f.h5")
-    assert not list(tmp_path.glob("f.h5*"))
+    assert not (tmp_path / "f.h5").exists()
 
 
 KILLED = """
 import os, signal, sys
 import h5py
-from doap.export import hloc
+import doap.scale.features
 from doap.baselines import rootsift
+from doap.export.hloc import write_hloc
 
-images, out, moment = sys.argv[1:]
-write, calls = h5py.Group.create_dataset, []
+# Write a part per image.
+doap.scale.features._PART_BYTES = 1
+images, out, matches, moment = sys.argv[1:]
+create, calls = h5py.Group.create_dataset, []
 
-def die(group, name, **values):
-    made = write(group, name, **values)
+def kill_in_file(group, name, **values):
+    created = create(group, name, **values)
     calls.append(name)
-    if moment == "writing" and len(calls) == 6:
+    if moment == "features" and len(calls) == 6 or moment == "matches" and calls.count("matches0") == 2:
         group.file.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    return made
+    return created
 
-h5py.Group.create_dataset = die
+h5py.Group.create_dataset = kill_in_file
 
-def report(done, total, name):
-    if moment == "between" and done == 2:
+def kill_between(done, total, name):
+    if moment == "extraction" and done == 2 or moment == "matching" and done == 4:
         os.kill(os.getpid(), signal.SIGKILL)
 
-hloc.extract_features(images, out, rootsift(), descriptor_name="peer", max_keypoints=50, progress=report)
+pairs = [("a.png", "sub/b.png"), ("a.png", "sub/deep/c.png")]
+write_hloc(images, out, rootsift(), max_keypoints=50, pairs=pairs, matches=matches, progress=kill_between)
 """
 
 
-@pytest.mark.parametrize(("moment", "kept"), [("between", 2), ("writing", 0)])
-def test_a_killed_run_is_resumed_and_a_damaged_file_is_started_anew(images, tmp_path, moment, kept):
-    """Killed between two images, those before are kept. Killed in the middle of writing, HDF5 has lost them."""
-    out = tmp_path / "f.h5"
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(images), str(out), moment], env=os.environ, timeout=120)
+def run_killed(images, folder, moment):
+    command = [sys.executable, "-c", KILLED, images, folder / "f.h5", folder / "m.h5", moment]
+    ran = subprocess.run([*map(str, command)], env=os.environ, timeout=120)
     assert ran.returncode == -signal.SIGKILL
-    assert not out.exists()
-    assert (tmp_path / "f.h5.unfinished").exists()
-    done = run(images, out)
-    assert (done.written, done.kept) == (3 - kept, kept)
-    assert not (tmp_path / "f.h5.unfinished").exists()
-    run(images, tmp_path / "anew.h5")
-    assert_same(out, tmp_path / "anew.h5")
 
 
-def test_a_finished_file_survives_a_kill_while_images_are_added(images, tmp_path):
-    out = tmp_path / "f.h5"
-    run(images, out)
-    before = contents(out)
+@pytest.mark.parametrize(
+    ("moment", "reused", "matched"), [("extraction", 2, 2), ("features", 3, 2), ("matching", 3, 1), ("matches", 3, 2)]
+)
+def test_a_killed_run_resumes(images, tmp_path, moment, reused, matched):
+    """Killed between two images, in the features file, between two pairs and in the matches file.
+
+    Only a kill while a group is being written to the matches file loses its other groups: HDF5 cannot read it any more.
+    """
+    run_killed(images, tmp_path, moment)
+    assert (tmp_path / "f.h5").exists() == moment.startswith("match")
+    assert not (tmp_path / "m.h5").exists()
+    summary = match(images, tmp_path)
+    assert (summary.extracted, summary.reused, summary.matched) == (3 - reused, reused, matched)
+    assert not list(tmp_path.glob("*.unfinished"))
+    match(images, tmp_path / "fresh")
+    for name in ("f.h5", "m.h5"):
+        assert_same(tmp_path / name, tmp_path / "fresh" / name)
+
+
+def test_existing_files_survive_a_kill_while_images_are_added(images, tmp_path):
+    match(images, tmp_path, PAIRS[:1])
+    before = [contents(tmp_path / name).keys() for name in ("f.h5", "m.h5")]
     for seed in (5, 6):
         write_photo(images / f"new{seed}.png", seed, 120, 160)
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(images), str(out), "writing"], env=os.environ, timeout=120)
-    assert ran.returncode == -signal.SIGKILL
-    assert contents(out).keys() == before.keys()
-    done = run(images, out)
-    assert (done.written, done.kept) == (2, 3)
+    run_killed(images, tmp_path, "features")
+    assert [contents(tmp_path / name).keys() for name in ("f.h5", "m.h5")] == before
+    summary = match(images, tmp_path)
+    assert (summary.extracted, summary.reused, summary.pairs, summary.matched) == (0, 5, 2, 1)
 
 
-def test_matches_are_resumed_and_of_one_file_of_features(images, tmp_path):
-    run(images, tmp_path / "f.h5")
-    first, both = [("a.png", "sub/b.png")], [("a.png", "sub/b.png"), ("a.png", "sub/deep/c.png")]
-    match_features(tmp_path / "f.h5", first, tmp_path / "m.h5")
-    done = match_features(tmp_path / "f.h5", both, tmp_path / "m.h5")
-    assert (done.written, done.kept) == (1, 1)
-    run(images, tmp_path / "other.h5", max_keypoints=40)
-    with pytest.raises(DataError, match="expected features"):
-        match_features(tmp_path / "other.h5", both, tmp_path / "m.h5")
+def test_unfinished_matches_of_changed_images_are_not_resumed(images, tmp_path):
+    run_killed(images, tmp_path, "matching")
+    write_photo(images / "sub" / "b.png", 7, 120, 160)
+    assert match(images, tmp_path).matched == 2
+    match(images, tmp_path / "fresh")
+    assert_same(tmp_path / "m.h5", tmp_path / "fresh" / "m.h5")
 
 
-def test_what_was_done_is_told(images, tmp_path):
-    told = []
-    run(images, tmp_path / "f.h5", progress=lambda *event: told.append(event))
-    assert told == [(0, 3, "a.png"), (1, 3, "sub/b.png"), (2, 3, "sub/deep/c.png"), (3, 3, "")]
-    with h5py.File(tmp_path / "f.h5", "r") as file:
-        assert json.loads(file.attrs["doap"])["max_keypoints"] == 50
+def test_new_pairs_are_added_to_existing_matches(images, tmp_path):
+    match(images, tmp_path, PAIRS[:1])
+    summary = match(images, tmp_path)
+    assert (summary.pairs, summary.matched) == (2, 1)
+    before = (tmp_path / "m.h5").read_bytes()
+    summary = match(images, tmp_path, PAIRS[1:])
+    assert (summary.pairs, summary.matched) == (2, 0)
+    assert (tmp_path / "m.h5").read_bytes() == before
 
 
-def test_names_that_hloc_cannot_tell_apart_are_refused(tmp_path):
+def test_progress_counts_images_and_pairs(images, tmp_path):
+    events = []
+    match(images, tmp_path, progress=lambda *event: events.append(event))
+    assert [event[:2] for event in events] == [(done, 5) for done in (0, 1, 2, 3, 3, 4, 5)]
+    assert [event[2] for event in events[4:]] == ["a.png sub/b.png", "a.png sub/deep/c.png", "finished"]
+
+
+def test_names_that_hloc_cannot_distinguish_are_refused(tmp_path):
     for name in ("a/b-c.png", "a-b/c.png", "d.png"):
         write_photo(tmp_path / "images" / name, 0, 60, 60)
-    run(tmp_path / "images", tmp_path / "f.h5")
-    with pytest.raises(DataError, match="expected names that differ when '/' is '-'"):
-        match_features(tmp_path / "f.h5", [("a/b-c.png", "d.png"), ("a-b/c.png", "d.png")], tmp_path / "m.h5")
+    with pytest.raises(DataError, match="hloc replaces / by - and cannot distinguish these names"):
+        match(tmp_path / "images", tmp_path, [("a/b-c.png", "d.png"), ("a-b/c.png", "d.png")])
+    assert not (tmp_path / "f.h5").exists()
 
 
-def test_matches_that_do_not_fit_are_told(tmp_path):
+def test_bad_arguments_are_refused(images, tmp_path):
     for matches in ([[3, 0]], [[-1, 0]], [[1, 0], [1, 2]]):
-        with pytest.raises(ArgumentError, match="expected each keypoint of image 0 once at most, from 0 to 2"):
-            write_matches(tmp_path / "m.h5", "a", "b", np.array(matches), np.ones(len(matches)), 3)
-    with pytest.raises(DataError, match="expected an HDF5 file of features, got none that opens"):
-        match_features(tmp_path / "none.h5", [], tmp_path / "m.h5")
+        with pytest.raises(ArgumentError, match="expected each keypoint of image 0 at most once, from 0 to 2"):
+            match_group(np.array(matches), np.ones(len(matches)), 3)
+    with pytest.raises(ArgumentError, match="pairs and matches: expected both or neither"):
+        run(images, tmp_path / "f.h5", pairs="exhaustive")
+    assert not (tmp_path / "f.h5").exists()
 
 
-def test_without_h5py_the_extra_is_named(images, tmp_path, monkeypatch):
+def test_without_h5py_the_error_names_the_extra(images, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtra, match=r"pip install 'doap\[hloc\]'"):
         run(images, tmp_path / "f.h5")
