@@ -12,7 +12,7 @@ from doap.calibration import calibrate
 from doap.detectors import DETECTORS, sift
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
-from doap.images.correspondence import partners
+from doap.images.correspondence import corresponding
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.pipeline import describe_frames
 from doap.random_streams import stream
@@ -116,7 +116,7 @@ def test_a_photo_without_keypoints_is_skipped_and_counted(photo):
 
 
 def test_colour_pixels_are_an_error():
-    with pytest.raises(ShapeError, match=r"image: expected grey \(height, width\), got \(9, 9, 3\)"):
+    with pytest.raises(ShapeError, match=r"image: expected a grey image \(H, W\), got \(9, 9, 3\)"):
         small([np.zeros((9, 9, 3), np.uint8)])
 
 
@@ -149,15 +149,15 @@ def test_partners_are_within_a_distance_in_pixels_of_the_coarser_image():
     frames0 = frames_from_arrays([[10, 10]], [4])
     for x, same in ((20, True), (25.9, True), (26.1, False)):
         frames1 = frames_from_arrays([[x, 20]], [8])
-        assert partners(frames0, frames1, doubled).tolist() == [[same]]
-        assert partners(frames1, frames0, np.linalg.inv(doubled)).tolist() == [[same]]
+        assert corresponding(frames0, frames1, doubled).tolist() == [[same]]
+        assert corresponding(frames1, frames0, np.linalg.inv(doubled)).tolist() == [[same]]
 
 
 def test_a_point_mapped_to_infinity_has_no_partner():
     horizon = np.array([[1, 0, 0], [0, 1, 0], [0.1, 0, -1]])
     frame = frames_from_arrays([[10, 5]], [3])
-    assert not partners(frame, frame, horizon).any()
-    assert partners(frame[:0], frame, np.eye(3)).shape == (0, 1)
+    assert not corresponding(frame, frame, horizon).any()
+    assert corresponding(frame[:0], frame, np.eye(3)).shape == (0, 1)
 
 
 @pytest.mark.data

@@ -54,9 +54,9 @@ def test_int8_is_calibrated_with_a_set_and_reported_as_json(doap, folder, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["sift", "--out", "a.onnx"], 1, ["sift: expected a *.safetensors file", "doap-128", "got nothing there"]),
-        (["{folder}/photo.png", "--out", "a.onnx"], 1, ["expected a safetensors file of doap"]),
-        (["doap-128", "--out", "a.onnx", "--int8", "{folder}"], 1, ["expected a set of patches"]),
+        (["sift", "--out", "a.onnx"], 1, ["sift: no such file", "Expected a *.safetensors file", "doap-128"]),
+        (["{folder}/photo.png", "--out", "a.onnx"], 1, ["not a safetensors file"]),
+        (["doap-128", "--out", "a.onnx", "--int8", "{folder}"], 1, ["not a patch set"]),
         (["doap-128", "--out", "{folder}/photo.png/a.onnx"], 1, ["expected a folder to write to"]),
         (["doap-128", "--out", "a.onnx", "--to", "tflite"], 1, ["tflite", "onnx"]),
         (["doap-128"], 2, ["--out"]),

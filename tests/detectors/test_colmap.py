@@ -1,4 +1,4 @@
-"""COLMAP's keypoints; what all detectors promise is in test_detectors.py."""
+"""COLMAP's keypoints. Properties of all detectors are tested in test_detectors.py."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_fewer_keypoints_are_the_largest_of_all():
     assert np.median(every[0][:, 2]) < some[0][:, 2].min()
 
 
-def test_keypoints_are_those_of_opencv_where_both_find_one():
-    """Place without a half pixel, 12σ, and angles clockwise."""
+def test_keypoints_agree_with_those_of_opencv():
+    """Positions have no offset of half a pixel, patches are 12 σ wide, and angles are clockwise."""
     pytest.importorskip("pycolmap")
     frames, others = colmap().detect(PHOTO)[0], sift().detect(PHOTO)[0]
     apart = centres(frames)[:, None] - centres(others)
@@ -46,7 +46,7 @@ def test_keypoints_are_those_of_opencv_where_both_find_one():
     np.testing.assert_allclose(np.median(apart[same], axis=0), 0, atol=0.02)
 
 
-def test_half_a_turn_finds_keypoints_where_they_were():
+def test_keypoints_move_with_an_image_rotated_by_180_degrees():
     pytest.importorskip("pycolmap")
     frames, turned = colmap().detect(PHOTO)[0], colmap().detect(np.rot90(PHOTO, 2).copy())[0]
     apart = centres(frames)[:, None] - (np.float32([299, 239]) - centres(turned))
@@ -54,7 +54,7 @@ def test_half_a_turn_finds_keypoints_where_they_were():
     np.testing.assert_allclose(np.median(apart[np.arange(len(frames)), nearest], axis=0), 0, atol=0.02)
 
 
-def test_the_largest_come_first_as_colmap_keeps_them():
+def test_the_largest_keypoints_come_first():
     pytest.importorskip("pycolmap")
     frames, sigmas = colmap().detect(PHOTO, 30)
     np.testing.assert_allclose(scales(frames), 6 * sigmas, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What all detectors promise, over `DETECTORS`, and what only some do."""
+"""Properties of all detectors in `DETECTORS`, and of some of them."""
 
 import pickle
 import sys
@@ -12,7 +12,7 @@ from doap.baselines import rootsift
 from doap.detectors import DETECTORS, affine, akaze, as_detector, harris_laplace, orb, sift
 from doap.errors import ArgumentError, MissingExtra
 from doap.images import angles, centres, inside, scales, transform_frames
-from doap.images.correspondence import partners
+from doap.images.correspondence import corresponding
 from doap.pipeline import extract, match
 
 ORIENTED = ("sift", "orb", "akaze", "affine")
@@ -21,7 +21,7 @@ UPRIGHT = ("fast", "harris-laplace")
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
 TOP, LEFT, HEIGHT, WIDTH = 20, 120, 240, 300
 IMAGE = PHOTO[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH].copy()
-# Another image of the same things, and the homography to it.
+# Transformed images, and the homographies to them.
 VIEWS = {
     "shifted": (
         PHOTO[TOP + 17 : TOP + 17 + HEIGHT, LEFT + 23 : LEFT + 23 + WIDTH].copy(),
@@ -37,15 +37,15 @@ VIEWS = {
 
 @pytest.fixture(scope="module")
 def found():
-    """Frames and responses of the image and of its views, by detector and view; each is found once."""
+    """Frames and responses of the image and of its views, by detector and view."""
     images = {"image": IMAGE} | {view: pixels for view, (pixels, _) in VIEWS.items()}
     return {
         name: {view: create().detect(pixels) for view, pixels in images.items()} for name, create in DETECTORS.items()
     }
 
 
-def followed(found, name, view):
-    """The strongest keypoints, as they should be in the view, and what was found there."""
+def projected_and_detected(found, name, view):
+    """Return the strongest keypoints projected into the view, and the keypoints detected there."""
     image, homography = VIEWS[view]
     expected = transform_frames(found[name]["image"][0][:150], homography)
     points = expected * np.float32([0, 0, 1])
@@ -55,22 +55,22 @@ def followed(found, name, view):
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", DETECTORS)
 def test_keypoints_follow_the_image(found, name, view):
-    expected, there = followed(found, name, view)
-    near = 2.0 if view == "doubled" else 1.0
+    expected, detected = projected_and_detected(found, name, view)
+    max_distance = 2.0 if view == "doubled" else 1.0
     assert len(expected) > 80
-    assert partners(expected, there, np.eye(3), near).any(axis=1).mean() > 0.6
-    # A detector that fires everywhere would follow anything.
+    assert corresponding(expected, detected, np.eye(3), max_distance).any(axis=1).mean() > 0.6
+    # A detector that fires everywhere would pass the test above.
     elsewhere = expected + np.float32([[0, 0, 9.3], [0, 0, 7.1]])
-    assert partners(elsewhere, there, np.eye(3), near).any(axis=1).mean() < 0.3
+    assert corresponding(elsewhere, detected, np.eye(3), max_distance).any(axis=1).mean() < 0.3
 
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", ORIENTED)
 def test_scale_and_orientation_follow_the_image(found, name, view):
-    expected, there = followed(found, name, view)
-    same = partners(expected, there, np.eye(3), 2.0 if view == "doubled" else 1.0)
-    same &= np.abs(np.log2(scales(expected)[:, None] / scales(there))) < 0.35
-    same &= np.abs((angles(expected)[:, None] - angles(there) + 180) % 360 - 180) < 15
+    expected, detected = projected_and_detected(found, name, view)
+    same = corresponding(expected, detected, np.eye(3), 2.0 if view == "doubled" else 1.0)
+    same &= np.abs(np.log2(scales(expected)[:, None] / scales(detected))) < 0.35
+    same &= np.abs((angles(expected)[:, None] - angles(detected) + 180) % 360 - 180) < 15
     assert same.any(axis=1).mean() > 0.5
 
 
@@ -83,21 +83,21 @@ def test_frames_without_orientation_are_upright(found, name):
 
 
 @pytest.mark.parametrize("name", ["sift", "orb", "fast", "akaze", "harris-laplace"])
-def test_half_a_turn_finds_keypoints_where_they_were(name):
-    errors = errors_after_half_a_turn(DETECTORS[name]())
+def test_keypoints_move_with_an_image_rotated_by_180_degrees(name):
+    errors = errors_after_rotation(DETECTORS[name]())
     np.testing.assert_allclose(np.median(errors, axis=0), 0, atol=0.03)
     if name == "orb":
         assert np.quantile(np.abs(errors), 0.99) < 0.01
 
 
-def test_opencv_puts_keypoints_of_sift_a_quarter_of_a_pixel_off_unless_asked():
-    errors = errors_after_half_a_turn(sift(precise=False))
+def test_sift_without_precise_upscaling_is_a_quarter_of_a_pixel_off():
+    errors = errors_after_rotation(sift(precise=False))
     np.testing.assert_allclose(np.median(errors, axis=0), 0.25, atol=0.03)
 
 
-def errors_after_half_a_turn(detector):
-    """(N, 2) half the way from keypoints of an image to those of its other way up."""
-    # The sides are no multiples of anything, as ORB's levels would like.
+def errors_after_rotation(detector):
+    """Return half the distances (N, 2) between keypoints of an image and of the image rotated by 180°."""
+    # Odd sizes, because the levels of ORB round them.
     image = IMAGE[:233, :291]
     frames, _ = detector.detect(image)
     turned, _ = detector.detect(np.rot90(image, 2).copy())
@@ -112,7 +112,7 @@ def errors_after_half_a_turn(detector):
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_frames_are_finite_and_the_strongest_come_first(found, name):
+def test_frames_are_finite_and_sorted_by_response(found, name):
     for frames, responses in found[name].values():
         assert (frames.dtype, responses.dtype) == (np.float32, np.float32)
         assert frames.shape == (len(responses), 2, 3)
@@ -122,7 +122,7 @@ def test_frames_are_finite_and_the_strongest_come_first(found, name):
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_most_takes_the_strongest_of_all(found, name):
+def test_max_keypoints_returns_the_strongest(found, name):
     frames, responses = DETECTORS[name]().detect(IMAGE, 40)
     everything = found[name]["image"]
     assert np.array_equal(responses, everything[1][:40])
@@ -131,7 +131,7 @@ def test_most_takes_the_strongest_of_all(found, name):
 
 @pytest.mark.parametrize("name", DETECTORS)
 def test_same_image_gives_the_same_frames(found, name):
-    # Sent to another process and back, as a batch engine does.
+    # Pickled, as for another process.
     again = pickle.loads(pickle.dumps(DETECTORS[name]())).detect(IMAGE)
     assert all(np.array_equal(one, other) for one, other in zip(again, found[name]["image"], strict=True))
 
@@ -145,7 +145,7 @@ def test_black_image_gives_no_frames(name, size):
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_tiny_images_of_noise_do_no_harm(name):
+def test_tiny_images_of_noise_give_finite_frames(name):
     random = np.random.default_rng(0)
     for height, width in [(1, 1), (1, 9), (12, 1), (2, 30), (3, 3), (7, 5), (4, 200), (31, 31), (40, 17)]:
         frames, _ = DETECTORS[name]().detect(random.integers(0, 256, (height, width), np.uint8))
@@ -153,15 +153,15 @@ def test_tiny_images_of_noise_do_no_harm(name):
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_magnification_resizes_patches_and_nothing_else(name):
+def test_magnification_only_resizes_patches(name):
     create = DETECTORS[name]
     frames, _ = create().detect(IMAGE, 50)
     larger, _ = create(magnification=2 * create().magnification).detect(IMAGE, 50)
     np.testing.assert_allclose(larger, frames * np.float32([2, 2, 1]), rtol=1e-5)
 
 
-def test_affine_frames_see_a_slanted_surface_as_the_same():
-    """Squeezed to 0.4 along a diagonal, as at a slant of 66°."""
+def test_affine_frames_match_more_on_a_slanted_surface():
+    """The image is compressed to 0.4 along a diagonal, as at a slant of 66°."""
     squeeze = np.array([[0.7, -0.3], [-0.3, 0.7]])
     homography = np.eye(3)
     homography[:2, :2], homography[:2, 2] = squeeze, [70, 80]
@@ -172,18 +172,18 @@ def test_affine_frames_see_a_slanted_surface_as_the_same():
         image0, image1 = (
             extract(image, rootsift(), detector=detector, max_keypoints=300) for image in (IMAGE, slanted)
         )
-        same = partners(image0.frames, image1.frames, homography)
+        same = corresponding(image0.frames, image1.frames, homography)
         return same[tuple(match(image0, image1).T)].sum()
 
     assert correct(affine()) > 2 * correct(sift())
 
 
-def test_affine_frames_keep_place_and_area(found):
+def test_affine_frames_preserve_position_and_area(found):
     stretched = affine().detect(IMAGE)[0]
-    round_ones = found["sift"]["image"][0]
-    assert len(np.unique(centres(stretched), axis=0)) == len(np.unique(centres(round_ones), axis=0)) == len(stretched)
-    same = partners(stretched, round_ones, np.eye(3), 1e-3)
-    ratio = scales(stretched)[:, None] / scales(round_ones)
+    circular = found["sift"]["image"][0]
+    assert len(np.unique(centres(stretched), axis=0)) == len(np.unique(centres(circular), axis=0)) == len(stretched)
+    same = corresponding(stretched, circular, np.eye(3), 1e-3)
+    ratio = scales(stretched)[:, None] / scales(circular)
     assert same.any(axis=1).all()
     np.testing.assert_allclose(ratio[same], 1, rtol=1e-3)
     lengths = np.linalg.svd(stretched[:, :, :2], compute_uv=False)
@@ -193,10 +193,10 @@ def test_affine_frames_keep_place_and_area(found):
 @pytest.mark.parametrize(
     ("create", "function"), [(akaze, "AKAZE_create"), (harris_laplace, "HarrisLaplaceFeatureDetector_create")]
 )
-def test_an_opencv_without_contrib_is_told(monkeypatch, create, function):
+def test_an_opencv_without_contrib_is_reported(monkeypatch, create, function):
     monkeypatch.delattr(cv2.xfeatures2d, function, raising=False)
     monkeypatch.delattr(cv2, function, raising=False)
-    with pytest.raises(ArgumentError, match=rf"expected an OpenCV with xfeatures2d\.{function}.*contrib"):
+    with pytest.raises(ArgumentError, match=rf"this OpenCV lacks xfeatures2d\.{function}.*contrib"):
         create()
 
 
@@ -206,7 +206,7 @@ def test_missing_kornia_names_its_extra(monkeypatch):
         affine().detect(IMAGE)
 
 
-def test_a_higher_threshold_finds_less():
+def test_a_higher_threshold_finds_fewer_keypoints():
     assert len(orb(threshold=60).detect(IMAGE)[0]) < len(orb().detect(IMAGE)[0])
     assert len(akaze(threshold=0.01).detect(IMAGE)[0]) < len(akaze().detect(IMAGE)[0])
 

@@ -144,7 +144,7 @@ def test_a_photo_without_keypoints_is_refused(tmp_path):
 
 @pytest.mark.parametrize("missing", ["nothing.png", "nothing"])
 def test_a_missing_photo_is_refused(tmp_path, missing):
-    with pytest.raises(DataError, match="expected an image file, got No such file"):
+    with pytest.raises(DataError, match="cannot read the image file: No such file"):
         SweepsBenchmark(tmp_path / missing)
 
 

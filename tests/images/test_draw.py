@@ -1,4 +1,4 @@
-"""The picture of matches: colours where they belong, at any sizes, with the photos still to be seen."""
+"""Pictures of matches: colours, positions at any image size, and visible photos."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def flat(height=200, width=300, grey=100):
 
 
 def draw(image0, image1, points0=NONE, points1=NONE, inliers=(), title="a title", **options):
-    """Matches the i-th point with the i-th."""
+    """Draw matches between points of the same index."""
     matches = np.repeat(np.arange(len(inliers))[:, None], 2, axis=1)
     return draw_matches(
         image0, image1, np.array(points0), np.array(points1), matches, np.array(inliers, bool), title, **options
@@ -27,7 +27,7 @@ def colour_of_line(inlier):
     return picture[STRIP + 100, MARGIN + 250].astype(int)
 
 
-def test_an_inlier_is_green_and_a_reject_faintly_red():
+def test_inliers_are_green_and_outliers_faint_red():
     (blue, green, red), (blue1, green1, red1) = colour_of_line(True), colour_of_line(False)
     assert green > blue + 80
     assert green > red + 80
@@ -36,16 +36,16 @@ def test_an_inlier_is_green_and_a_reject_faintly_red():
     assert red1 - green1 < green - red
 
 
-def test_inliers_lie_over_rejects():
+def test_inliers_are_drawn_over_outliers():
     points = [(150.0, 100.0), (150.0, 100.0)]
     for inliers in ([True, False], [False, True]):
         _, green, red = draw(flat(), flat(), points, points, inliers)[STRIP + 100, MARGIN + 250].astype(int)
         assert green > red + 80
 
 
-def test_a_point_is_drawn_on_its_pixel_however_the_photo_is_scaled():
+def test_a_point_is_drawn_on_its_pixel_at_any_scale():
     small, large = flat(100, 150), flat(2000, 3000)
-    # The same place of the scene: 20 times as far from the corner, and corners are half a pixel before centres.
+    # The same point of the scene: 20 times as far from the outer corner, which is half a pixel from the centre.
     points0, points1 = np.array([[30.0, 40.0]]), (np.array([[30.0, 40.0]]) + 0.5) * 20 - 0.5
     for photos, points in (((small, large), (points0, points1)), ((large, small), (points1, points0))):
         picture = draw(*photos, *points, longest_side=600)
@@ -56,7 +56,7 @@ def test_a_point_is_drawn_on_its_pixel_however_the_photo_is_scaled():
             assert (x, y) == pytest.approx((30.5 * 4 - 0.5, 40.5 * 4 - 0.5), abs=0.6)
 
 
-def test_photos_are_seen_through_a_thousand_lines():
+def test_photos_are_visible_through_a_thousand_lines():
     random = np.random.default_rng(0)
     photo = random.integers(0, 256, (20, 30), np.uint8).repeat(20, axis=0).repeat(20, axis=1)
     points = random.uniform(0, 400, (1000, 2))
@@ -66,7 +66,7 @@ def test_photos_are_seen_through_a_thousand_lines():
 
 
 @pytest.mark.parametrize("sizes", [((200, 300), (300, 200)), ((1, 1), (50, 80)), ((1, 3000), (3000, 1))])
-def test_photos_of_any_sizes_stand_side_by_side(sizes):
+def test_photos_of_any_size_are_drawn_side_by_side(sizes):
     picture = draw(*(flat(*size) for size in sizes))
     longest = min(1200, max(max(size) for size in sizes))
     assert picture.shape[0] <= STRIP + longest + MARGIN
@@ -74,7 +74,7 @@ def test_photos_of_any_sizes_stand_side_by_side(sizes):
     assert (picture[-1] == BACKGROUND).all()
 
 
-def test_without_matches_there_are_the_photos_and_the_title():
+def test_without_matches_the_photos_and_the_title_are_drawn():
     picture = draw(flat(), flat())
     assert (picture[:STRIP] != BACKGROUND).any()
     assert len(np.unique(picture[STRIP : STRIP + 200, MARGIN : MARGIN + 300])) == 1
@@ -86,12 +86,12 @@ def test_any_title_fits(title):
     assert (picture[:STRIP, -MARGIN // 2 :] == BACKGROUND).all()
 
 
-def test_arguments_that_do_not_fit_are_told():
+def test_inconsistent_arguments_are_refused():
     with pytest.raises(ShapeError, match=r"matches: expected \(M, 2\), got \(3,\)"):
         draw_matches(flat(), flat(), NONE, NONE, np.zeros(3, int), np.zeros(3, bool), "")
     with pytest.raises(ShapeError, match=r"inliers: expected \(0\), got \(3,\)"):
         draw_matches(flat(), flat(), NONE, NONE, np.zeros((0, 2), int), np.zeros(3, bool), "")
     with pytest.raises(ShapeError, match=r"image: expected \(height, width\), got \(9, 9, 3\)"):
         draw(flat(), np.zeros((9, 9, 3), np.uint8))
-    with pytest.raises(ArgumentError, match="longest_side: expected 1 or more, got 0"):
+    with pytest.raises(ArgumentError, match="longest_side: expected at least 1, got 0"):
         draw(flat(), flat(), longest_side=0)

@@ -1,4 +1,4 @@
-"""Frames: signs of angles, radius and diameter, and how homographies carry them."""
+"""Frames: signs of angles, radius and diameter, and transformation by homographies."""
 
 import cv2
 import numpy as np
@@ -50,7 +50,7 @@ def texture(seed=0):
     return cv2.normalize(smooth, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
 
 
-def test_centre_scale_and_angle_come_back():
+def test_centre_scale_and_angle_are_recovered():
     xy, scale, angle = [[10, 20], [3.5, 4]], [5, 7], [30, -100]
     square = frames_from_arrays(xy, scale, angle)
     assert square.dtype == np.float32
@@ -59,7 +59,7 @@ def test_centre_scale_and_angle_come_back():
     np.testing.assert_allclose(angles(square), angle, rtol=1e-6)
 
 
-def test_frames_are_upright_where_no_angle_is_given():
+def test_frames_without_angles_are_upright():
     assert np.array_equal(frames_from_arrays([[1, 2]], [3])[0], [[3, 0, 1], [0, 3, 2]])
 
 
@@ -68,7 +68,7 @@ def test_keypoint_size_is_a_diameter():
     np.testing.assert_allclose(frame[0], [[30, 0, 30], [0, 30, 40]])
 
 
-def test_disc_of_the_size_of_a_keypoint_fills_its_share_of_the_patch():
+def test_a_disc_of_the_size_of_a_keypoint_fills_the_expected_part_of_the_patch():
     image = np.zeros((200, 200), np.float32)
     cv2.circle(image, (100, 90), 40, 1.0, cv2.FILLED)
     patch = extract_patches(image, frames_from_keypoints([cv2.KeyPoint(100, 90, 80, -1)], magnification=2))[0]
@@ -77,7 +77,7 @@ def test_disc_of_the_size_of_a_keypoint_fills_its_share_of_the_patch():
     assert patch[16, :7].max() < 0.1
 
 
-def test_sift_gives_a_blob_the_diameter_of_two_sigma():
+def test_sift_reports_the_diameter_of_a_blob_as_two_sigma():
     y, x = np.mgrid[:128, :128] - 64
     blob = np.round(255 * np.exp(-(x**2 + y**2) / (2 * 8**2))).astype(np.uint8)
     found = max(cv2.SIFT_create().detect(blob), key=lambda keypoint: keypoint.response)
@@ -99,7 +99,7 @@ def test_keypoint_without_angle_is_upright():
     assert angles(frame) == 0
 
 
-def test_sift_sees_the_same_patches_in_a_turned_image():
+def test_sift_finds_the_same_patches_in_a_rotated_image():
     image = texture()
     turned = np.ascontiguousarray(np.rot90(image, -1))
     sift = cv2.SIFT_create()
@@ -108,10 +108,10 @@ def test_sift_sees_the_same_patches_in_a_turned_image():
     expected = transform_frames(first, TURN)
     apart = np.abs(expected[:, None] - second[None]).max(axis=(2, 3))
     nearest, same = apart.argmin(axis=1), apart.min(axis=1) < 0.7
-    # SIFT itself is not quite the same in both; with the wrong sign hardly one would agree.
+    # SIFT is not exactly equivariant. With the wrong sign, almost no patch would agree.
     assert same.mean() > 0.6
-    ours, theirs = extract_patches(image, first[same]), extract_patches(turned, second[nearest[same]])
-    assert np.median(np.abs(ours.astype(int) - theirs)) <= 2
+    patches0, patches1 = extract_patches(image, first[same]), extract_patches(turned, second[nearest[same]])
+    assert np.median(np.abs(patches0.astype(int) - patches1)) <= 2
 
 
 def test_turning_clockwise_adds_ninety_degrees():
@@ -133,17 +133,17 @@ def test_homography_moves_a_frame_as_it_moves_points_near_its_centre(frame, homo
 
 
 @given(frames(), homographies(), homographies())
-def test_two_homographies_one_after_the_other_are_their_product(frame, first, second):
+def test_two_homographies_in_a_row_equal_their_product(frame, first, second):
     stepwise = transform_frames(transform_frames(frame, first), second)
     np.testing.assert_allclose(stepwise, transform_frames(frame, second @ first), rtol=1e-3, atol=1e-3)
 
 
 @given(frames())
-def test_scale_of_a_homography_is_without_meaning(frame):
+def test_the_scale_of_a_homography_does_not_matter(frame):
     np.testing.assert_allclose(transform_frames(frame, -3 * np.eye(3)), frame, rtol=1e-6)
 
 
-def test_centre_sent_to_infinity_gives_a_frame_that_is_not_finite():
+def test_a_centre_mapped_to_infinity_gives_a_frame_that_is_not_finite():
     horizon = np.array([[1, 0, 0], [0, 1, 0], [0.1, 0, -1]])
     assert not np.isfinite(transform_frames(frames_from_arrays([[10, 5]], [3]), horizon)).all()
 
@@ -163,7 +163,7 @@ def test_no_keypoints_give_no_frames():
     assert scales(nothing).shape == angles(nothing).shape == (0,)
 
 
-def test_lengths_that_differ_are_refused():
+def test_different_lengths_are_refused():
     with pytest.raises(ShapeError, match=r"xy: expected \(2, 2\), got \(1, 2\)"):
         frames_from_arrays([[1, 2]], [3, 4])
     with pytest.raises(ShapeError, match="angle"):
@@ -173,15 +173,15 @@ def test_lengths_that_differ_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_kornia_means_the_same_by_a_frame():
+def test_kornia_frames_have_the_same_meaning():
     torch, feature = pytest.importorskip("torch"), pytest.importorskip("kornia.feature")
     image = cv2.GaussianBlur(texture(), (0, 0), 2).astype(np.float32)
     xy, scale, angle = [[50.0, 60.0], [64.0, 40.0]], [14.0, 10.0], [25.0, -70.0]
-    # kornia's angles run the other way.
+    # kornia's angles are counter-clockwise.
     turned = -torch.tensor(angle).reshape(1, 2, 1)
     lafs = feature.laf_from_center_scale_ori(torch.tensor([xy]), torch.tensor(scale).reshape(1, 2, 1, 1), turned)
-    ours = frames_from_arrays(xy, scale, angle)
-    np.testing.assert_allclose(frames_from_lafs(lafs), ours, atol=1e-4)
+    expected = frames_from_arrays(xy, scale, angle)
+    np.testing.assert_allclose(frames_from_lafs(lafs), expected, atol=1e-4)
     patches = feature.extract_patches_simple(torch.from_numpy(image)[None, None], lafs, PS=32)
-    # Half a pixel between the two would make this more than 2.
-    assert np.abs(patches[0, :, 0].numpy() - extract_patches(image, ours)).mean() < 0.5
+    # An offset of half a pixel would give more than 2.
+    assert np.abs(patches[0, :, 0].numpy() - extract_patches(image, expected)).mean() < 0.5

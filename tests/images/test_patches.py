@@ -1,4 +1,4 @@
-"""Patches: held against images that are formulas, so that every sample has a known value."""
+"""Patches compared with images given by formulas, whose value is known at every sample."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from doap.errors import ArgumentError, ShapeError
 from doap.images import Pyramid, extract_patches, frames_from_affine, frames_from_arrays, inside, transform_frames
-from doap.images.patches import _LONGEST_SIDE
+from doap.images.patches import _MAX_SIDE
 
 SIDE = 240
 CENTRE = (SIDE - 1) / 2
@@ -18,7 +18,7 @@ CENTRE = (SIDE - 1) / 2
 
 @dataclass
 class Waves:
-    """An image that is a sum of waves, known at every point. `zoom` is how many pixels stand for one of the formula."""
+    """An image given by a sum of waves. `zoom` is the number of pixels per unit of the formula."""
 
     zoom: float = 1.0
     turn: float = 0.0
@@ -35,7 +35,7 @@ class Waves:
         return np.round(values).astype(dtype) if dtype == np.uint8 else values.astype(dtype)
 
     def patch(self, frame, size):
-        """The exact value of every sample, one at a time."""
+        """Return the exact value of every sample."""
         patch = np.empty((size, size))
         for row in range(size):
             for column in range(size):
@@ -45,7 +45,7 @@ class Waves:
 
 
 def bilinear(image, x, y):
-    """Slow and obvious, the border repeated."""
+    """Interpolate one sample, with repeated border pixels."""
     height, width = image.shape
     x, y = min(max(x, 0), width - 1), min(max(y, 0), height - 1)
     left, top = int(x), int(y)
@@ -74,7 +74,7 @@ def test_identity_frame_gives_the_pixels_themselves(dtype):
     assert np.array_equal(patches[0], image)
 
 
-def test_small_frames_are_sampled_as_by_the_obvious_loop():
+def test_small_frames_are_sampled_like_by_a_simple_loop():
     rng = np.random.default_rng(1)
     image = rng.random((30, 40), dtype=np.float32)
     several = frames_from_affine(rng.uniform(-5, 45, (20, 2)), rng.uniform(-4, 4, (20, 2, 2)))
@@ -89,7 +89,7 @@ def test_small_frames_are_sampled_as_by_the_obvious_loop():
 
 @settings(max_examples=30)
 @given(frames(), st.sampled_from([np.uint8, np.float32]), st.sampled_from([24, 32]))
-def test_patch_of_any_frame_is_what_the_formula_says(frame, dtype, size):
+def test_patches_of_any_frame_follow_the_formula(frame, dtype, size):
     waves = Waves()
     patch = extract_patches(waves.image(dtype), frame, size)[0]
     assert np.abs(patch - waves.patch(frame[0], size)).max() < 3
@@ -97,28 +97,28 @@ def test_patch_of_any_frame_is_what_the_formula_says(frame, dtype, size):
 
 @settings(max_examples=30)
 @given(frames(largest=24), st.sampled_from([0.5, 1.0, 2.0]), st.floats(-180, 180))
-def test_same_place_in_a_scaled_and_turned_image_gives_the_same_patch(frame, zoom, turn):
+def test_the_same_point_in_a_scaled_and_rotated_image_gives_the_same_patch(frame, zoom, turn):
     first, second = Waves(), Waves(zoom, turn)
     cos, sin = zoom * np.cos(np.radians(turn)), zoom * np.sin(np.radians(turn))
     matrix = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
     matrix[:2, 2] = CENTRE - matrix[:2, :2] @ [CENTRE, CENTRE]
     moved = transform_frames(frame, matrix)
-    ours, theirs = extract_patches(first.image(), frame)[0], extract_patches(second.image(), moved)[0]
-    assert np.abs(ours - theirs).max() < 1.5
+    patch0, patch1 = extract_patches(first.image(), frame)[0], extract_patches(second.image(), moved)[0]
+    assert np.abs(patch0 - patch1).max() < 1.5
 
 
 @settings(max_examples=30)
 @given(frames(), st.integers(0, 3))
-def test_quarter_turns_of_the_image_change_nothing(frame, quarters):
+def test_rotations_by_90_degrees_do_not_change_patches(frame, quarters):
     image = Waves().image()
     turned = np.ascontiguousarray(np.rot90(image, -quarters))
     turn = np.linalg.matrix_power(np.array([[0, -1, SIDE - 1], [1, 0, 0], [0, 0, 1]]), quarters)
-    ours, theirs = extract_patches(image, frame), extract_patches(turned, transform_frames(frame, turn))
-    assert np.abs(ours - theirs).max() < 1.5
+    patch0, patch1 = extract_patches(image, frame), extract_patches(turned, transform_frames(frame, turn))
+    assert np.abs(patch0 - patch1).max() < 1.5
 
 
 @given(st.integers(-20, 20), st.integers(-20, 20))
-def test_shift_by_whole_pixels_changes_nothing_at_the_scale_of_pixels(right, down):
+def test_a_shift_by_whole_pixels_does_not_change_small_patches(right, down):
     image = np.random.default_rng(2).integers(0, 256, (100, 100), dtype=np.uint8)
     frame = frames_from_arrays([[50.25, 50.5]], [14], [30])
     shifted = np.roll(image, (down, right), axis=(0, 1))
@@ -128,7 +128,7 @@ def test_shift_by_whole_pixels_changes_nothing_at_the_scale_of_pixels(right, dow
 
 @pytest.mark.parametrize("scale", [10, 16, 19, 25, 40, 70, 100, 200])
 def test_no_level_is_shifted(scale):
-    # Blur, halving and bilinear samples all keep a ramp a ramp, so half a pixel of shift would show as half a unit.
+    # Blur, subsampling and bilinear interpolation preserve a ramp, so a shift of half a pixel changes it by 0.5.
     y, x = np.mgrid[:600, :601].astype(np.float32)
     frame = frames_from_arrays([[301.3, 299.6]], [scale])
     along = scale * ((2 * np.arange(32) + 1) / 32 - 1)
@@ -139,27 +139,27 @@ def test_no_level_is_shifted(scale):
 
 @pytest.mark.parametrize("angle", [0, 17, 45])
 @pytest.mark.parametrize("period", [1, 2])
-def test_fine_checkerboard_is_flat_in_a_big_frame(angle, period):
+def test_a_fine_checkerboard_is_flat_in_a_large_frame(angle, period):
     y, x = np.mgrid[:400, :400] // period
     board = (255 * ((x + y) % 2)).astype(np.uint8)
     patch = extract_patches(board, frames_from_arrays([[200, 200]], [16 * 4 * period], [angle]))[0]
     assert np.abs(patch.astype(float) - 127.5).max() < 4
 
 
-def test_long_frame_is_not_aliased_along_its_longer_side():
+def test_a_long_frame_is_not_aliased_along_its_longer_side():
     stripes = np.tile(np.array([0, 0, 255, 255], np.uint8), (200, 50))
     frame = frames_from_affine([[100, 100]], [[[60, 0], [0, 4]]])
     assert np.ptp(extract_patches(stripes, frame).astype(int)) < 8
 
 
 @pytest.mark.parametrize("side", [200, 201, 202, 203])
-def test_far_border_is_seen_as_the_near_one_is(side):
+def test_both_borders_are_treated_alike(side):
     image = Waves().image()[:side, :side]
     near = frames_from_affine([[20, 20]], [[[90, 0], [0, 90]]])
-    # The same place in the image turned by 180°, and turned with it.
+    # The same frame in the image rotated by 180°.
     far = transform_frames(near, [[-1, 0, side - 1], [0, -1, side - 1], [0, 0, 1]])
-    ours, theirs = extract_patches(image, near), extract_patches(image[::-1, ::-1], far)
-    assert np.abs(ours - theirs).max() < 4
+    patch0, patch1 = extract_patches(image, near), extract_patches(image[::-1, ::-1], far)
+    assert np.abs(patch0 - patch1).max() < 4
 
 
 def test_border_is_repeated_outside_the_image():
@@ -170,20 +170,20 @@ def test_border_is_repeated_outside_the_image():
     assert [np.unique(patch).tolist() for patch in patches] == [[100], [100], [200]]
 
 
-def test_frame_bigger_than_the_image_is_sampled():
+def test_a_frame_larger_than_the_image_is_sampled():
     image = np.full((40, 50), 77, np.uint8)
     assert np.unique(extract_patches(image, frames_from_arrays([[20, 20]], [1e5]))) == [77]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (2, 3), (33, 7)])
-def test_smallest_images_have_patches(shape):
+def test_the_smallest_images_have_patches(shape):
     patches = extract_patches(np.full(shape, 9, np.uint8), frames_from_arrays([[0, 0], [3, 1]], [2, 500]))
     assert np.unique(patches) == [9]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_image_longer_than_remap_can_read_is_sampled_as_any_other(axis):
-    length = _LONGEST_SIDE + 8000
+def test_an_image_longer_than_the_limit_of_remap_is_sampled_correctly(axis):
+    length = _MAX_SIDE + 8000
     ramp = np.broadcast_to(np.arange(length, dtype=np.float32), (20, length))
     along = np.array([5.0, 16384, 32760, 32790, length - 5], np.float32)
     xy = np.stack([along, np.full(5, 10.0)], 1)
@@ -202,14 +202,14 @@ def test_many_patches_are_in_the_order_of_their_frames():
         np.testing.assert_allclose(together[index], extract_patches(image, several[[index]], 16)[0], atol=1e-3)
 
 
-def test_more_patches_than_remap_can_write_at_once_are_extracted():
-    along = np.linspace(0, SIDE - 1, _LONGEST_SIDE + 1000)
+def test_more_patches_than_the_limit_of_remap_are_extracted():
+    along = np.linspace(0, SIDE - 1, _MAX_SIDE + 1000)
     ramp = np.broadcast_to(np.arange(SIDE, dtype=np.float32), (3, SIDE))
     patches = extract_patches(ramp, frames_from_arrays(np.stack([along, np.ones_like(along)], 1), 0 * along), size=1)
     np.testing.assert_allclose(patches[:, 0, 0], along, atol=0.02)
 
 
-def test_pyramid_gives_what_its_image_gives():
+def test_a_pyramid_gives_the_same_patches_as_its_image():
     image = Waves().image(np.uint8)
     several = frames_from_arrays([[100, 100], [120, 90]], [10, 80])
     pyramid = Pyramid(image)
@@ -231,29 +231,29 @@ def test_no_frames_give_no_patches():
     assert patches.dtype == np.uint8
 
 
-def test_threads_of_opencv_are_left_as_they_were():
+def test_the_number_of_opencv_threads_is_not_changed():
     before = cv2.getNumThreads()
     extract_patches(Waves().image(), frames_from_arrays([[60, 60]], [40]))
     assert cv2.getNumThreads() == before
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_invalid_arguments_are_refused():
     image, frame = np.zeros((9, 9), np.uint8), frames_from_arrays([[4, 4]], [2])
     with pytest.raises(ShapeError, match=r"image: expected \(height, width\), got \(9, 9, 3\)"):
         extract_patches(np.zeros((9, 9, 3), np.uint8), frame)
     with pytest.raises(ArgumentError, match="image: expected uint8 or float32, got float64"):
         extract_patches(image.astype(float), frame)
-    with pytest.raises(ArgumentError, match="image: expected one pixel or more"):
+    with pytest.raises(ArgumentError, match="image: expected at least one pixel"):
         extract_patches(image[:0], frame)
     with pytest.raises(ShapeError, match="frames"):
         extract_patches(image, frame[0])
-    with pytest.raises(ArgumentError, match="frames: expected finite numbers, got 1 frames"):
+    with pytest.raises(ArgumentError, match="frames: 1 frames are not finite"):
         extract_patches(image, frame * np.nan)
     with pytest.raises(ArgumentError, match="size"):
         extract_patches(image, frame, size=0)
 
 
-def test_frame_of_the_whole_image_is_inside_and_a_bit_more_is_not():
+def test_the_frame_of_the_whole_image_is_inside_and_a_larger_one_is_not():
     assert inside(whole(30, 50), 30, 50)
     assert not inside(whole(30, 50), 30, 50, margin=0.01)
     assert not inside(whole(30, 50) * 1.01, 30, 50)
@@ -261,9 +261,9 @@ def test_frame_of_the_whole_image_is_inside_and_a_bit_more_is_not():
 
 
 @given(st.lists(st.floats(-60, 60), min_size=6, max_size=6), st.floats(-5, 5))
-def test_inside_is_told_by_the_four_corners(values, margin):
+def test_inside_depends_on_the_four_corners(values, margin):
     frame = np.reshape(values, (1, 2, 3))
     corners = [frame[0] @ [right, down, 1] for right in (-1, 1) for down in (-1, 1)]
     clearance = min(min(x + 0.5, 49.5 - x, y + 0.5, 29.5 - y) for x, y in corners) - margin
-    # At the very edge the two roundings may differ.
+    # Rounding may differ exactly at the border.
     assert inside(frame, 30, 50, margin) == (clearance >= 0) or abs(clearance) < 1e-9

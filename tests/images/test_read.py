@@ -1,4 +1,4 @@
-"""Reading images: every kind becomes grey and 8-bit, or one clear line."""
+"""Reading images: every format becomes 8-bit grey, or raises an error of one line."""
 
 import cv2
 import numpy as np
@@ -8,24 +8,24 @@ from PIL import Image
 from doap.errors import DataError
 from doap.images import list_images, read_grey
 
-EXIF_ORIENTATION, TURNED_CLOCKWISE = 0x0112, 6
+EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 
 
 @pytest.fixture
 def grey():
-    """(40, 60) uint8, smooth, so that JPEG keeps it."""
+    """A smooth image (40, 60) that JPEG preserves."""
     y, x = np.mgrid[:40, :60]
     return np.round(127 + 80 * np.sin(x / 9) + 40 * np.cos(y / 7)).astype(np.uint8)
 
 
 @pytest.mark.parametrize("extension", ["png", "tif", "bmp", "pgm", "PNG"])
-def test_grey_file_comes_back_as_it_was(tmp_path, grey, extension):
+def test_a_grey_file_is_read_unchanged(tmp_path, grey, extension):
     path = tmp_path / f"image.{extension}"
     Image.fromarray(grey).save(path)
     assert np.array_equal(read_grey(path), grey)
 
 
-def test_path_may_be_a_string_with_foreign_letters(tmp_path, grey):
+def test_a_path_may_be_a_string_with_non_ascii_characters(tmp_path, grey):
     path = tmp_path / "Bäume 樹.png"
     Image.fromarray(grey).save(path)
     assert np.array_equal(read_grey(str(path)), grey)
@@ -67,7 +67,7 @@ def test_sixteen_bits_are_rounded(tmp_path):
 @pytest.mark.parametrize("extension", ["jpg", "png"])
 def test_exif_orientation_is_ignored(tmp_path, grey, extension):
     path, exif = tmp_path / f"image.{extension}", Image.Exif()
-    exif[EXIF_ORIENTATION] = TURNED_CLOCKWISE
+    exif[EXIF_ORIENTATION] = ROTATED_CLOCKWISE
     Image.fromarray(grey).save(path)
     expected = read_grey(path)
     Image.fromarray(grey).save(path, exif=exif)
@@ -75,18 +75,18 @@ def test_exif_orientation_is_ignored(tmp_path, grey, extension):
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "tif", "bmp", "webp", "ppm"])
-@pytest.mark.parametrize("kept", [0.5, 0.9])
-def test_truncated_file_is_refused(tmp_path, grey, extension, kept):
+@pytest.mark.parametrize("fraction", [0.5, 0.9])
+def test_truncated_file_is_refused(tmp_path, grey, extension, fraction):
     path = tmp_path / f"image.{extension}"
     Image.fromarray(grey).convert("RGB").save(path)
     data = path.read_bytes()
-    path.write_bytes(data[: int(kept * len(data))])
+    path.write_bytes(data[: int(fraction * len(data))])
     with pytest.raises(DataError, match=str(path)):
         read_grey(path)
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png"])
-def test_truncation_is_called_by_its_name(tmp_path, grey, extension):
+def test_truncation_is_named_in_the_error(tmp_path, grey, extension):
     path = tmp_path / f"image.{extension}"
     Image.fromarray(grey).save(path)
     path.write_bytes(path.read_bytes()[:-2])
@@ -104,7 +104,7 @@ def test_thumbnail_in_a_truncated_jpeg_does_not_hide_the_truncation(tmp_path, gr
 
 
 @pytest.mark.parametrize("options", [{"progressive": True}, {"restart_marker_rows": 1}])
-def test_whole_jpeg_with_bytes_behind_its_end_is_read(tmp_path, grey, options):
+def test_a_complete_jpeg_with_trailing_bytes_is_read(tmp_path, grey, options):
     path = tmp_path / "image.jpg"
     Image.fromarray(grey).save(path, **options)
     path.write_bytes(path.read_bytes() + b"\x00" * 100)
@@ -112,7 +112,7 @@ def test_whole_jpeg_with_bytes_behind_its_end_is_read(tmp_path, grey, options):
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"P5 9 9"])
-def test_file_that_is_no_image_is_refused_in_one_line(tmp_path, content):
+def test_a_file_that_is_not_an_image_is_refused_in_one_line(tmp_path, content):
     path = tmp_path / "image.jpg"
     path.write_bytes(content)
     with pytest.raises(DataError, match=str(path)) as caught:
@@ -129,11 +129,11 @@ def test_missing_file_and_folder_are_refused(tmp_path):
 def test_floats_are_refused(tmp_path):
     path = tmp_path / "depth.tif"
     cv2.imwrite(str(path), np.zeros((4, 5), np.float32))
-    with pytest.raises(DataError, match="expected 8 or 16 bits a pixel, got float32"):
+    with pytest.raises(DataError, match="expected 8 or 16 bits per channel, got float32"):
         read_grey(path)
 
 
-def test_images_are_listed_recursively_in_the_order_of_their_paths(tmp_path):
+def test_images_are_listed_recursively_and_sorted_by_path(tmp_path):
     names = ["b.JPG", "a/z.png", "a/b/c.Tiff", "a.webp", "c.pgm"]
     for name in [*names, "notes.txt", "a/jpg"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def test_images_are_listed_recursively_in_the_order_of_their_paths(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in list_images(tmp_path)] == sorted(names)
 
 
-def test_folder_without_images_or_missing_is_refused(tmp_path):
+def test_a_missing_folder_or_one_without_images_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     for folder in (tmp_path, tmp_path / "none", tmp_path / "notes.txt"):
         with pytest.raises(DataError, match=str(folder)):

@@ -1,4 +1,4 @@
-"""Thin adapters over other libraries' detectors of keypoints."""
+"""Keypoint detectors of OpenCV, COLMAP and kornia behind one interface."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 
 
 def as_detector(detector: str | Detector | None) -> Detector:
-    """Return the detector of a name, or the detector itself; None is SIFT.
+    """Return the detector of a name in `DETECTORS`, or the detector itself. None is SIFT.
 
     >>> as_detector("orb").name, as_detector(None).name
     ('orb', 'sift')

@@ -1,4 +1,4 @@
-"""Blobs whose patches are stretched as the texture under them is, so that a slanted surface looks the same."""
+"""SIFT blobs with affine shape, estimated by kornia, for strongly slanted surfaces."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
 
 @dataclass(frozen=True)
 class AffineDetector:
-    """Another detector's keypoints, stretched and turned by what is seen in their patches.
+    """Adapt the shape and orientation of another detector's keypoints to their texture.
 
-    kornia does both: one step towards equal second moments of the gradients in all directions
-    (Baumberg, 2000), then the dominant gradient of the stretched patch becomes its right. The
-    orientation that `base` found is not kept: in a slanted view it is another. So a spot is one
-    keypoint.
+    One step of Baumberg's iteration (2000) equalises the second moments of the gradients. The
+    dominant gradient of the resulting patch defines its orientation. The orientation of `base` is
+    discarded, because it differs in slanted views, so a blob gives one keypoint.
 
     Attributes:
-        name: its name in `DETECTORS`.
-        base: whose keypoints are adapted; the moments are measured in its patches.
-        magnification: side of a square of the patch's area over `KeyPoint.size`.
+        name: Name in `DETECTORS`.
+        base: Detector whose keypoints are adapted. The moments are measured in its patches.
+        magnification: Side of a square with the area of the patch, relative to `KeyPoint.size`.
     """
 
     name: str
@@ -32,30 +31,34 @@ class AffineDetector:
     magnification: float
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
-        """As `Detector.detect`."""
+        """Detect keypoints; see `Detector.detect`."""
         try:
             from kornia.feature import LAFAffineShapeEstimator, LAFOrienter
         except ImportError as error:
             raise MissingExtra("kornia", "kornia") from error
         import torch
 
-        spots = {(point.pt, point.size): point for point in self.base.keypoints(image)}
-        found = list(spots.values())[:max_keypoints]
+        blobs = {(point.pt, point.size): point for point in self.base.keypoints(image)}
+        found = list(blobs.values())[:max_keypoints]
         frames = frames_from_keypoints(found, self.base.magnification)
         if found:
             pixels = torch.from_numpy(np.ascontiguousarray(image))[None, None].float() / 255
+            lafs = torch.from_numpy(frames)[None]
             with torch.no_grad():
-                stretched = LAFAffineShapeEstimator(preserve_orientation=False)(torch.from_numpy(frames)[None], pixels)
-                frames = frames_from_lafs(LAFOrienter()(stretched, pixels))
+                shaped = LAFAffineShapeEstimator(preserve_orientation=False)(lafs, pixels)
+                frames = frames_from_lafs(LAFOrienter()(shaped, pixels))
         frames = resize_frames(frames, self.magnification / self.base.magnification)
         return frames, np.array([point.response for point in found], np.float32)
 
 
 def affine(contrast: float = 0.02, magnification: float = 6.0) -> AffineDetector:
-    """SIFT's blobs with affine shape, for surfaces at a slant of about 60° and more; others match better without.
+    """Return a detector of SIFT blobs with affine shape.
+
+    Use it for surfaces slanted by about 60° or more. Less slanted ones match better without it.
 
     Args:
-        contrast: a lower one finds more and weaker blobs.
-        magnification: side of a square of the patch's area over `KeyPoint.size`, which is 2σ.
+        contrast: Contrast threshold. Lower values find more and weaker blobs.
+        magnification: Side of a square with the area of the patch, relative to `KeyPoint.size` (2
+            σ).
     """
     return AffineDetector("affine", sift(contrast), magnification)

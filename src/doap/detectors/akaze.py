@@ -1,4 +1,4 @@
-"""Blobs of a scale space that keeps edges sharp, as OpenCV's AKAZE finds them."""
+"""OpenCV's AKAZE: blobs of a nonlinear scale space that preserves edges."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def akaze(threshold: float = 0.001, magnification: float = 5.0) -> OpenCVDetector:
-    """Oriented blobs, one direction each.
+    """Return a detector of oriented blobs, one orientation each.
 
     Args:
-        threshold: a lower one finds more and weaker blobs.
-        magnification: side of a patch over `KeyPoint.size`.
+        threshold: Response threshold. Lower values find more and weaker blobs.
+        magnification: Patch side relative to `KeyPoint.size`.
     """
-    # Here too, for a person wants to know before the first image.
+    # Fail here, before the first image, if OpenCV lacks the detector.
     contrib("AKAZE_create", needed_by="akaze")
     return OpenCVDetector("akaze", partial(_find, threshold), magnification)
 

@@ -1,4 +1,4 @@
-"""Blobs of the difference of Gaussians, as COLMAP's SIFT finds them."""
+"""COLMAP's SIFT: blobs of the difference of Gaussians."""
 
 from __future__ import annotations
 
@@ -11,43 +11,42 @@ from doap.detectors.detector import DetectedFrames, Image
 from doap.errors import import_extra
 from doap.images import frames_from_arrays
 
-# With a side of 15 pixels or less COLMAP ends the process.
-_SMALLEST_SIDE = 16
-_MORE_THAN_ANY = 1_000_000_000
+# COLMAP aborts the process for images with a side of 15 pixels or less.
+_MIN_SIDE = 16
+_UNLIMITED = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class ColmapDetector:
-    """COLMAP's keypoints, the largest first.
+    """Detector of COLMAP's keypoints, largest first.
 
-    COLMAP tells no responses. When it has to choose, it keeps the largest keypoints, so their σ is
-    what stands here.
+    COLMAP reports no responses and prefers large keypoints, so σ serves as the response.
 
     Attributes:
-        name: its name in `DETECTORS`.
-        magnification: side of a patch over σ.
+        name: Name in `DETECTORS`.
+        magnification: Patch side relative to σ.
     """
 
     name: str
     magnification: float
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
-        """As `Detector.detect`."""
+        """Detect keypoints; see `Detector.detect`."""
         keypoints, _ = colmap_sift(image, max_keypoints=max_keypoints)
         return colmap_frames(keypoints, self.magnification)[:max_keypoints], keypoints[:max_keypoints, 2]
 
 
 def colmap(magnification: float = 12.0) -> ColmapDetector:
-    """Oriented blobs; a spot with two strong directions gives two keypoints.
+    """Return a detector of oriented blobs. A blob with two strong orientations gives two keypoints.
 
     Args:
-        magnification: side of a patch over σ; twelve are what SIFT itself looks at.
+        magnification: Patch side relative to σ. The default of 12 gives SIFT's own support.
     """
     return ColmapDetector("colmap", magnification)
 
 
 def colmap_frames(keypoints: NDArray[np.float32], magnification: float) -> NDArray[np.float32]:
-    """(N, 2, 3) frames of keypoints (N, 4) as `colmap_sift` has them."""
+    """Return the frames (N, 2, 3) of keypoints (N, 4) from `colmap_sift`."""
     sigma, angle = keypoints[:, 2], np.degrees(keypoints[:, 3])
     return frames_from_arrays(keypoints[:, :2], magnification * sigma / 2, angle)
 
@@ -55,37 +54,36 @@ def colmap_frames(keypoints: NDArray[np.float32], magnification: float) -> NDArr
 def colmap_sift(
     image: Image, scales: int = 1, max_keypoints: int | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Keypoints and descriptors of COLMAP, which describes no keypoints but its own.
+    """Return the keypoints and descriptors of COLMAP, which can only describe its own keypoints.
 
-    COLMAP has two extractors, with different keypoints, and only one of them pools over domain
-    sizes. That one is used here for both: it finds the same keypoints however many sizes it pools,
-    and a single size is SIFT itself.
+    COLMAP has two extractors with different keypoints, and one of them pools over domain sizes.
+    That one is used in both cases: its keypoints do not depend on the number of sizes, and one size
+    is SIFT.
 
     Args:
-        image: (height, width) uint8.
-        scales: domain sizes to pool over, from a sixth of SIFT's to three times it, as COLMAP has
-            them; 1 is SIFT's.
-        max_keypoints: spots that are enough, the largest; COLMAP goes on to the end of a level of
-            its pyramid, and a spot may have two directions, so that there may be more keypoints.
-            None is all.
+        image: (H, W) uint8.
+        scales: Number of domain sizes to pool over, from 1/6 to 3 times SIFT's as in COLMAP; 1 is
+            SIFT.
+        max_keypoints: Approximate number of blobs, largest first; None returns all. COLMAP always
+            completes a level of its pyramid, and a blob may have two orientations.
 
     Returns:
-        (N, 4) float32 x, y, σ and the angle in radians, clockwise, pixel centres at integers, the
-        largest first; and (N, 128) float32 RootSIFT, in whole 512ths.
+        Keypoints (N, 4) float32, largest first: x, y with pixel centres at integers, σ, and the
+        clockwise angle in radians. RootSIFT descriptors (N, 128) float32, in multiples of 1/512.
     """
     pycolmap = import_extra("pycolmap", "colmap")
-    if min(image.shape) < _SMALLEST_SIDE:
+    if min(image.shape) < _MIN_SIDE:
         return np.zeros((0, 4), np.float32), np.zeros((0, 128), np.float32)
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
-    options.sift.max_num_features = max_keypoints or _MORE_THAN_ANY
+    options.sift.max_num_features = max_keypoints or _UNLIMITED
     options.sift.domain_size_pooling = True
     options.sift.dsp_num_scales = scales
     if scales == 1:
         options.sift.dsp_min_scale = options.sift.dsp_max_scale = 1.0
     extractor = pycolmap.FeatureExtractor.create(options, pycolmap.Device.cpu)
     found, codes = extractor.extract_from_uint8_array(np.ascontiguousarray(image))
-    # COLMAP has the centre of the first pixel at (0.5, 0.5).
+    # COLMAP puts the centre of the first pixel at (0.5, 0.5).
     rows = [(point.x - 0.5, point.y - 0.5, point.compute_scale(), point.compute_orientation()) for point in found]
     keypoints = np.array(rows, np.float32).reshape(-1, 4)
     x, y, sigma, angle = keypoints.T

@@ -1,4 +1,4 @@
-"""What a detector is: an image in, frames of its keypoints out."""
+"""The detector interface: a grey image in, frames of its keypoints out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 DetectedFrames = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Frames (N, 2, 3) and responses (N,)."""
 
-# A keypoint stands out among its eight neighbours. Without them there is none, and several engines
-# throw or, worse, write beyond their memory (AKAZE).
-_SMALLEST_SIDE = 3
+# Smaller images have no keypoints, and some detectors fail on them or corrupt memory (AKAZE).
+_MIN_SIDE = 3
 
 
 class Detector(Protocol):
-    """Anything that finds frames; `magnification` is the side of a patch over what the detector calls its size."""
+    """Interface of all detectors.
+
+    Attributes:
+        name: Name in `DETECTORS`.
+        magnification: Patch side relative to the detector's own measure of size.
+    """
 
     @property
     def name(self) -> str: ...
@@ -32,19 +37,28 @@ class Detector(Protocol):
     def magnification(self) -> float: ...
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
-        """Frames (N, 2, 3) and responses (N,) of a grey image (H, W), strongest first; all, or the `most` strongest."""
+        """Detect keypoints, strongest first.
+
+        Args:
+            image: (H, W) uint8, grey.
+            max_keypoints: Maximum number of keypoints; None returns all.
+
+        Returns:
+            Frames (N, 2, 3) and responses (N,), both float32.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class OpenCVDetector:
-    """A detector of OpenCV.
+    """A detector of OpenCV behind the `Detector` interface.
 
     Attributes:
-        name: its name in `DETECTORS`.
-        find: a grey image (H, W) → its `cv2.KeyPoint`s, in any order, pixel centres at integers. It
-            makes the engine for each image, since engines cannot be sent to other processes.
-        magnification: side of a patch over `KeyPoint.size`.
+        name: Name in `DETECTORS`.
+        find: Function from a grey image (H, W) to its `cv2.KeyPoint`s in any order, with pixel
+            centres at integers. It creates the OpenCV object for each image, because OpenCV objects
+            cannot be pickled.
+        magnification: Patch side relative to `KeyPoint.size`.
     """
 
     name: str
@@ -52,14 +66,13 @@ class OpenCVDetector:
     magnification: float
 
     def keypoints(self, image: Image, max_keypoints: int | None = None) -> Sequence[cv2.KeyPoint]:
-        """OpenCV's own keypoints, strongest first; none of an image with a side under 3 pixels."""
-        found = self.find(image) if min(image.shape) >= _SMALLEST_SIDE else []
-        # Equal responses (the orientations of one spot) would otherwise stand in an order nobody
-        # promises.
+        """Return OpenCV keypoints, strongest first. Images with a side under 3 pixels have none."""
+        found = self.find(image) if min(image.shape) >= _MIN_SIDE else []
+        # Orientations of one blob have equal responses, and OpenCV does not guarantee their order.
         return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:max_keypoints]
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
-        """As `Detector.detect`."""
+        """Detect keypoints; see `Detector.detect`."""
         found = self.keypoints(image, max_keypoints)
         responses = np.array([point.response for point in found], np.float32)
         return frames_from_keypoints(found, self.magnification), responses

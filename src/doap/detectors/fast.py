@@ -1,4 +1,4 @@
-"""FAST corners at the scale of the image, as OpenCV finds them."""
+"""OpenCV's FAST: corners at a single scale."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def fast(threshold: int = 20, magnification: float = 3.5) -> OpenCVDetector:
-    """Corners that know neither scale nor direction: all patches are upright and of one size.
+    """Return a detector of corners without scale or orientation, whose patches are upright and of one size.
 
-    They suit video and images of one camera held upright; `orb` finds the same corners, scaled and
-    oriented.
+    Use it for video, or images of one upright camera. `orb` finds the same corners with scale and
+    orientation.
 
     Args:
-        threshold: grey levels by which the ring around a corner differs from it.
-        magnification: side of a patch over `KeyPoint.size`, which is always 7 pixels.
+        threshold: Minimum difference in grey levels between a corner and the ring around it.
+        magnification: Patch side relative to `KeyPoint.size`, which is always 7 pixels.
     """
     return OpenCVDetector("fast", partial(_find, threshold), magnification)
 

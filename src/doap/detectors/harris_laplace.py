@@ -1,4 +1,4 @@
-"""Harris corners whose scale is that of the strongest difference of Gaussians, as OpenCV finds them."""
+"""OpenCV's Harris-Laplace: Harris corners with a scale."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def harris_laplace(threshold: float = 0.01, magnification: float = 3.0) -> OpenCVDetector:
-    """Corners with a scale but without a direction: all patches are upright.
+    """Return a detector of corners with scale but without orientation: all patches are upright.
 
     Args:
-        threshold: of Harris' measure, as a share of the strongest corner of a level.
-        magnification: side of a patch over `KeyPoint.size`.
+        threshold: Minimum Harris response, as a fraction of the strongest corner of the same level.
+        magnification: Patch side relative to `KeyPoint.size`.
     """
-    # Here too, for a person wants to know before the first image.
+    # Fail here, before the first image, if OpenCV lacks the detector.
     contrib("HarrisLaplaceFeatureDetector_create", needed_by="harris-laplace")
     return OpenCVDetector("harris-laplace", partial(_find, threshold), magnification)
 
@@ -29,6 +29,6 @@ def _find(threshold: float, image: Image) -> Sequence[cv2.KeyPoint]:
     create = contrib("HarrisLaplaceFeatureDetector_create", needed_by="harris-laplace")
     found: Sequence[cv2.KeyPoint] = create(corn_thresh=threshold).detect(image, None)
     for point in found:
-        # Its pixels have their centres at (0.5, 0.5).
+        # This detector puts pixel centres at (0.5, 0.5).
         point.pt = point.pt[0] - 0.5, point.pt[1] - 0.5
     return found

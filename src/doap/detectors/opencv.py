@@ -1,4 +1,4 @@
-"""What not every OpenCV has."""
+"""Access to functions that some OpenCV builds lack."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from doap.errors import ArgumentError
 
 
 def contrib(function: str, *, needed_by: str) -> Callable[..., Any]:
-    """A function of OpenCV's contrib modules, or an error that says how to get it.
+    """Return a function of OpenCV's contrib modules, or raise an error that explains how to install it.
 
-    `cv2.xfeatures2d` is there in every build of OpenCV 4 and 5, but empty without contrib, so it is
-    the function that is looked for. What moved there in version 5 is found in `cv2` itself before.
+    Builds without contrib have an empty `cv2.xfeatures2d`. Before version 5, some of its functions
+    were in `cv2` itself.
 
     Args:
-        function: such as `AKAZE_create`.
-        needed_by: the name of the detector or descriptor that cannot do without.
+        function: Name of the function, such as `AKAZE_create`.
+        needed_by: Name of the detector or descriptor that needs it.
     """
     import cv2
 
-    homes = (getattr(cv2, "xfeatures2d", None), cv2)
-    found: Callable[..., Any] | None = next(
-        (getattr(home, function) for home in homes if hasattr(home, function)), None
+    for module in (getattr(cv2, "xfeatures2d", None), cv2):
+        found: Callable[..., Any] | None = getattr(module, function, None)
+        if found is not None:
+            return found
+    raise ArgumentError(
+        f"{needed_by}: this OpenCV lacks xfeatures2d.{function}. "
+        "Run `pip install opencv-contrib-python-headless` instead of other opencv packages."
     )
-    if found is None:
-        raise ArgumentError(
-            f"{needed_by}: expected an OpenCV with xfeatures2d.{function}, got one without; "
-            "run `pip install opencv-contrib-python-headless` in place of other opencv packages"
-        )
-    return found

@@ -1,4 +1,4 @@
-"""FAST corners at several scales with the direction of their brightness, as OpenCV's ORB finds them."""
+"""OpenCV's ORB: FAST corners at several scales, oriented by their intensity centroid."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from doap.detectors.detector import Image, OpenCVDetector
 if TYPE_CHECKING:
     import cv2
 
-# OpenCV holds the ratio of two levels in single precision.
-_RATIO = float(np.float32(1.2))
-_MORE_THAN_ANY = 1_000_000
+# OpenCV stores the scale factor in single precision.
+_SCALE_FACTOR = float(np.float32(1.2))
+_UNLIMITED = 1_000_000
 
 
 def orb(threshold: int = 20, magnification: float = 1.0) -> OpenCVDetector:
-    """Oriented corners, ranked by Harris' measure.
+    """Return a detector of oriented corners, ranked by their Harris response.
 
     Args:
-        threshold: grey levels by which the ring around a corner differs from it.
-        magnification: side of a patch over `KeyPoint.size`, which is 31 pixels of the corner's
+        threshold: Minimum difference in grey levels between a corner and the ring around it.
+        magnification: Patch side relative to `KeyPoint.size`, which is 31 pixels of the corner's
             level.
     """
     return OpenCVDetector("orb", partial(_find, threshold), magnification)
@@ -32,21 +32,21 @@ def orb(threshold: int = 20, magnification: float = 1.0) -> OpenCVDetector:
 def _find(threshold: int, image: Image) -> Sequence[cv2.KeyPoint]:
     import cv2
 
-    found = cv2.ORB.create(nfeatures=_MORE_THAN_ANY, scaleFactor=_RATIO, fastThreshold=threshold).detect(image, None)
+    found = cv2.ORB.create(nfeatures=_UNLIMITED, scaleFactor=_SCALE_FACTOR, fastThreshold=threshold).detect(image, None)
     height, width = image.shape
     for point in found:
         x, y = point.pt
-        point.pt = _in_image(x, width, point.octave), _in_image(y, height, point.octave)
+        point.pt = _image_coordinate(x, width, point.octave), _image_coordinate(y, height, point.octave)
     return found
 
 
-def _in_image(coordinate: float, side: int, level: int) -> float:
-    """Where a corner is, from where ORB says it is.
+def _image_coordinate(coordinate: float, side: int, level: int) -> float:
+    """Return the position of a corner in the image, given the position that ORB reports.
 
-    ORB multiplies the pixel of the level by 1.2^level. But the level has a whole number of pixels,
-    and corners of the image, not centres of pixels, are what both have in common: up to 1.6 pixels
-    come together at the coarsest level.
+    ORB multiplies pixel coordinates of the level by 1.2^level. The level has a whole number of
+    pixels, however, and shares its outer corners with the image, not its pixel centres. The error
+    reaches 1.6 pixels at the coarsest level.
     """
-    ratio = np.float32(_RATIO**level)
+    ratio = np.float32(_SCALE_FACTOR**level)
     pixels = np.rint(np.float32(side) * (np.float32(1) / ratio))
     return float((coordinate / ratio + 0.5) * side / pixels - 0.5)

@@ -1,4 +1,4 @@
-"""Blobs of the difference of Gaussians, as OpenCV's SIFT finds them."""
+"""OpenCV's SIFT: blobs of the difference of Gaussians."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 
 
 def sift(contrast: float = 0.02, magnification: float = 6.0, *, precise: bool = True) -> OpenCVDetector:
-    """Oriented blobs; a spot with two strong directions gives two keypoints.
+    """Return a detector of oriented blobs. A blob with two strong orientations gives two keypoints.
+
+    >>> import numpy as np
+    >>> frames, responses = sift().detect(np.zeros((64, 64), np.uint8), max_keypoints=100)
+    >>> frames.shape, responses.shape
+    ((0, 2, 3), (0,))
 
     Args:
-        contrast: a lower one finds more and weaker blobs; half of OpenCV's default is what COLMAP
-            has.
-        magnification: side of a patch over `KeyPoint.size`, which is 2σ; six of them are what SIFT
-            itself looks at.
-        precise: enlarge the image around its middle. OpenCV's default moves all keypoints by a
-            quarter of a pixel.
+        contrast: Contrast threshold. Lower values find more and weaker blobs. The default is
+            COLMAP's, half of OpenCV's.
+        magnification: Patch side relative to `KeyPoint.size` (2 σ). The default of 6 gives SIFT's
+            own support, a patch side of 12 σ.
+        precise: Align the upscaled first octave with the image. Without it, OpenCV shifts all
+            keypoints by a quarter of a pixel.
     """
     return OpenCVDetector("sift", partial(_find, contrast, precise), magnification)
 

@@ -15,7 +15,7 @@ from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_on
 from doap.functional import average_precision, pair_distances, table_distances
 from doap.geometry import estimate_geometry
 from doap.images import centres, inside
-from doap.images.correspondence import within
+from doap.images.correspondence import visible
 from doap.matching import match_descriptors
 from doap.random_streams import stream
 
@@ -111,8 +111,8 @@ def detect_photo(image: NDArray[np.uint8], detector: Detector, max_keypoints: in
 def make_pair(sequence: str, photo0: Photo, photo1: Photo, homography: Floats, threshold: float) -> ImagePair:
     """Compute the ground truth of two photos; `threshold` is the maximum overlap error."""
     to_image0 = np.asarray(np.linalg.inv(homography), np.float64)
-    shared0 = np.flatnonzero(within(photo0.frames, homography, photo1.image.shape))
-    shared1 = np.flatnonzero(within(photo1.frames, to_image0, photo0.image.shape))
+    shared0 = np.flatnonzero(visible(photo0.frames, homography, photo1.image.shape))
+    shared1 = np.flatnonzero(visible(photo1.frames, to_image0, photo0.image.shape))
     overlapping, _ = correspondences(photo0.frames[shared0], photo1.frames[shared1], homography, threshold)
     positives = overlapping[one_to_one(overlapping, len(shared0), len(shared1))]
     return ImagePair(sequence, (photo0, photo1), homography, (shared0, shared1), overlapping, positives)

@@ -34,7 +34,7 @@ from doap.evaluation.checksum import checksum
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink
-from doap.images.correspondence import partners, within
+from doap.images.correspondence import corresponding, visible
 from doap.matching import match_descriptors
 from doap.types import Progress, no_progress
 
@@ -163,7 +163,7 @@ def make_view(photo: NDArray[np.uint8], degrees: float, factor: float) -> tuple[
 def inlier_ratios(photo: Photo, view: SweepView, descriptors0: Tensor, descriptors1: Tensor) -> tuple[float, float]:
     """Return the inlier ratio of all keypoints, and of the keypoints that both images can contain."""
     frames0, frames1 = photo.frames, view.photo.frames
-    same = partners(frames0, frames1, view.homography, INLIER_PIXELS)
+    same = corresponding(frames0, frames1, view.homography, INLIER_PIXELS)
     sizes0, sizes1 = scales(frames0) * view.factor, scales(frames1)
     common0, common1 = sizes0 >= sizes1.min(initial=np.inf), sizes1 >= sizes0.min(initial=np.inf)
     ratio = _inlier_ratio(same, descriptors0, descriptors1)
@@ -184,7 +184,7 @@ def _make_views(image: NDArray[np.uint8], detector: Detector, max_keypoints: int
         canvas, homography = make_view(image, degrees, factor)
         detected = detect_photo(canvas, detector, max_keypoints, number)
         # The canvas around the photo consists of replicated pixels.
-        in_photo = within(detected.frames, np.asarray(np.linalg.inv(homography), np.float64), image.shape)
+        in_photo = visible(detected.frames, np.asarray(np.linalg.inv(homography), np.float64), image.shape)
         views[degrees, factor] = SweepView(Photo(canvas, detected.frames[in_photo]), factor, homography)
     return views
 

@@ -1,4 +1,4 @@
-"""Pixels, frames and patches: reading images, saying where a patch lies, sampling it, drawing what was matched."""
+"""Read images, represent keypoint frames, sample patches and draw matches."""
 
 from doap.images.draw import draw_matches, draw_strip
 from doap.images.frames import (

@@ -1,4 +1,4 @@
-"""Pictures of what was found: the matches of two photos, and a photo with those that are like it."""
+"""Draw the matches of two photos, and a query photo with its search results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from doap.errors import ArgumentError
 Grey = NDArray[np.uint8]
 Points = NDArray[np.floating[Any]]
 
-# Blue, green, red.
+# Colours are (blue, green, red).
 BACKGROUND, TEXT = (28, 24, 22), (235, 235, 235)
 KEYPOINT, INLIER, REJECT = (255, 215, 130), (80, 240, 60), (60, 50, 245)
-# How much light the photos keep: green on a white wall would hardly be seen.
+# Photos are darkened, because green lines are hard to see on bright surfaces.
 DIMMED = 0.88
 MARGIN, STRIP, NARROWEST = 12, 56, 480
 CELL, CAPTION, ACROSS = 240, 44, 6
 _LINE = 18
-# OpenCV draws in fixed point: four bits are sixteenths of a pixel.
+# OpenCV draws with fixed-point coordinates: four bits are sixteenths of a pixel.
 _BITS = 4
 
 
@@ -39,42 +39,41 @@ def draw_matches(
     *,
     longest_side: int = 1200,
 ) -> NDArray[np.uint8]:
-    """Two photos side by side, inliers joined in green, the other matches faintly in red beneath them.
+    """Draw two photos side by side: inliers as green lines, all other matches in faint red.
 
-    Lines are transparent, the more of them the more, so that the photos stay visible under a
-    thousand.
+    The more lines there are, the more transparent they become, so that the photos stay visible.
 
     Args:
-        image0, image1: (height, width) each, of any sizes.
+        image0: (H0, W0) uint8, grey.
+        image1: (H1, W1) uint8, grey.
         points0: (N0, 2) all keypoints of image 0, as (x, y).
-        points1: (N1, 2) those of image 1.
-        matches: (M, 2) indices into both.
-        inliers: (M,) which of them agree with the geometry.
-        title: for the strip above; parts may be joined with " · ".
-        longest_side: of both photos in the picture, unless both are smaller; the other sides
-            follow.
+        points1: (N1, 2) all keypoints of image 1.
+        matches: (M, 2) indices into `points0` and `points1`.
+        inliers: (M,) matches that agree with the geometry.
+        title: Text above the photos. Parts may be joined with " · ".
+        longest_side: Longest side of both photos in the picture, unless both are smaller.
 
     Returns:
-        (height, width, 3) blue, green, red.
+        (H, W, 3) uint8 in the channel order blue, green, red.
     """
     count = check_shape(matches, "M 2", name="matches")["M"]
     check_shape(inliers, str(count), name="inliers")
     if longest_side < 1:
-        raise ArgumentError(f"longest_side: expected 1 or more, got {longest_side}")
-    # A thumbnail is enlarged beside a photo, or its matches could not be told from each other.
+        raise ArgumentError(f"longest_side: expected at least 1, got {longest_side}.")
+    # A thumbnail next to a photo is enlarged, to separate its keypoints.
     longest = min(longest_side, max(*image0.shape, *image1.shape))
-    photos, shares = zip(*(_resized(image, longest) for image in (image0, image1)), strict=True)
+    photos, factors = zip(*(_resized(image, longest) for image in (image0, image1)), strict=True)
     height = max(photo.shape[0] for photo in photos)
     width = max(NARROWEST, sum(photo.shape[1] for photo in photos) + 3 * MARGIN)
     canvas = np.full((STRIP + height + MARGIN, width, 3), BACKGROUND, np.uint8)
     placed = []
     left = MARGIN
-    for photo, share, points in zip(photos, shares, (points0, points1), strict=True):
+    for photo, factor, points in zip(photos, factors, (points0, points1), strict=True):
         check_shape(points, "N 2", name="points")
         top = STRIP + (height - photo.shape[0]) // 2
         canvas[top : top + photo.shape[0], left : left + photo.shape[1]] = DIMMED * photo[..., None]
-        # The corner of the first pixel stays in place, and lies half a pixel before its centre.
-        placed.append((points + 0.5) * share - 0.5 + (left, top))
+        # The outer corner of the first pixel is fixed, half a pixel from its centre.
+        placed.append((points + 0.5) * factor - 0.5 + (left, top))
         left += photo.shape[1] + MARGIN
     starts, ends = placed[0][matches[:, 0]], placed[1][matches[:, 1]]
     _dots(canvas, np.concatenate(placed), KEYPOINT, radius=1.5, opacity=0.6)
@@ -86,28 +85,29 @@ def draw_matches(
 
 
 def draw_strip(photos: Sequence[Grey], captions: Sequence[tuple[str, str]]) -> NDArray[np.uint8]:
-    """Photos from left to right, six to a row, each with two lines beneath it; the first, the query, in a green frame.
+    """Draw captioned photos in rows of six. The first one, the query, has a green border.
 
     Args:
-        photos: (height, width) each, of any sizes.
-        captions: what to write beneath each; what is too long loses its beginning, for names differ
-            at their ends.
+        photos: (H, W) uint8 each, of any size.
+        captions: Two lines for each photo. Long lines lose their beginning, because file names
+            differ at the end.
 
     Returns:
-        (height, width, 3) blue, green, red.
+        (H, W, 3) uint8 in the channel order blue, green, red.
     """
     import cv2
 
     rows, columns = -(-len(photos) // ACROSS), min(ACROSS, len(photos))
     step = (CELL + CAPTION + MARGIN, CELL + MARGIN)
     canvas = np.full((rows * step[0] + MARGIN, columns * step[1] + MARGIN, 3), BACKGROUND, np.uint8)
-    for place, (photo, caption) in enumerate(zip(photos, captions, strict=True)):
+    for position, (photo, caption) in enumerate(zip(photos, captions, strict=True)):
         small, _ = _resized(photo, CELL)
         size = small.shape[::-1]
-        top, left = (MARGIN + number * length for number, length in zip(divmod(place, ACROSS), step, strict=True))
+        row, column = divmod(position, ACROSS)
+        top, left = MARGIN + row * step[0], MARGIN + column * step[1]
         corner = (left + (CELL - size[0]) // 2, top + (CELL - size[1]) // 2)
         canvas[corner[1] : corner[1] + size[1], corner[0] : corner[0] + size[0]] = DIMMED * small[..., None]
-        if place == 0:
+        if position == 0:
             cv2.rectangle(canvas, corner, (corner[0] + size[0] - 1, corner[1] + size[1] - 1), INLIER, 2)
         for number, line in enumerate(caption, start=1):
             _caption(canvas, line, (left, top + CELL + number * _LINE))
@@ -115,13 +115,13 @@ def draw_strip(photos: Sequence[Grey], captions: Sequence[tuple[str, str]]) -> N
 
 
 def _resized(image: Grey, longest: int) -> tuple[Grey, NDArray[np.float64]]:
-    """The image with this longest side, and its new size over its old one, as (x, y)."""
+    """Return the image with this longest side, and the scale factors (x, y)."""
     import cv2
 
     height, width = check_shape(image, "height width", name="image").values()
-    share = longest / max(height, width)
-    size = (max(1, round(width * share)), max(1, round(height * share)))
-    resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if share < 1 else cv2.INTER_LINEAR)
+    factor = longest / max(height, width)
+    size = (max(1, round(width * factor)), max(1, round(height * factor)))
+    resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
     return np.asarray(resized, np.uint8), np.array(size) / (width, height)
 
 
@@ -131,7 +131,7 @@ def _lines(canvas: NDArray[np.uint8], starts: Points, ends: Points, colour: tupl
     drawn = canvas.copy()
     for start, end in zip(_fixed(starts), _fixed(ends), strict=True):
         cv2.line(drawn, start, end, colour, 1, cv2.LINE_AA, _BITS)
-    # 0.9 for a few lines, 0.5 for 250 and 0.28 for 800.
+    # 0.9 for few lines, 0.5 for 250 and 0.28 for 800.
     opacity = strength * min(0.9, 8 / math.sqrt(max(1, len(starts))))
     canvas[:] = cv2.addWeighted(drawn, opacity, canvas, 1 - opacity, 0)
 
@@ -150,19 +150,19 @@ def _fixed(points: Points) -> list[list[int]]:
 
 
 def _write(canvas: NDArray[np.uint8], title: str) -> None:
-    """The title in the strip, as large as there is room for."""
+    """Write the title above the photos, as large as it fits."""
     import cv2
 
     words = _ascii(title.replace(" · ", "  |  "))
     font: dict[str, Any] = {"fontFace": cv2.FONT_HERSHEY_SIMPLEX, "thickness": 1}
-    room = canvas.shape[1] - 2 * MARGIN
-    wide = cv2.getTextSize(words, fontScale=1.0, **font)[0][0]
-    scale = min(0.8, room / max(1, wide))
+    available = canvas.shape[1] - 2 * MARGIN
+    width = cv2.getTextSize(words, fontScale=1.0, **font)[0][0]
+    scale = min(0.8, available / max(1, width))
     cv2.putText(canvas, words, (MARGIN, STRIP - 20), fontScale=scale, color=TEXT, lineType=cv2.LINE_AA, **font)
 
 
 def _caption(canvas: NDArray[np.uint8], line: str, corner: tuple[int, int]) -> None:
-    """A line of a strip; one that is too long loses its beginning."""
+    """Write a line of a caption, without its beginning if it is too long."""
     import cv2
 
     words = _ascii(line)
@@ -172,5 +172,5 @@ def _caption(canvas: NDArray[np.uint8], line: str, corner: tuple[int, int]) -> N
 
 
 def _ascii(text: str) -> str:
-    """What the fonts of OpenCV 4 know: the accents go, the letters under them stay."""
+    """Return the text in ASCII, the characters of OpenCV 4's fonts: accents are dropped."""
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()

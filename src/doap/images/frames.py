@@ -1,8 +1,8 @@
-"""Frames: where a patch lies in an image, and how it is turned, scaled and sheared.
+"""Frames: position, scale, orientation and shape of patches in an image.
 
-A frame is [A | t], 2×3: x = A·u + t takes u in [−1, 1]², with u = (right, down), onto the patch. t
-is the centre of the patch, the columns of A are half its sides, all in pixels, pixel centres at
-integers. Frames are (N, 2, 3) float32; what is computed from them is computed in float64.
+A frame is a 2×3 matrix [A | t]. x = A·u + t maps u in [−1, 1]², with u = (right, down), to the
+patch. t is the centre of the patch and the columns of A are half its sides, in pixels with centres
+at integers. Frames are (N, 2, 3) float32; computations use float64.
 """
 
 from __future__ import annotations
@@ -21,21 +21,18 @@ if TYPE_CHECKING:
 Frames = NDArray[np.float32]
 Floats = NDArray[np.float64]
 SIFT_EXTENT = 6.0
-"""Half the side of a patch over the keypoint's σ: OpenCV's `size` is 2σ and a patch is 6 sizes wide."""
+"""Half the patch side relative to σ: SIFT's support is a patch side of 12 σ (6 × `KeyPoint.size`)."""
 
 
 def frames_from_keypoints(keypoints: Sequence[cv2.KeyPoint], magnification: float = 6.0) -> Frames:
-    """Frames of OpenCV keypoints.
+    """Return the frames (N, 2, 3) of OpenCV keypoints.
 
-    `KeyPoint.size` is a diameter (2σ for SIFT), so half the side of a patch is magnification × size
-    / 2. An angle of −1 is OpenCV's word for "none" and becomes 0.
+    `KeyPoint.size` is a diameter (2 σ for SIFT), so half the patch side is magnification × size /
+    2. The angle −1, which means no orientation, becomes 0.
 
     Args:
-        keypoints: N of them.
-        magnification: side of the patch over `KeyPoint.size`; 6 suits blobs such as SIFT's.
-
-    Returns:
-        (N, 2, 3).
+        keypoints: N keypoints.
+        magnification: Patch side relative to `KeyPoint.size`. 6 gives SIFT's support of 12 σ.
     """
     rows = [(*keypoint.pt, keypoint.size, keypoint.angle) for keypoint in keypoints]
     x, y, size, angle = np.array(rows, dtype=np.float64).reshape(-1, 4).T
@@ -43,38 +40,32 @@ def frames_from_keypoints(keypoints: Sequence[cv2.KeyPoint], magnification: floa
 
 
 def frames_from_arrays(xy: ArrayLike, scale: ArrayLike, angle: ArrayLike | None = None) -> Frames:
-    """Square frames.
+    """Return square frames (N, 2, 3).
 
     >>> frames_from_arrays([[10, 20]], [4], [90])[0].round(3) + 0
     array([[ 0., -4., 10.],
            [ 4.,  0., 20.]], dtype=float32)
 
     Args:
-        xy: (N, 2), centres.
-        scale: (N,), half the side of the patch.
-        angle: (N,), degrees, clockwise as the image is seen; upright where not given.
-
-    Returns:
-        (N, 2, 3).
+        xy: (N, 2) centres.
+        scale: (N,) half the patch sides in pixels.
+        angle: (N,) degrees, clockwise in the image; None is upright.
     """
     scale = np.asarray(scale, dtype=np.float64)
     count = check_shape(scale, "N", name="scale")["N"]
     turn = np.zeros(count) if angle is None else np.radians(np.asarray(angle, dtype=np.float64))
     check_shape(turn, str(count), name="angle")
     cos, sin = scale * np.cos(turn), scale * np.sin(turn)
-    # With y down, this turns from right towards down: clockwise.
+    # y points down, so this rotation is clockwise.
     return frames_from_affine(_points(xy, count), np.stack([cos, -sin, sin, cos], 1).reshape(-1, 2, 2))
 
 
 def frames_from_affine(xy: ArrayLike, shape: ArrayLike) -> Frames:
-    """Frames of any shape.
+    """Return frames (N, 2, 3) of any shape.
 
     Args:
-        xy: (N, 2), centres t.
-        shape: (N, 2, 2), the matrices A.
-
-    Returns:
-        (N, 2, 3).
+        xy: (N, 2) centres t.
+        shape: (N, 2, 2) matrices A.
     """
     shape = np.asarray(shape, dtype=np.float64)
     count = check_shape(shape, "N 2 2", name="shape")["N"]
@@ -82,13 +73,10 @@ def frames_from_affine(xy: ArrayLike, shape: ArrayLike) -> Frames:
 
 
 def frames_from_lafs(lafs: Any) -> Frames:
-    """Frames of kornia's local affine frames, which have the same meaning.
+    """Return a copy (N, 2, 3) of kornia's local affine frames, which have the same meaning.
 
     Args:
         lafs: (1, N, 2, 3) or (N, 2, 3), tensor or array.
-
-    Returns:
-        (N, 2, 3), a copy.
     """
     if hasattr(lafs, "detach"):
         lafs = lafs.detach().cpu().numpy()
@@ -101,40 +89,45 @@ def frames_from_lafs(lafs: Any) -> Frames:
 
 
 def centres(frames: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(N, 2) centres t, as (x, y)."""
+    """Return the centres (N, 2) of frames (N, 2, 3) as (x, y)."""
     check_shape(frames, "N 2 3", name="frames")
     return frames[:, :, 2].astype(np.float32)
 
 
 def scales(frames: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(N,) √|det A|: half the side of the square that has the frame's area."""
+    """Return √|det A| (N,) of frames (N, 2, 3): half the side of a square of the same area."""
     area = np.abs(np.linalg.det(_shape(frames)))
     return np.asarray(np.sqrt(area), dtype=np.float32)
 
 
 def angles(frames: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(N,) degrees in [−180, 180], clockwise: where the patch's right lies in the image (the first column of A)."""
+    """Return the direction (N,) of the first column of A, in degrees in [−180, 180], clockwise."""
     right = _shape(frames)[:, :, 0]
     return np.degrees(np.arctan2(right[:, 1], right[:, 0])).astype(np.float32)
 
 
 def resize_frames(frames: Frames, factor: float) -> Frames:
-    """Frames (N, 2, 3) around the same centres, `factor` times as wide."""
+    """Return frames (N, 2, 3) with the same centres, `factor` times as wide."""
     return frames * np.array([factor, factor, 1], np.float32)
 
 
 def transform_frames(frames: NDArray[np.floating], homography: ArrayLike) -> Frames:
-    """Carry frames to another image by a homography, linearised at each centre.
+    """Transform frames (N, 2, 3) by a homography, linearised at each centre.
 
-    A centre that the homography sends to infinity gives a frame that is not finite, and `inside` is
-    false for it.
+    A centre that is mapped to infinity gives a frame that is not finite, and `inside` is false for
+    it.
+
+    >>> double = np.diag([2.0, 2.0, 1.0])
+    >>> transform_frames(frames_from_arrays([[10, 20]], [4]), double)[0]
+    array([[ 8.,  0., 20.],
+           [ 0.,  8., 40.]], dtype=float32)
 
     Args:
-        frames: (N, 2, 3).
-        homography: (3, 3), x₁ ~ H·x₀.
+        frames: (N, 2, 3) in image 0.
+        homography: (3, 3) from image 0 to image 1, x₁ ~ H·x₀.
 
     Returns:
-        (N, 2, 3).
+        (N, 2, 3) in image 1.
     """
     matrix = np.asarray(homography, dtype=np.float64)
     check_shape(matrix, "3 3", name="homography")
@@ -143,14 +136,14 @@ def transform_frames(frames: NDArray[np.floating], homography: ArrayLike) -> Fra
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         depth = projected[:, 2, None]
         image = projected[:, :2] / depth
-        # Quotient rule on x₁ = (H₁·x₀) / (H₃·x₀): the slope is (H₁ − x₁·H₃) / (H₃·x₀).
+        # Quotient rule for x₁ = (H₁·x₀) / (H₃·x₀): the derivative is (H₁ − x₁·H₃) / (H₃·x₀).
         jacobian = (matrix[:2, :2] - image[:, :, None] * matrix[2, :2]) / depth[:, :, None]
         return frames_from_affine(image, jacobian @ shape)
 
 
 def _points(xy: ArrayLike, count: int) -> Floats:
     points = np.asarray(xy, dtype=np.float64)
-    # An empty list has lost its second axis.
+    # An empty list has no second axis.
     points = points.reshape(-1, 2) if points.size == 0 else points
     check_shape(points, f"{count} 2", name="xy")
     return points

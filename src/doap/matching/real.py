@@ -126,7 +126,7 @@ def _is_mutual(
 
 
 def _nearest_by_distance(queries: Tensor, gallery: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return index (Q,) and distance (Q,) of the nearest, and distance (Q,) of the second nearest item."""
+    """Return index (Q,) and distance (Q,) of the nearest item, and distance (Q,) of the second."""
     nearest = torch.empty(len(queries), dtype=torch.int64, device=queries.device)
     first, second = torch.empty(2, len(queries), dtype=widest_float(queries.device), device=queries.device)
     for part in row_blocks(len(queries), len(gallery), block):
