@@ -15,15 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 import doap
-from doap.data.builders import build_from_images
 from doap.errors import DataError
-from doap.images.synthetic_views import SyntheticViews
 from doap.losses import ListwiseAP
-from doap.training.config import Config
+from doap.training import Config, read_log, train
 from doap.training.distributed import joined
-from doap.training.log import read_log
-from doap.training.loop import _Run, train
-from oracles.photos import write_photo
+from doap.training.loop import _Run
 from oracles.ranks import run_two_ranks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -46,14 +42,6 @@ loop.train(Config.model_validate_json(recipe.read_text()), out, device="cpu")
 threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
 assert not [name for name in threads if "gloo" in name], f"threads of the process group are still running: {threads}"
 """
-
-
-@pytest.fixture(scope="module")
-def patches(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    for seed in range(6):
-        write_photo(folder / f"scene{seed}" / "1.png", seed)
-    return build_from_images(folder, folder / "set.patches", views=SyntheticViews(count=4, keypoints=60))
 
 
 def config(patches, **sections):

@@ -20,7 +20,7 @@ def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
     scenes = stream(seed, "held-out scenes").permutation(np.flatnonzero(sizes))
     if len(scenes) < 2:
         raise DataError(
-            f"source: expected two scenes or more to hold one out, got {len(scenes)}; set data.validation to another set"
+            f"source: expected two scenes or more to hold one out, got {len(scenes)}; set data.validation instead"
         )
     number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
     return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])

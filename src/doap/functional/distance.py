@@ -12,7 +12,7 @@ from doap.functional.bits import unpack_bits
 
 Distance = Literal["euclidean", "squared", "hamming"]
 
-# Evaluation rounds distances to a millionth, the accuracy of float32 for unit vectors. Without it, a descriptor that has
+# Evaluation rounds distances to a millionth, the accuracy of float32 for unit vectors. Otherwise a descriptor that has
 # collapsed to one point would be ranked by rounding errors instead of having ties.
 _DECIMALS = 6
 

@@ -30,7 +30,7 @@ from doap.functional.average_precision import (
     relaxed_average_precision_and_slopes,
 )
 from doap.functional.distance import Distance
-from doap.functional.pairs import QueryPairs, rows_at_a_time
+from doap.functional.pairs import QueryPairs, rows_at_a_time, widest_float
 from doap.types import Relation
 
 
@@ -148,11 +148,11 @@ class _OnePass(torch.autograd.Function):
     ) -> Tensor:
         with_gradient = any(ctx.needs_input_grad[:2])
         by_query, by_gallery = torch.zeros_like(queries), torch.zeros_like(gallery)
-        total = queries.new_zeros((), dtype=torch.float64)
+        total = queries.new_zeros((), dtype=widest_float(queries.device))
         for rows, buffers in _chunks(pairs.rows, len(gallery), chunk, queries):
             descriptors = queries[rows]
             average, by_dot = _chunk_pass(descriptors, gallery, rows, pairs, binning, form, buffers, with_gradient)
-            total += average.double().sum()
+            total += average.to(total.dtype).sum()
             if with_gradient:
                 by_query.index_copy_(0, rows, by_dot @ gallery)
                 by_gallery.addmm_(by_dot.T, descriptors)

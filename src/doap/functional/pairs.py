@@ -18,6 +18,11 @@ def rows_at_a_time(gallery: Tensor) -> int:
     return max(64, distances // max(1, len(gallery)))
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the type to accumulate sums in: float64, or float32 on MPS, which has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class QueryPairs:
     """The matching and ignored pairs of some queries; all other pairs are distractors.
 

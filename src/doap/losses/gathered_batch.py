@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from doap.checks import check_shape
 from doap.errors import ArgumentError
 from doap.functional.distance import Distance
+from doap.functional.pairs import widest_float
 from doap.types import Relation
 
 
@@ -76,7 +77,7 @@ def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_
 
 def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:
     """Mean of a scalar over all ranks, without gradient."""
-    value = value.double()
+    value = value.to(widest_float(value.device))
     if across_ranks:
         dist.all_reduce(value)
         value /= dist.get_world_size()

@@ -210,6 +210,6 @@ def _known_keys(section: str, values: Mapping[str, Any]) -> list[str]:
     if section not in Config.model_fields:
         return list(Config.model_fields)
     model: Any = Config.model_fields[section].annotation
-    if issubclass(model, _Registered) and isinstance(values[section], dict):
-        return model.keys(values[section])
+    if isinstance(values[section], dict) and issubclass(model, _Registered):
+        return list(model.keys(values[section]))
     return list(getattr(model, "model_fields", ()))

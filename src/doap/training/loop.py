@@ -64,8 +64,8 @@ def train(
 ) -> Path:
     """Train a descriptor. The same call resumes an interrupted run.
 
-    Under `torchrun` each process computes its part of every batch. A resumed run has the same weights, to the bit, as an
-    uninterrupted one on one CPU with the same number of threads, unless the schedule is in minutes.
+    Under `torchrun` each process computes its part of every batch. On one CPU with the same number of threads, a
+    resumed run has exactly the weights of an uninterrupted one, unless the schedule is in minutes.
 
     Args:
         recipe: The recipe, or its TOML file.

@@ -99,9 +99,8 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
     else:
         verdict = "Flat: more training with these settings will not pay off"
     reason = (
-        f"Over the last third ({len(last)} validations), mAP changes by {10 * slope:+.2f} ± {10 * error:.2f} points per "
-        f"10 minutes, {rise:+.2f} in total. It counts as rising from {MIN_RISE} points in total, if that is more than "
-        "twice the standard error."
+        f"Over the last third ({len(last)} validations), mAP changes by {10 * slope:+.2f} ± {10 * error:.2f} points "
+        f"per 10 minutes, {rise:+.2f} in total. A rise counts from {MIN_RISE} points and twice its standard error."
     )
     rates = [rate for _, _, rate in points(log, "train", "learning_rate")]
     if rates and rates[-1] < max(rates) / 2:

@@ -1,0 +1,135 @@
+"""A new loss, network or sampler is one class and one line in its registry; `train` then builds it from a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+import doap
+from doap.data.sampler import SAMPLERS, Integers, Sampler
+from doap.errors import DataError
+from doap.functional import euclidean
+from doap.losses import LOSSES, Loss
+from doap.losses.gathered_batch import GatheredBatch, relax
+from doap.networks import NETWORKS, NetworkSettings, PatchNetwork
+from doap.random_streams import stream
+from doap.settings import StrictModel
+from doap.training import read_log, train
+from doap.types import Kind, Relation
+
+
+class Contrastive(Loss):
+    """Pull matches together; push other patches apart up to a margin."""
+
+    class Settings(StrictModel):
+        margin: float = Field(1.0, gt=0)
+
+    settings: Settings
+
+    def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
+        batch = GatheredBatch.of(relax(descriptors, "euclidean"), groups, self.across_ranks)
+        distances = euclidean(batch.gallery, batch.gallery)
+        match = batch.relation.groups[:, None] == batch.relation.groups
+        pull, push = distances[match], (self.settings.margin - distances[~match]).clamp(min=0)
+        return pull.square().mean() + push.square().mean()
+
+    def metrics(self, loss: float) -> dict[str, float]:
+        return {"margin": self.settings.margin}
+
+
+class Small(PatchNetwork):
+    """One convolution and one linear layer."""
+
+    class Settings(NetworkSettings):
+        dim: int = Field(32, ge=8)
+        width: int = Field(4, ge=1)
+
+    patch_size = 32
+
+    def __init__(self, kind: Kind = "real", **settings: object) -> None:
+        super().__init__()
+        chosen = self.Settings.model_validate(settings)
+        self.kind = kind
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, chosen.width, 8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(chosen.width * 16, chosen.dim)
+        )
+
+    def forward(self, patches: Tensor) -> Tensor:
+        activations: Tensor = self.layers(patches)
+        return activations if self.kind == "binary" else normalize(activations)
+
+
+class Pairs(Sampler):
+    """A few random groups."""
+
+    class Settings(StrictModel):
+        groups_per_batch: int = Field(8, ge=2)
+
+    settings: Settings
+
+    def _prepare(self) -> None:
+        self.steps_per_epoch = len(self.groups) // self.settings.groups_per_batch
+
+    def choose(self, step: int) -> Integers:
+        drawn = stream(self.seed, "pairs", step).choice(self.groups, self.settings.groups_per_batch, replace=False)
+        return np.sort(drawn)
+
+
+def run(tmp_path: Path, patches: Path, sections: str) -> list[dict[str, object]]:
+    """Train three steps with a recipe; return the events."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f"[data]\ntrain = {str(patches)!r}\nbatch_size = 64\n[schedule]\nsteps = 3\n[run]\nlog_every = 1\n{sections}"
+    )
+    events: list[dict[str, object]] = []
+    best = train(recipe, tmp_path / "run", device="cpu", on_event=events.append)
+    assert best == tmp_path / "run" / "best.safetensors"
+    assert events == read_log(tmp_path / "run" / "log.jsonl")
+    return events
+
+
+def test_a_registered_loss_trains_from_a_recipe(patches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "contrastive", Contrastive)
+    events = run(tmp_path, patches, "[network]\ndim = 16\n[loss]\nname = 'contrastive'\nmargin = 0.5\n")
+    steps = [event for event in events if event["kind"] == "train"]
+    assert [event["margin"] for event in steps] == [0.5] * 3
+    assert all(0 < float(str(event["loss"])) < 2 for event in steps)
+    recipe = doap.Descriptor.load(tmp_path / "run" / "best.safetensors").metadata["recipe"]
+    assert recipe["loss"] == {"name": "contrastive", "margin": 0.5}
+
+
+def test_a_registered_network_trains_from_a_recipe_and_loads_by_name(
+    patches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NETWORKS, "small", Small)
+    run(tmp_path, patches, "[network]\nname = 'small'\nkind = 'binary'\ndim = 64\nwidth = 2\n")
+    descriptor = doap.Descriptor.load(tmp_path / "run" / "best.safetensors")
+    assert descriptor.spec.arguments == {"dim": 64, "width": 2}
+    assert descriptor.describe(torch.rand(3, 1, 32, 32)).shape == (3, 8)
+    # Training can also start from these weights.
+    init = str(tmp_path / "run" / "best.safetensors")
+    run(tmp_path / "run", patches, f"[network]\nname = 'small'\nkind = 'binary'\ndim = 64\ninit = {init!r}\n")
+
+
+def test_a_registered_sampler_trains_from_a_recipe(
+    patches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SAMPLERS, "pairs", Pairs)
+    events = run(tmp_path, patches, "[network]\ndim = 16\n[sampler]\nname = 'pairs'\ngroups_per_batch = 4\n")
+    assert [event["kind"] for event in events].count("train") == 3
+
+
+def test_unknown_settings_of_a_registered_class_are_named(
+    patches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES, "contrastive", Contrastive)
+    with pytest.raises(DataError, match=r"unknown key 'loss.margn'; did you mean 'margin'\?"):
+        run(tmp_path, patches, "[loss]\nname = 'contrastive'\nmargn = 0.5\n")
+    with pytest.raises(DataError, match=r"loss.margin: input should be greater than 0, got -1"):
+        run(tmp_path, patches, "[loss]\nname = 'contrastive'\nmargin = -1\n")
