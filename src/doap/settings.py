@@ -17,7 +17,7 @@ class StrictModel(BaseModel):
     """An immutable model that forbids unknown keys, NaN and infinity.
 
     A class of a registry (`LOSSES`, `SAMPLERS`, `NETWORKS`) has a subclass of it as its attribute `Settings`. That
-    model is the schema of the recipe's section and the only place of the defaults.
+    model is the schema of the recipe's section and the only home of the defaults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -15,7 +15,7 @@ FORMS = ["simplified", "fastap"]
 
 
 @st.composite
-def tied_lists(draw, longest=7):
+def tied_rankings(draw, longest=7):
     size = draw(st.integers(2, longest))
     distances = draw(st.lists(st.integers(0, 3).map(float), min_size=size, max_size=size))
     positive = draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
@@ -34,7 +34,7 @@ def test_perfect_ranking_scores_one():
     assert average_precision(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[True, True, False]])) == 1
 
 
-def test_exact_ap_equals_scikit_learn_on_untied_lists():
+def test_exact_ap_equals_scikit_learn_without_ties():
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         distances = torch.randperm(200, generator=generator).double()[None]
@@ -43,7 +43,7 @@ def test_exact_ap_equals_scikit_learn_on_untied_lists():
         assert average_precision(distances, positive).item() == pytest.approx(expected, abs=1e-12)
 
 
-@given(tied_lists())
+@given(tied_rankings())
 def test_tied_ap_equals_enumeration_over_all_orders(tied):
     distances, positive = tied
     for policy, value in enumerated_ap(distances, positive).items():
@@ -51,17 +51,17 @@ def test_tied_ap_equals_enumeration_over_all_orders(tied):
         assert ours.item() == pytest.approx(value, abs=1e-12)
 
 
-@given(st.lists(tied_lists(longest=20), min_size=1, max_size=4), st.integers(0, 99))
-def test_counting_gives_what_sorting_gives(lists, seed):
-    size = min(len(distances) for distances, _ in lists)
-    distances, positive = (torch.tensor([one[part][:size] for one in lists]) for part in (0, 1))
+@given(st.lists(tied_rankings(longest=20), min_size=1, max_size=4), st.integers(0, 99))
+def test_counting_equals_sorting(rankings, seed):
+    size = min(len(distances) for distances, _ in rankings)
+    distances, positive = (torch.tensor([one[part][:size] for one in rankings]) for part in (0, 1))
     positive[:, 0] |= ~positive.any(dim=1)
     distractor = ~positive & (torch.rand(positive.shape, generator=torch.Generator().manual_seed(seed)) < 0.7)
     counted = average_precision_by_counting(distances, positive, distractor)
     torch.testing.assert_close(counted, average_precision(distances, positive, positive | distractor))
 
 
-@given(tied_lists(longest=20), st.randoms())
+@given(tied_rankings(longest=20), st.randoms())
 def test_gallery_order_does_not_matter(tied, random):
     order = list(range(len(tied[0])))
     random.shuffle(order)
@@ -71,7 +71,7 @@ def test_gallery_order_does_not_matter(tied, random):
         assert same.item() == pytest.approx(average_precision(distances, positive, ties=policy).item(), abs=1e-12)
 
 
-def test_items_left_out_do_not_touch_the_rank_of_others():
+def test_removed_items_do_not_change_the_rank_of_other_items():
     distances = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     positive = torch.tensor([[False, True, False, True]])
     valid = torch.tensor([[False, True, True, True]])
@@ -79,7 +79,7 @@ def test_items_left_out_do_not_touch_the_rank_of_others():
     assert value == pytest.approx(textbook_ap([True, False, True]), abs=1e-12)
 
 
-def test_query_without_positives_gets_the_named_value():
+def test_query_without_positives_has_the_requested_value():
     distances, none = torch.rand(2, 5), torch.zeros(2, 5, dtype=torch.bool)
     assert average_precision(distances, none).isnan().all()
     assert (average_precision(distances, none, without_positives=0.0) == 0).all()
@@ -104,14 +104,14 @@ def exact_simplified_fastap(distances, positive):
 
 
 @given(st.lists(st.integers(0, 3).map(float), min_size=2, max_size=20))
-def test_for_one_positive_exact_is_never_below_simplified_nor_that_below_fastap(distances):
+def test_for_one_positive_exact_is_at_least_simplified_and_simplified_at_least_fastap(distances):
     positive = torch.arange(len(distances))[None] == 0
     exact, simplified, fastap = exact_simplified_fastap(torch.tensor([distances]), positive)
     assert exact >= simplified - 1e-12
     assert simplified >= fastap - 1e-12
 
 
-def test_for_two_positives_the_relaxations_are_no_bounds():
+def test_for_two_positives_the_relaxations_are_not_bounds():
     values = exact_simplified_fastap(torch.tensor([[0.0, 1.0, 1.0]]), torch.tensor([[False, True, True]]))
     assert values == pytest.approx((7 / 12, 3 / 5, 2 / 3))
 
@@ -140,7 +140,7 @@ def test_closed_form_gradient_equals_autograd(form):
         torch.testing.assert_close(mine, theirs)
 
 
-def test_wrong_shapes_and_policies_are_named():
+def test_wrong_shapes_and_policies_raise_named_errors():
     with pytest.raises(ShapeError, match=r"positive: expected \(2, 3\), got \(3, 2\)"):
         average_precision(torch.rand(2, 3), torch.zeros(3, 2, dtype=torch.bool))
     with pytest.raises(ArgumentError, match="ties: expected one of expected, pessimistic, optimistic, got 'mean'"):

@@ -45,25 +45,25 @@ def test_packed_hamming_equals_counting_differing_bits(rows, columns, octets, se
     assert relaxed_hamming((x > 0) * 2.0 - 1, (y > 0) * 2.0 - 1).tolist() == expected
 
 
-def test_bits_are_those_of_numpy_and_come_back():
+def test_packing_equals_numpy_and_unpacking_inverts_it():
     values = torch.randn(6, 24, generator=torch.Generator().manual_seed(0))
     codes = pack_bits(values)
     assert np.array_equal(codes.numpy(), np.packbits(values.numpy() > 0, axis=1))
     assert torch.equal(unpack_bits(codes), (values > 0).to(torch.uint8))
 
 
-def test_zero_is_bit_zero():
+def test_the_sign_of_zero_is_bit_0():
     assert pack_bits(torch.zeros(1, 8)).item() == 0
 
 
-def test_bits_that_do_not_fill_bytes_are_refused():
+def test_bits_that_do_not_fill_bytes_are_rejected():
     with pytest.raises(ArgumentError, match="expected a multiple of 8 bits to pack into bytes, got 12"):
         pack_bits(torch.zeros(1, 12))
     with pytest.raises(ArgumentError, match=r"codes: expected uint8, got torch.float32"):
         unpack_bits(torch.zeros(1, 2))
 
 
-def test_galleries_of_another_dimension_are_refused():
+def test_galleries_of_another_dimension_are_rejected():
     with pytest.raises(ShapeError, match=r"gallery: expected \(N, 5\), got \(9, 6\)"):
         euclidean(unit(7, 5, 0), unit(9, 6, 1))
 
@@ -84,7 +84,7 @@ def test_histogram_equals_the_triangle_kernel(distances, bins):
     torch.testing.assert_close(soft_histogram(row, centres), kernel.sum(1))
 
 
-def test_weight_zero_leaves_a_distance_out():
+def test_weight_0_leaves_a_distance_out():
     distances, centres = torch.rand(2, 5), torch.linspace(0, 1, 4)
     weights = torch.ones(2, 5)
     weights[:, 2:] = 0

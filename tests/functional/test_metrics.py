@@ -41,7 +41,7 @@ def test_fpr_equals_accepting_pairs_one_by_one_over_all_orders(pairs):
         assert ours == pytest.approx(value, abs=1e-12)
 
 
-def test_rounding_does_not_ask_for_one_positive_more():
+def test_rounding_does_not_require_one_positive_too_many():
     distances = torch.arange(40.0)
     positive = distances < 20
     positive[19], positive[20] = False, True
@@ -65,12 +65,12 @@ def test_curve_accepts_equal_distances_together():
 
 
 @pytest.mark.parametrize("label", [True, False])
-def test_pairs_of_one_kind_are_refused(label):
+def test_pairs_of_one_kind_are_rejected(label):
     with pytest.raises(ArgumentError, match="expected pairs of both kinds"):
         fpr_at_recall(torch.rand(3), torch.full((3,), label))
 
 
-def test_recall_outside_its_range_is_refused():
+def test_recall_outside_its_range_is_rejected():
     with pytest.raises(ArgumentError, match=r"recall: expected a fraction in \(0, 1\], got 95"):
         fpr_at_recall(torch.rand(2), torch.tensor([True, False]), recall=95)
 
@@ -83,7 +83,7 @@ def test_roc_equals_scikit_learn_even_with_ties():
     their_wrong, their_right, their_thresholds = sklearn_roc(
         positive.numpy(), -distances.numpy(), drop_intermediate=False
     )
-    # Theirs begins with the point where nothing is accepted.
+    # The curve of scikit-learn begins with the point where nothing is accepted.
     np.testing.assert_allclose(wrong, their_wrong[1:])
     np.testing.assert_allclose(right, their_right[1:])
     np.testing.assert_allclose(thresholds, -their_thresholds[1:])
@@ -104,14 +104,14 @@ def test_precision_of_counts_equals_scikit_learn_without_ties():
     assert ours == pytest.approx(average_precision_score(positive.numpy(), -distances.numpy()), abs=1e-9)
 
 
-def test_precision_of_counts_takes_many_lists_at_once():
+def test_precision_of_counts_accepts_many_rankings_at_once():
     positives, negatives = torch.tensor([[1.0, 0, 2], [0, 3, 0]]), torch.tensor([[0.0, 4, 1], [1, 1, 0]])
     one_by_one = [average_precision_of_counts(*each) for each in zip(positives, negatives, strict=True)]
     torch.testing.assert_close(average_precision_of_counts(positives, negatives), torch.stack(one_by_one))
 
 
 @given(tied_pairs(), st.data())
-def test_weights_count_pairs_as_often_as_copies_would(pairs, data):
+def test_weighted_pairs_equal_copies_of_pairs(pairs, data):
     distances, positive, recall = pairs
     ordered = sorted(zip(distances, positive, strict=True))
     times = [data.draw(st.integers(0, 3)) + (index in (0, len(ordered) - 1)) for index in range(len(ordered))]
@@ -128,24 +128,24 @@ def test_weights_count_pairs_as_often_as_copies_would(pairs, data):
 
 
 @pytest.mark.parametrize("distances", [[0.0, 0, 0, 1], [0, 1, 1, 2], [3, 2, 1, 0], [0, 0, 1, 1]])
-def test_precision_of_chances_is_the_mean_over_what_may_be_right_and_all_orders(distances):
+def test_precision_of_chances_is_the_mean_over_all_outcomes_and_orders(distances):
     chances = [0.5, 0.25, 1.0, 0.0]
     mean = 0.0
     for right in itertools.product([False, True], repeat=4):
         probability = np.prod([chance if hit else 1 - chance for chance, hit in zip(chances, right, strict=True)])
         if probability and any(right):
-            # All four count as positives, found or not.
+            # All four count as positives, retrieved or not.
             mean += probability * enumerated_ap(distances, list(right))["expected"] * sum(right) / 4
     ours = average_precision_of_chances(torch.tensor(distances), torch.tensor(chances), number=4)
     assert ours == pytest.approx(mean)
 
 
-def test_precision_of_chances_is_zero_where_nothing_can_be_right():
+def test_precision_of_chances_is_zero_if_no_answer_can_be_correct():
     assert average_precision_of_chances(torch.rand(5), torch.zeros(5)) == 0
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12).filter(any), st.integers(0, 3))
-def test_areas_equal_slow_ones_and_trapezoid_is_never_the_greater(ranked, unfound):
+def test_areas_equal_the_oracle_and_trapezoid_is_at_most_steps(ranked, unfound):
     number = sum(ranked) + unfound
     ranks = torch.tensor(ranked).nonzero()[:, 0] + 1
     steps, trapezoid = (float(average_precision_at_ranks(ranks, number, area)) for area in ("steps", "trapezoid"))
@@ -156,6 +156,6 @@ def test_areas_equal_slow_ones_and_trapezoid_is_never_the_greater(ranked, unfoun
     assert trapezoid == pytest.approx(steps) if all(ranked[:last]) else trapezoid < steps
 
 
-def test_unknown_area_is_refused():
+def test_unknown_area_is_rejected():
     with pytest.raises(ArgumentError, match="area: expected one of steps, trapezoid, got 'square'"):
         average_precision_at_ranks(torch.tensor([1]), 1, "square")

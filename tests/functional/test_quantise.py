@@ -1,4 +1,4 @@
-"""Bytes of real descriptors: their length, their limits, and the order of their distances."""
+"""Quantised descriptors: their norm, their range, and the order of their distances."""
 
 import numpy as np
 import pytest
@@ -18,26 +18,26 @@ def vectors(seed, number=200, dim=128, signed=True):
 
 @pytest.mark.parametrize("signed", [True, False])
 @given(seed=st.integers(0, 1000))
-def test_length_is_about_512(signed, seed):
-    length = quantise(vectors(seed, signed=signed), signed=signed).double().norm(dim=1)
-    assert ((length - 512).abs() < 4).all()
+def test_norm_is_about_512(signed, seed):
+    norm = quantise(vectors(seed, signed=signed), signed=signed).double().norm(dim=1)
+    assert ((norm - 512).abs() < 4).all()
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_order_of_distances_is_nearly_kept(signed):
+def test_order_of_distances_is_nearly_preserved(signed):
     one, others = vectors(0, 1, signed=signed), vectors(1, signed=signed)
-    # From near to far, as the neighbours of a query are; unrelated vectors are all equally far.
+    # Neighbours from near to far, because unrelated vectors all have about the same distance.
     values = torch.cat([one, normalize(one + torch.linspace(0.05, 5, len(others))[:, None] * others)])
     before = torch.cdist(values[:1], values[1:])[0]
     codes = quantise(values, signed=signed).float()
     after = torch.cdist(codes[:1], codes[1:])[0]
-    # Spearman's: the correlation of ranks.
+    # Spearman's rank correlation.
     ranks = torch.stack([before.argsort().argsort(), after.argsort().argsort()]).double()
     assert torch.corrcoef(ranks)[0, 1] > 0.99
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_nearest_neighbour_of_a_noisy_copy_stays_the_same(signed):
+def test_nearest_neighbour_of_a_noisy_copy_is_preserved(signed):
     values = vectors(1, 500, signed=signed)
     noisy = normalize((values + 0.5 * vectors(2, 500)).clamp(min=-1 if signed else 0))
     nearest = torch.cdist(noisy, values).argmin(dim=1)
@@ -45,12 +45,12 @@ def test_nearest_neighbour_of_a_noisy_copy_stays_the_same(signed):
     assert (nearest == found).float().mean() > 0.99
 
 
-def test_unsigned_is_512_times_the_number():
+def test_unsigned_values_are_multiplied_by_512():
     values = vectors(3, signed=False)
     assert torch.equal(quantise(values, signed=False), (512 * values).round().clamp(0, 255).to(torch.uint8))
 
 
-def test_large_numbers_stop_at_255_and_do_not_wrap():
+def test_large_values_are_clamped_to_255():
     peak = torch.eye(4, 128)
     for signed in (True, False):
         row = quantise(peak, signed=signed)
@@ -59,7 +59,7 @@ def test_large_numbers_stop_at_255_and_do_not_wrap():
     assert quantise(peak, signed=False).max() == 255
 
 
-def test_numbers_below_the_shift_stop_at_zero_and_do_not_wrap():
+def test_values_below_the_shift_are_clamped_to_0():
     row = quantise(torch.tensor([[-1.0, 0.0, 0.0, 0.0]]), signed=True)
     assert row[0, 0] == 0
     assert (row[0, 1:] > 200).all()
@@ -71,11 +71,11 @@ def test_zeros_stay_zeros(signed):
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_nothing_gives_nothing(signed):
+def test_no_descriptors_give_no_bytes(signed):
     assert quantise(torch.zeros(0, 128), signed=signed).shape == (0, 128)
 
 
-def test_half_precision_is_computed_in_single():
+def test_half_precision_is_computed_in_float32():
     values = vectors(4).half()
     assert torch.equal(quantise(values, signed=True), quantise(values.float(), signed=True))
 
@@ -89,6 +89,6 @@ def test_half_precision_is_computed_in_single():
         (-torch.ones(1, 8), ArgumentError, "signed=False"),
     ],
 )
-def test_what_cannot_be_bytes_is_refused(values, error, word):
+def test_invalid_descriptors_are_rejected(values, error, word):
     with pytest.raises(error, match=word):
         quantise(values, signed=False)

@@ -29,7 +29,7 @@ def own_part(given: dict[str, Any], ranks: Ranks, loss: torch.nn.Module) -> dict
     with torch.no_grad():
         network.weight.copy_(given["weight"])
     relation = Relation(given["groups"][own], given["pairs"][ranks.rank], given["clusters"][own], given["table"])
-    shared = ranks.share(network)  # averages gradients for as long as it lives
+    shared = ranks.share(network)  # averages gradients over ranks in the backward pass
     value = loss(shared(given["inputs"][own]), relation)
     value.backward()
     mean = value.detach().clone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def settled_ap(ranked: list[bool], number: int, form: str) -> float:
-    """AP of a list whose order is settled.
+    """AP of a ranking without ties.
 
     `python` is the area under straight lines through (0, 1) and the point (recall, precision) of each rank, `matlab`
     the sum of the precision at each positive, over their number.

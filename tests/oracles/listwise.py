@@ -1,4 +1,4 @@
-"""The listwise loss the way everybody else computes it: an (M, M, K) tensor, differentiated by autograd."""
+"""The listwise loss as a dense (M, M, K) tensor, differentiated by autograd, and the triplet loss as a loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from doap.types import Relation
 
 
 def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
-    """(M, M) bool: who is a positive of whom, who a distractor; pair by pair."""
+    """Return two (M, M) bool tables, positives and distractors, filled pair by pair."""
     size = len(relation)
     positive = torch.zeros(size, size, dtype=torch.bool)
     distractor = torch.zeros(size, size, dtype=torch.bool)
@@ -19,12 +19,12 @@ def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
         for item in range(size):
             if query == item:
                 continue
-            alike = False
+            similar = False
             if relation.clusters is not None and relation.ignored_clusters is not None:
-                alike = bool(relation.ignored_clusters[relation.clusters[query], relation.clusters[item]])
+                similar = bool(relation.ignored_clusters[relation.clusters[query], relation.clusters[item]])
             if relation.groups[query] == relation.groups[item]:
                 positive[query, item] = True
-            elif (int(relation.groups[query]), int(relation.groups[item])) not in ignored and not alike:
+            elif (int(relation.groups[query]), int(relation.groups[item])) not in ignored and not similar:
                 distractor[query, item] = True
     return positive, distractor
 
@@ -32,14 +32,14 @@ def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
 def dense_listwise(
     descriptors: Tensor, relation: Relation, distance: str, bins: int, form: str = "simplified"
 ) -> tuple[Tensor, int]:
-    """Sum of relaxed AP over queries with a positive, and their number; `descriptors` unit rows or codes."""
+    """Return the sum of relaxed AP over the queries with a positive, and their number, for unit rows or codes."""
     dot = descriptors @ descriptors.T
     if distance == "hamming":
         distances, far = (descriptors.shape[1] - dot) / 2, float(descriptors.shape[1])
     elif distance == "squared":
         distances, far = 2 - 2 * dot, 4.0
     else:
-        # The diagonal is never counted; 1 there keeps autograd away from the root of 0.
+        # The diagonal never counts; 1 there avoids the infinite derivative of the root at 0.
         distances, far = (2 - 2 * dot).clamp(min=0).fill_diagonal_(1).sqrt(), 2.0
     centres = torch.arange(bins + 1, dtype=dot.dtype)
     kernel = (1 - (distances[:, :, None] * (bins / far) - centres).abs()).clamp(min=0)
@@ -51,25 +51,25 @@ def dense_listwise(
         precision = up_to / (2 * total.cumsum(1) - total + 1)
     else:
         precision = positives.cumsum(1) / total.cumsum(1).clamp(min=1e-12)
-    asking = positive.any(1)
-    average = (positives * precision).sum(1)[asking] / positive.sum(1)[asking]
-    return average.sum(), int(asking.sum())
+    has_positive = positive.any(1)
+    average = (positives * precision).sum(1)[has_positive] / positive.sum(1)[has_positive]
+    return average.sum(), int(has_positive.sum())
 
 
 def looped_triplet(descriptors: Tensor, relation: Relation, margin: float) -> float:
-    """HardNet's loss over all matching pairs; `descriptors` unit rows."""
+    """Return HardNet's loss over all matching pairs of unit rows."""
     distances = torch.cdist(descriptors.double(), descriptors.double()).tolist()
     positive, distractor = relation_tables(relation)
     costs = []
     for anchor in range(len(descriptors)):
         for match in range(len(descriptors)):
             if positive[anchor, match]:
-                rivals = [
+                to_distractors = [
                     distances[end][item]
                     for end in (anchor, match)
                     for item in range(len(descriptors))
                     if distractor[end, item]
                 ]
-                if rivals:
-                    costs.append(max(0.0, margin + distances[anchor][match] - min(rivals)))
+                if to_distractors:
+                    costs.append(max(0.0, margin + distances[anchor][match] - min(to_distractors)))
     return sum(costs) / max(len(costs), 1)

@@ -1,4 +1,4 @@
-"""A small set of patch groups in memory: what samplers, lists and mining ask of a set on disk."""
+"""A small set of patch groups in memory, with the interface of a set on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass
 class MemorySource:
-    """Groups one behind the other; `never` are pairs of groups that ignore each other, `sources` what made them."""
+    """Consecutive groups; `never` are pairs of groups that ignore each other, `sources` their photos or models."""
 
     patches: NDArray[np.uint8]
     count: NDArray[np.int64]
@@ -40,13 +40,13 @@ class MemorySource:
         return self.patches.take(indices, axis=0)
 
     def ignored(self, groups: NDArray[Any]) -> NDArray[np.int64]:
-        place = {group: position for position, group in enumerate(groups.tolist())}
-        pairs = [(place[one], place[other]) for one, other in self.never if one in place and other in place]
+        index = {group: position for position, group in enumerate(groups.tolist())}
+        pairs = [(index[one], index[other]) for one, other in self.never if one in index and other in index]
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def memory_source(counts: list[int], sequences: list[int], side: int = 4, **more: Any) -> MemorySource:
-    """Groups of these sizes in these sequences; the patches are noise, the same each time."""
+def memory_source(counts: list[int], scenes: list[int], side: int = 4, **more: Any) -> MemorySource:
+    """Return groups of these sizes in these scenes; the patches are reproducible noise."""
     pixels = np.random.default_rng(0).integers(0, 256, (sum(counts), side, side), dtype=np.uint8)
-    names = [f"place {sequence}" for sequence in range(max(sequences) + 1)]
-    return MemorySource(pixels, np.array(counts), np.array(sequences, dtype=np.int32), names, **more)
+    names = [f"scene {scene}" for scene in range(max(scenes) + 1)]
+    return MemorySource(pixels, np.array(counts), np.array(scenes, dtype=np.int32), names, **more)

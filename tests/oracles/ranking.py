@@ -1,4 +1,4 @@
-"""Average Precision and its relations, one query and one item at a time."""
+"""Average Precision and related metrics, one query and one item at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def textbook_ap(ranked: list[bool]) -> float:
 
 
 def _orders(distances: list[float], positive: list[bool]) -> list[list[bool]]:
-    """Every order of the list that a sort by distance could give."""
+    """Every order that a sort by distance could return."""
     items = sorted(zip(distances, positive, strict=True), key=lambda item: item[0])
     rankings: list[list[bool]] = [[]]
     for _, tied in groupby(items, key=lambda item: item[0]):
@@ -22,13 +22,13 @@ def _orders(distances: list[float], positive: list[bool]) -> list[list[bool]]:
 
 
 def enumerated_ap(distances: list[float], positive: list[bool]) -> dict[str, float]:
-    """AP over all orders of ties: its mean, its least and its greatest."""
+    """Mean, minimum and maximum of AP over all orders of the ties."""
     values = [textbook_ap(ranking) for ranking in _orders(distances, positive)]
     return {"expected": sum(values) / len(values), "pessimistic": min(values), "optimistic": max(values)}
 
 
 def enumerated_fpr(distances: list[float], positive: list[bool], recall: float) -> dict[str, float]:
-    """Accept pairs one by one until the recall is reached, over all orders of ties."""
+    """False-positive rate over all orders of the ties, accepting pairs one by one until the recall is reached."""
     values = []
     for ranking in _orders(distances, positive):
         accepted, wrong = 0, 0
@@ -41,7 +41,7 @@ def enumerated_fpr(distances: list[float], positive: list[bool], recall: float) 
 
 
 def relaxed_ap(positives: list[float], total: list[float], form: str) -> float:
-    """The formulas of PROTOCOLS.md §1 (the paper's simplified tie-aware AP, and FastAP), bin by bin."""
+    """The paper's simplified tie-aware AP, or FastAP, bin by bin."""
     value, before_positive, before = 0.0, 0.0, 0.0
     for here_positive, here in zip(positives, total, strict=True):
         after_positive, after = before_positive + here_positive, before + here

@@ -1,4 +1,4 @@
-"""Two processes under `torchrun`."""
+"""Run a script in two processes under `torchrun`."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 
 
 def run_two_ranks(script: Path, *arguments: Path) -> None:
-    """Run a script in both, a thread each, and insist that both end well."""
+    """Run a script in two processes with one thread each, and check that both succeed."""
     ran = subprocess.run(
         [*LAUNCH, str(script), *map(str, arguments)],
         capture_output=True,

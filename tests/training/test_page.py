@@ -152,7 +152,7 @@ def test_since_is_counted_again_after_a_fall_below() -> None:
         ([0.0, 0.01, 0.02, 0.03, 0.04], "Still rising"),
         ([0.0, 0.0001, 0.0, -0.0001, 0.0], "Flat: more training with these settings will not pay off"),
         ([0.04, 0.03, 0.02, 0.01, 0.0], "Falling: more training with these settings harms"),
-        ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to say whether more training pays off"),
+        ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to predict whether more training pays off"),
     ],
 )
 def test_outlook_depends_on_the_last_third(rises: list[float], verdict: str) -> None:

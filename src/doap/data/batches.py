@@ -31,7 +31,7 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         augmentation: Random changes of the patches; None for none.
         rank: Index of this rank, from 0.
         world: Number of ranks that share a batch.
-        mined: Mined labels: pairs of groups of a scene to ignore, in addition to those that the source names.
+        mined: Mined labels: pairs of groups of a scene to ignore, in addition to the pairs that the source names.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ def average_precision_of_counts(
         positives: (…, T) number at each distinct distance, nearest first.
         negatives: (…, T).
         squares: (…, T) sums of p²; None if every p is 0 or 1.
-        number: Number of positives, including those that were not retrieved. None counts the retrieved ones.
+        number: Number of positives, retrieved or not. None counts the retrieved ones.
 
     Returns:
         (…) float64.

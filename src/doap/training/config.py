@@ -1,4 +1,4 @@
-"""The recipe of a training run: the schema of the TOML files in `recipes/` and the only place of its defaults.
+"""The recipe of a training run: the schema of the TOML files in `recipes/` and the only home of its defaults.
 
 A recipe holds the differences from the defaults. The sections `[sampler]`, `[network]` and `[loss]` select a class of a
 registry by `name`; their other keys are the `Settings` of that class.

@@ -85,7 +85,7 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
     last = [point for point in scores if point[0] >= scores[-1][0] * 2 / 3]
     if len(last) < 3:
         reason = f"A trend needs 3 validations in the last third of the training time, which has {len(last)}."
-        return "Too early to say whether more training pays off", reason
+        return "Too early to predict whether more training pays off", reason
     minutes, rising = np.array([(time / 60, 100 * score) for time, _, score in last]).T
     (slope, _), covariance = np.polyfit(minutes, rising, 1, cov=True)
     error, length = math.sqrt(covariance[0, 0]), minutes[-1] - minutes[0]
@@ -95,7 +95,7 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
     elif rise <= -max(MIN_RISE, doubt):
         verdict = "Falling: more training with these settings harms"
     elif doubt > MIN_RISE:
-        verdict = "Too noisy to say whether more training pays off"
+        verdict = "Too noisy to predict whether more training pays off"
     else:
         verdict = "Flat: more training with these settings will not pay off"
     reason = (
