@@ -1,4 +1,4 @@
-"""Fixtures that all tests share."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 import torch
 from hypothesis import settings
 
-# A busy machine is slow, not wrong.
+# A test may be slow on a busy machine.
 settings.register_profile("doap", deadline=None)
 settings.load_profile("doap")
 
 
 @pytest.fixture
 def data_folder() -> Path:
-    """The real photographs and sequences that live beside the project; tests that use it carry the mark `data`."""
+    """Folder of real photographs and benchmarks; tests that use it are marked `data`."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("DOAP_DATA", beside))
     if not folder.is_dir():
-        reason = f"{folder}: expected the folder of real data, got nothing there; set DOAP_DATA"
+        reason = f"{folder}: the folder of real data does not exist. Set DOAP_DATA."
         if os.environ.get("DOAP_DATA_REQUIRED") == "1":
             pytest.fail(reason)
         pytest.skip(reason)

@@ -216,6 +216,7 @@ def test_missing_and_damaged_files_are_an_error(tmp_path):
         ({"format": 1, "spec": {**SPEC, "colour": 1}}, "colour: extra inputs are not permitted"),
         ({"format": 1, "spec": {"network": "l2net"}}, "arguments: field required"),
         ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
+        ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "network l2net: dims: extra inputs"),
         ({"format": 1, "spec": {**SPEC, "dim": 24}}, "expected a network with D = 24"),
         ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
     ],

@@ -231,7 +231,8 @@ def test_an_image_of_400_megapixels_fits_in_memory(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     measured = json.loads(ran.stdout)
-    # The pixels take 0.4 GB; most of the rest is the detector's pyramid of the image downscaled to 3,200 × 3,200.
+    # The pixels take 0.4 GB; most of the rest is the detector's pyramid of the image downscaled to
+    # 3,200 × 3,200.
     assert measured["peak"] < 4e9
     assert measured["size"] == [20_000, 20_000]
     keypoints = np.array(measured["keypoints"])

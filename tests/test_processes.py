@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-# Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly from the system.
+# Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
+# from the system.
 PROGRAM = """
 import resource, sys, threading
 import torch

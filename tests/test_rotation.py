@@ -13,7 +13,8 @@ from doap.images import angles, centres, inside, scales, transform_frames
 from doap.pipeline import describe_frames
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
-# Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1, both directions use the same ones.
+# Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1, both directions
+# use the same ones.
 SYMMETRIC, OTHER = PHOTO[:257, 120:377].copy(), PHOTO[:320, 100:420].copy()
 
 

@@ -16,7 +16,7 @@ GROUPS = torch.tensor([0, 0, 1])
         ({"clusters": GROUPS}, "give both or neither"),
         (
             {"clusters": torch.tensor([0, 1, 2]), "ignored_clusters": torch.eye(2).bool()},
-            "clusters: expected 0 to 1, rows of ignored_clusters",
+            "clusters: expected rows of ignored_clusters, 0 to 1, got 0 to 2",
         ),
         (
             {"clusters": GROUPS, "ignored_clusters": torch.tensor([[False, True], [False, False]])},

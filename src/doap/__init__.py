@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Submodules are imported on first access: importing torch takes seconds, and `doap --help` does not need it.
+# Submodules are imported on first access: importing torch takes seconds, and `doap --help` does not
+# need it.
 _MODULES = {
     "Describer": "doap.describer",
     "Descriptor": "doap.descriptor",

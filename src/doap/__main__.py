@@ -1,4 +1,4 @@
-"""`python -m doap` is the command line."""
+"""Run the command line with `python -m doap`."""
 
 from doap.cli import main
 

@@ -1,7 +1,8 @@
 """Calibrate the patch size: measure the best magnification of a detector for a descriptor on photos.
 
-Detectors define the size of a keypoint differently. A patch much larger than the keypoint covers more of the scene and
-is more likely to leave its surface; a smaller patch contains too little to be distinctive.
+Detectors define the size of a keypoint differently. A patch much larger than the keypoint covers
+more of the scene and is more likely to leave its surface; a smaller patch contains too little to be
+distinctive.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
 from doap.images import Pyramid, resize_frames, shrink
-from doap.images.correspondence import corresponding, visible
+from doap.images.correspondence import partners, within
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
 from doap.pipeline import as_grey, describe_frames, detector_for
@@ -61,7 +62,7 @@ class Calibration:
 
     @property
     def open_ended(self) -> bool:
-        """Whether the best trial is the first or the last, so that a better magnification may lie beyond it."""
+        """Whether the best trial is the first or the last; a better magnification may lie beyond."""
         return self.best in (self.trials[0], self.trials[-1])
 
 
@@ -80,14 +81,16 @@ def calibrate(
 ) -> Calibration:
     """Find the best magnification of a detector for a descriptor.
 
-    Each photo is warped by known homographies, and keypoints are detected in both images and matched to mutual nearest
-    neighbours. A match is correct if the homography maps one centre to within `views.max_distance` pixels of the other, in
-    pixels of the coarser image. The score of an image pair is the Average Precision of its matches, ranked by distance:
+    Each photo is warped by known homographies, and keypoints are detected in both images and
+    matched to mutual nearest neighbours. A match is correct if the homography maps one centre to
+    within `views.max_distance` pixels of the other, in pixels of the coarser image. The score of an
+    image pair is the Average Precision of its matches, ranked by distance:
 
         AP = Σ over correct matches of (correct matches up to its rank) / rank, divided by the keypoints with a partner
 
-    All magnifications use the same keypoints, and the final score is the mean over pairs. Synthetic views show a plane,
-    which favours large patches: of two magnifications with similar scores, choose the smaller one.
+    All magnifications use the same keypoints, and the final score is the mean over pairs. Synthetic
+    views show a plane, which favours large patches: of two magnifications with similar scores,
+    choose the smaller one.
 
     >>> import doap
     >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
@@ -96,13 +99,15 @@ def calibrate(
     [3.0, 6.0]
 
     Args:
-        images: Image files, or grey pixels (height, width) uint8. About ten different photos are enough.
+        images: Image files, or grey pixels (height, width) uint8. About ten different photos are
+            enough.
         descriptor: Name or file for `doap.load`, or a `Describer`.
-        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. It runs once per image, and its
-            frames are resized.
-        magnifications: Magnifications to try; by default, half octaves around that of the detector, up to 2^±1.5.
-        views: Parameters of the synthetic views; two views per photo by default. Use little `roll` for a detector
-            without orientation.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. It runs once
+            per image, and its frames are resized.
+        magnifications: Magnifications to try; by default, half octaves around that of the detector,
+            up to 2^±1.5.
+        views: Parameters of the synthetic views; two views per photo by default. Use little `roll`
+            for a detector without orientation.
         max_keypoints: Maximum number of keypoints per image.
         max_image_size: Maximum width and height in pixels; larger images are downscaled.
         seed: Seed of the synthetic views.
@@ -158,11 +163,11 @@ class _Described:
 
 
 def _scores(image0: _Described, image1: _Described, homography: NDArray[np.float64], near: float) -> list[float]:
-    """Return the score of each magnification; an empty list if no keypoint was detected in both images."""
-    keep0 = visible(image0.frames, homography, image1.size)
+    """Return the score of each magnification, or no scores if the images share no keypoint."""
+    keep0 = within(image0.frames, homography, image1.size)
     # Beyond the border of the photo, the view consists of repeated pixels.
-    keep1 = visible(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
-    same = corresponding(image0.frames[keep0], image1.frames[keep1], homography, near)
+    keep1 = within(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
+    same = partners(image0.frames[keep0], image1.frames[keep1], homography, near)
     findable = int(same.any(axis=1).sum())
     if not findable:
         return []

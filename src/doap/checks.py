@@ -16,9 +16,10 @@ class HasShape(Protocol):
 
 
 def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
-    """Check a shape against a pattern of axis letters and fixed sizes; return the sizes of the letters.
+    """Check a shape against a pattern of axis letters and sizes; return the sizes of the letters.
 
-    A letter that appears twice must have one size. Called once, at the public door, never in hot code.
+    A letter that occurs twice stands for one size. Public functions check shapes once; inner loops
+    do not.
 
     >>> import torch
     >>> check_shape(torch.zeros(4, 1, 32, 32), "B 1 S S", name="patches")
@@ -41,6 +42,6 @@ def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
 
 
 def check_choice(value: str, allowed: Sequence[str], *, name: str) -> None:
-    """Check that a named option is one of those that exist."""
+    """Check that an argument has one of the allowed values."""
     if value not in allowed:
         raise ArgumentError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")

@@ -17,7 +17,7 @@ from doap.images import Pyramid
 from doap.types import Kind
 
 PatchFunction = Callable[[Tensor], Tensor | NDArray[np.generic]]
-"""A function of patches: (N, 1, S, S) floats in 0…1 → (N, D) floats, or (N, D/8) uint8 for packed bits."""
+"""A function of patches: (N, 1, S, S) floats in 0…1 → (N, D) floats or (N, D/8) uint8."""
 
 _BATCH = 512
 
@@ -52,7 +52,7 @@ class Describer(Protocol):
         ...
 
     def describe(self, patches: Tensor) -> Tensor:
-        """Describe patches (N, 1, S, S), floats in 0…1, as (N, D) float32 or (N, D/8) uint8; N may be 0."""
+        """Describe patches (N, 1, S, S) in 0…1 as (N, D) float32 or (N, D/8) uint8; N may be 0."""
         ...
 
 
@@ -61,13 +61,16 @@ class ImageDescriber(Describer, Protocol):
     """A describer that reads the image itself, where it has one, and therefore more than the patch."""
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """Describe frames (N, 2, 3) of a grey image (height, width) as (N, D) float32 or (N, D/8) uint8."""
+        """Describe frames (N, 2, 3) of a grey image as (N, D) float32 or (N, D/8) uint8."""
         ...
 
 
 @runtime_checkable
 class DetectsKeypoints(ImageDescriber, Protocol):
-    """A describer that only describes the keypoints of its own detector; its `describe` raises `ArgumentError`."""
+    """A describer that only describes the keypoints of its own detector.
+
+    Its `describe` raises `ArgumentError`.
+    """
 
     @property
     def detector(self) -> Detector:
@@ -87,8 +90,9 @@ class Identified(Describer, Protocol):
 def fingerprint(describer: Describer) -> str:
     """Return a checksum that identifies a describer with its weights and settings, on any device.
 
-    A `Descriptor` hashes its spec and weights, an ONNX describer its file. For any other describer, the checksum covers
-    the descriptors of fixed patches, or of the keypoints of a fixed image if it needs one.
+    A `Descriptor` hashes its spec and weights, an ONNX describer its file. For any other describer,
+    the checksum covers the descriptors of fixed patches, or of the keypoints of a fixed image if it
+    needs one.
     """
     if isinstance(describer, Identified):
         return describer.fingerprint()
@@ -115,7 +119,10 @@ def fixed_patches(size: int) -> Tensor:
 
 
 class FunctionDescriber:
-    """A function of patches as a `Describer`; see `from_function`. D and kind follow from its output for one patch."""
+    """A function of patches as a `Describer`; see `from_function`.
+
+    D and kind follow from the function's output for one patch.
+    """
 
     def __init__(self, function: PatchFunction, patch_size: int, name: str, extent: float = 1.0) -> None:
         self._function, self.patch_size, self.name, self.extent = function, patch_size, name, extent
@@ -125,7 +132,7 @@ class FunctionDescriber:
         self.dim = 8 * width if self.kind == "binary" else width
 
     def describe(self, patches: Tensor) -> Tensor:
-        """Describe patches (N, 1, S, S) with the function; returns (N, D) float32 or (N, D/8) uint8 on the CPU."""
+        """Describe patches (N, 1, S, S) as (N, D) float32 or (N, D/8) uint8, on the CPU."""
         count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
         binary = self.kind == "binary"
         width, dtype = (self.dim // 8, torch.uint8) if binary else (self.dim, torch.float32)
@@ -148,8 +155,9 @@ def from_function(
     (1, 'real', [[1.0], [1.0]])
 
     Args:
-        function: Maps (N, 1, S, S) floats in 0…1 to (N, D) floats, or to (N, D/8) uint8 for bits, as a tensor or an
-            array. N is between 1 and 512, and the descriptor of a patch must not depend on the rest of the batch.
+        function: Maps (N, 1, S, S) floats in 0…1 to (N, D) floats, or to (N, D/8) uint8 for bits,
+            as a tensor or an array. N is between 1 and 512, and the descriptor of a patch must not
+            depend on the rest of the batch.
         patch_size: S.
         name: Name in tables.
         extent: Side of the patch, divided by the side of the detector's frame.

@@ -1,4 +1,4 @@
-"""Descriptors: a network with its `DescriptorSpec`, the file it is stored in, and `load` for everything else."""
+"""`Descriptor`, a network with its `DescriptorSpec`, and `load` for descriptors and baselines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.s
 
 
 class DescriptorSpec(BaseModel):
-    """What a descriptor's file must state besides its weights.
+    """Network, input and output of a descriptor; the metadata of a file are validated against it.
 
     >>> Descriptor.load("doap-128").spec.extent
     1.5
@@ -58,25 +58,27 @@ class DescriptorSpec(BaseModel):
 class Descriptor(nn.Module):
     """A network that describes patches.
 
-    As a module it is trained and exported: `descriptor(patches)` standardises patches and runs the network, with
-    gradients. `describe` is for inference.
+    As a module it is trained and exported: `descriptor(patches)` standardises patches and runs the
+    network, with gradients. `describe` is for inference.
 
     >>> descriptor = Descriptor.build("l2net", dim=64)
     >>> descriptor(torch.rand(8, 1, 32, 32)).shape
     torch.Size([8, 64])
 
     Args:
-        network: Any module that maps (B, 1, S, S) to (B, D). Use `Descriptor.build` for the networks of doap.
+        network: Any module that maps (B, 1, S, S) to (B, D). Use `Descriptor.build` for the
+            networks of doap.
         patch_size: S.
         kind: `real` (unit vectors) or `binary` (the signs of the network's outputs are the bits).
         extent: Side of the patch, divided by the side of the detector's frame.
-        metadata: JSON values stored with the weights, for example the recipe and the ledger of the training data.
+        metadata: JSON values stored with the weights, for example the recipe and the ledger of the
+            training data.
 
     Attributes:
         spec: The `DescriptorSpec`; `patch_size`, `kind`, `dim` and `extent` are read from it.
         metadata: As the argument; `load` adds the version of doap that wrote the file.
-        precision: Arithmetic of `describe`: "auto" (bfloat16 if `spec.precision` allows it and the device has
-            instructions for it), "float32" or "bfloat16".
+        precision: Arithmetic of `describe`: "auto" (bfloat16 if `spec.precision` allows it and the
+            device has instructions for it), "float32" or "bfloat16".
     """
 
     def __init__(
@@ -133,13 +135,16 @@ class Descriptor(nn.Module):
         device: str | torch.device = "cpu",
         precision: Precision = "auto",
     ) -> Descriptor:
-        """Load a descriptor with its network, to train or export it. `doap.load` also loads baselines and ONNX files.
+        """Load a descriptor with its network, for example to train or export it.
+
+        `doap.load` also loads baselines and ONNX files.
 
         >>> Descriptor.load("doap-256bit").metadata["recipe"]["loss"]["name"]
         'listwise-ap'
 
         Args:
-            path: File written by `Descriptor.save`, or the name of a shipped descriptor such as "doap-128".
+            path: File written by `Descriptor.save`, or the name of a shipped descriptor such as
+                "doap-128".
             network: Module that receives the weights if the file's network is not one of doap's.
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
             precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
@@ -148,12 +153,15 @@ class Descriptor(nn.Module):
         check_choice(precision, get_args(Precision), name="precision")
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
-        if network is not None:
-            descriptor = cls(network, spec.patch_size, spec.kind)
-        elif spec.network in NETWORKS:
-            descriptor = cls.build(spec.network, spec.kind, **spec.arguments)
-        else:
+        if network is None and spec.network not in NETWORKS:
             raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
+        try:
+            if network is not None:
+                descriptor = cls(network, spec.patch_size, spec.kind)
+            else:
+                descriptor = cls.build(str(spec.network), spec.kind, **spec.arguments)
+        except (ArgumentError, ShapeError) as error:
+            raise DataError(f"{path}: {error}") from error
         if (descriptor.dim, descriptor.patch_size) != (spec.dim, spec.patch_size):
             raise DataError(
                 f"{path}: expected a network with D = {spec.dim} and patches of {spec.patch_size} pixels, got "
@@ -187,13 +195,15 @@ class Descriptor(nn.Module):
         return self.spec.extent
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Map patches (B, 1, S, S) in 0…1 to (B, D): unit vectors, or activations whose signs are the bits."""
+        """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits."""
         described: Tensor = self.network(standardise(patches))
         return described
 
     @torch.no_grad()
     def describe(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
-        """Describe any number of patches in batches, without gradients and with the network in evaluation mode.
+        """Describe any number of patches, in batches and without gradients.
+
+        The network runs in evaluation mode.
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
@@ -207,10 +217,10 @@ class Descriptor(nn.Module):
             raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
         parameter = next(self.parameters(), patches)
         device = parameter.device
-        # On a CPU, malloc reuses the memory of small activations and maps that of large ones again for every batch.
+        # On a CPU, malloc reuses the memory of small activations but maps large ones again.
         batch_size = batch_size or (128 if device.type == "cpu" else 4096)
         dtype = resolve_precision(self.precision, device, self.spec.precision)
-        # Standardisation and unit length stay in float32. "auto" leaves an autocast of the caller in place.
+        # Standardisation and unit length stay in float32. "auto" respects an autocast of the caller.
         unchanged = self.precision == "auto" and dtype == torch.float32
         cast = nullcontext() if unchanged else torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
         training = self.training
@@ -229,7 +239,7 @@ class Descriptor(nn.Module):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         if self.spec.network is None:
-            # The code of a network of your own is not part of the spec, so its output is hashed too.
+            # The spec does not contain the code of your own network, so its output is hashed too.
             reference = copy.deepcopy(self).cpu().float()
             reference.precision = "float32"
             digest.update(reference.describe(fixed_patches(self.patch_size)).contiguous().numpy().data)
@@ -248,10 +258,10 @@ class Descriptor(nn.Module):
 
         Args:
             path: Usually `*.safetensors`.
-            half: Store the weights as float16, in half the space; `load` converts them back to float32.
+            half: Store the weights as float16, in half the space; `load` converts them to float32.
             extent: Extent to write if it differs from that of this descriptor.
-            precision: Write "bfloat16" if you have measured that it loses no accuracy; networks then run several times
-                as fast on devices with instructions for it.
+            precision: Write "bfloat16" if it was measured to lose no accuracy; "auto" then selects
+                it on devices with instructions for it, where networks run several times as fast.
             metadata: More JSON values to store.
 
         Returns:
@@ -262,7 +272,7 @@ class Descriptor(nn.Module):
         given = {key: value for key, value in changes.items() if value is not None}
         spec = _make_spec(self.spec.model_dump() | given).model_dump()
         header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
-        weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
+        weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         if half:
             weights = {
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
@@ -277,8 +287,8 @@ class Descriptor(nn.Module):
 def standardise(patches: Tensor) -> Tensor:
     """Scale each patch (B, 1, S, S) to mean 0 and standard deviation 1.
 
-    Deviations below 1/1000 (a quarter of a grey level) count as 1/1000, so a flat patch becomes zeros, not amplified
-    noise.
+    Deviations below 1/1000 (a quarter of a grey level) count as 1/1000, so a flat patch becomes
+    zeros, not amplified noise.
     """
     centred = patches - patches.mean(dim=(1, 2, 3), keepdim=True)
     deviation = centred.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
@@ -303,12 +313,15 @@ def load(
             - a shipped descriptor: "doap-128" or "doap-256bit";
             - a baseline in `doap.baselines.BASELINES`, for example "rootsift";
             - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or TFeat's `*.params`;
-            - your own function of patches as "package.module:function" or "file.py:function", which is imported and
-              run. Its attributes `patch_size` and `extent`, if it has them, replace 32 and 1.0.
-        network: Module that receives the weights of a `*.safetensors` file if its network is not one of doap's.
-        device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the CPU.
-        precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects bfloat16 where it is fast
-            and was measured to lose no accuracy.
+            - your own function of patches as "package.module:function" or "file.py:function", which
+              is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
+              32 and 1.0.
+        network: Module that receives the weights if the network of a `*.safetensors` file is not
+            one of doap's.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the
+            CPU.
+        precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects
+            bfloat16 where it is fast and was measured to lose no accuracy.
 
     Returns:
         A `Descriptor` for `*.safetensors`, another `Describer` otherwise.
@@ -370,7 +383,7 @@ def _make_spec(values: dict[str, Any]) -> DescriptorSpec:
 
 
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
-    """Return D, the width of the network's output for one patch, after checking the shape of that output."""
+    """Check the shape of the network's output for one patch and return D, its width."""
     parameter = next(network.parameters(), torch.zeros(()))
     patch = torch.zeros(1, 1, patch_size, patch_size, device=parameter.device, dtype=parameter.dtype)
     training = network.training

@@ -27,7 +27,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     device(type='cpu')
 
     Args:
-        device: "auto" (CUDA if available, else MPS, else the CPU), "cpu", "cuda", "cuda:N" or "mps".
+        device: "auto" (CUDA if available, else MPS, else the CPU), "cpu", "cuda", "cuda:N" or
+            "mps".
 
     Raises:
         ArgumentError: the name is unknown, or the device is not available.
@@ -59,8 +60,9 @@ def resolve_precision(precision: Precision, device: torch.device, allowed: DType
     torch.float32
 
     Args:
-        precision: "float32" or "bfloat16" is used as given. "auto" selects bfloat16 if it is `allowed` and the device
-            has instructions for it; bfloat16 is slower than float32 elsewhere.
+        precision: "float32" or "bfloat16" is used as given. "auto" selects bfloat16 if it is
+            `allowed` and the device has instructions for it; bfloat16 is slower than float32
+            elsewhere.
         device: Device of the network.
         allowed: Lowest precision without a measured loss of accuracy.
     """
@@ -71,7 +73,7 @@ def resolve_precision(precision: Precision, device: torch.device, allowed: DType
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 in hardware: recent GPUs, and CPUs with AVX512-BF16 or AMX."""
+    """Return whether a device has instructions for bfloat16 (on CPUs: AVX512-BF16 or AMX)."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -1,13 +1,13 @@
-"""The exceptions that doap raises on purpose.
+"""Exceptions that doap raises intentionally.
 
     DoapError
-    ├── ShapeError      a tensor of the wrong shape        (also a ValueError)
-    ├── ArgumentError   a value outside what is allowed    (also a ValueError)
-    ├── DataError       a file or folder that is not what it should be
-    └── MissingExtra    an optional library is needed      (also an ImportError)
+    ├── ShapeError      wrong shape of a tensor or array     (also a ValueError)
+    ├── ArgumentError   invalid value of an argument         (also a ValueError)
+    ├── DataError       missing, damaged or unexpected file or folder
+    └── MissingExtra    optional library not installed       (also an ImportError)
 
-A message names the subject, the rule, the value found, and a way out. The command line prints it as one line and
-exits with 1; any other exception is a bug of ours.
+A message states the subject, the expectation, the value and a remedy. The command line prints it as
+one line and exits with 1. Any other exception is a bug in doap.
 """
 
 from __future__ import annotations
@@ -17,30 +17,38 @@ from typing import Any
 
 
 class DoapError(Exception):
-    """Base of every error that doap raises on purpose."""
+    """Base class of all errors that doap raises intentionally.
+
+    >>> import doap
+    >>> try:
+    ...     doap.load("no-such-descriptor")
+    ... except doap.DoapError as error:
+    ...     print(str(error).partition(":")[0])
+    no-such-descriptor
+    """
 
 
 class ShapeError(DoapError, ValueError):
-    """A tensor or array does not have the shape the function needs."""
+    """A tensor or array has the wrong shape."""
 
 
 class ArgumentError(DoapError, ValueError):
-    """An argument is outside the values the function allows."""
+    """An argument has an invalid value."""
 
 
 class DataError(DoapError):
-    """A file or folder is missing, damaged, or not what it should be."""
+    """A file or folder is missing, damaged or of the wrong kind."""
 
 
-class MissingExtra(DoapError, ImportError):  # noqa: N818 - it reads as what is missing
-    """An optional library is needed; `extra` of doap installs it."""
+class MissingExtra(DoapError, ImportError):  # noqa: N818 - named after what is missing
+    """An optional library is not installed; the extra `doap[extra]` installs it."""
 
     def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library}: needed here and not installed; run `pip install 'doap[{extra}]'`")
+        super().__init__(f"{library} is not installed. Run `pip install 'doap[{extra}]'`.")
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """A module of an optional library, or what to install; call it where the library is used, not before."""
+    """Import a module of an optional library where it is used, or raise `MissingExtra`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

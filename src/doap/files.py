@@ -1,4 +1,4 @@
-"""Files that are whole or not there, folders for them, and what is in them."""
+"""Atomic files, folders, checksums and JSON."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from doap.errors import DataError
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` to write to; at the end it is on the disk and gets the name, and not before.
+    """Yield a temporary path; fsync and rename it to `path` on success.
 
-    A process killed in between, or an error, leaves what was there before.
+    If the block raises or the process is killed, an existing file at `path` stays as it was.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with atomic_write(Path(folder) / "a.txt") as unfinished:
-    ...         _ = unfinished.write_text("all of it")
+    ...         _ = unfinished.write_text("complete")
     ...     (Path(folder) / "a.txt").read_text()
-    'all of it'
+    'complete'
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
         yield unfinished
-        # Without this a power cut after the renaming may leave the name with nothing behind it.
+        # Without fsync, a power failure after the renaming may leave an empty file.
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -39,16 +39,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder, unless it is there; called before the work that is to be written to it."""
+    """Create a folder if it does not exist. Call this before the work whose results it will hold."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{path}: expected a folder to write to, got {error.strerror}; choose another") from error
+        raise DataError(f"{path}: expected a folder to write to, got {error.strerror}. Choose another.") from error
     return path
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file of any size."""
+    """Return the SHA-256 checksum of a file of any size."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -57,10 +57,10 @@ def sha256(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Read the object in a JSON file."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{path}: expected a JSON object, got a damaged file; remove or copy the folder again"
+            f"{path}: expected a JSON object, got a damaged file. Remove the folder or copy it again."
         ) from error

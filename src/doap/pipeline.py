@@ -51,16 +51,18 @@ def extract(
 
     Args:
         image: Image file, or grey pixels (height, width) uint8.
-        descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it once.
-        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the descriptor requires,
-            or SIFT if it works with any.
+        descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it
+            once.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the
+            descriptor requires, or SIFT if it works with any.
         max_keypoints: Maximum number of keypoints; the strongest are kept.
-        max_image_size: Maximum width and height in pixels. A larger image is downscaled before detection, as in COLMAP,
-            because detectors need about 100 bytes per pixel. Frames are in pixels of the original image.
+        max_image_size: Maximum width and height in pixels. A larger image is downscaled before
+            detection, as in COLMAP, because detectors need about 100 bytes per pixel. Frames are in
+            pixels of the original image.
 
     Returns:
-        `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an image without
-        keypoints.
+        `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
+        image without keypoints.
     """
     grey = as_grey(image)
     if max_keypoints < 1 or max_image_size < 1:
@@ -88,8 +90,8 @@ def match(
     Args:
         features0: Features of image 0.
         features1: Features of image 1, extracted with the same descriptor.
-        ratio: Ratio test: drop a match unless its distance is below this share of the distance to the second nearest
-            neighbour.
+        ratio: Ratio test: drop a match unless its distance is below this share of the distance to
+            the second nearest neighbour.
         mutual: Drop a match unless each keypoint is the other's nearest neighbour.
 
     Returns:
@@ -122,13 +124,14 @@ def verify(
         features0: Features of image 0.
         features1: Features of image 1.
         matches: (M, 2) indices into both, from `match`.
-        model: "fundamental" for any scene, "homography" for planes and rotating cameras, "essential" for calibrated
-            cameras.
+        model: "fundamental" for any scene, "homography" for planes and rotating cameras,
+            "essential" for calibrated cameras.
         threshold: Inlier threshold in pixels.
         cameras: Intrinsic matrices (3, 3) of both images, for the model "essential".
 
     Returns:
-        `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that agree.
+        `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that
+        agree.
     """
     check_shape(matches, "M 2", name="matches")
     points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
@@ -195,7 +198,8 @@ def match_images(
         image0: Image file, or grey pixels (height, width) uint8.
         image1: Another image of the same scene.
         descriptor: Name or file for `doap.load`, or a `Describer`.
-        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the default.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the
+            default.
         max_keypoints: Maximum number of keypoints per image.
         ratio: Ratio test; see `match`.
         model: "fundamental", or "homography" for planes and rotating cameras.
@@ -228,9 +232,10 @@ def detector_for(descriptor: Describer, detector: str | Detector | None) -> Dete
 
 
 def extract_sample(descriptor: Describer, detector: Detector | None = None) -> Features:
-    """Extract features from a fixed image, which identify a detector and a descriptor with all their settings.
+    """Extract features from a fixed image; they identify a detector and a descriptor.
 
-    The contrast of the image decreases to the right, so that the thresholds of a detector change the result.
+    The contrast of the image decreases to the right, so that the thresholds of a detector change
+    the result.
     """
     blocks = np.random.default_rng(0).integers(-127, 128, (32, 32)) * np.linspace(1, 0.02, 32)
     image = np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
@@ -250,10 +255,13 @@ def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float
 
 
 def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor:
-    """Describe patches (N, S, S) on the describer's device; patches of another size are resampled with antialiasing.
+    """Describe patches (N, S, S) of any size on the describer's device.
+
+    Patches of another size than the describer's are resampled with antialiasing.
 
     Returns:
-        (N, D) float32 or (N, D/8) uint8 on the CPU, because the descriptors of a large set may not fit on a GPU.
+        (N, D) float32 or (N, D/8) uint8 on the CPU, because the descriptors of a large set may not
+        fit on a GPU.
     """
     size = describer.patch_size
     parts = []

@@ -1,4 +1,4 @@
-"""What a process decides for itself: when it ends, and what becomes of memory it has freed."""
+"""Settings of a process: its lifetime and its memory allocator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
 def follow_parent() -> None:
-    """Called in a worker: it ends when its parent does, however that ends, and is not left behind."""
+    """Terminate this worker process when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -24,14 +24,15 @@ def follow_parent() -> None:
 
 
 def tune_allocator() -> str:
-    """Keep freed memory for the next step, where glibc would give it back; call before the first large allocation.
+    """Let glibc keep freed memory for reuse; call this before the first large allocation.
 
-    A step's tensors have the sizes of those before. By default glibc maps each large one anew and returns it to the
-    system afterwards, and the pages' first touch costs more than the arithmetic on them. Only a command, or a process
-    that doap has started, may decide this; `import doap` never does.
+    Every training step allocates tensors of the same sizes. By default, glibc maps each large block
+    from the system and returns it afterwards, and the page faults cost more than the arithmetic on
+    the block. Only commands and processes started by doap call this function; `import doap` does
+    not.
 
     Returns:
-        What was done, for the log.
+        Description of the setting, for the log.
     """
     if not sys.platform.startswith("linux"):
         return "default (not Linux)"
@@ -39,7 +40,7 @@ def tune_allocator() -> str:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return "default (not glibc)"
-    # Other threads would get arenas of 64 MB, which are given back whatever the thresholds say.
+    # Additional threads would get arenas of 64 MB, which are returned regardless of the thresholds.
     settings = ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1), (M_ARENA_MAX, 1))
     done = all(mallopt(name, value) for name, value in settings)
     return "glibc, mmap and trim thresholds raised, one arena" if done else "default (glibc refused)"

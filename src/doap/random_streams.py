@@ -1,4 +1,4 @@
-"""Named streams of random numbers: one seed, no global generator."""
+"""Named random streams: one seed, no global generator."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from doap.errors import ArgumentError
 
 
 def stream(seed: int, name: str, *counters: int) -> np.random.Generator:
-    """A generator that depends on its arguments and on nothing else.
+    """Return a random generator that depends on its arguments only.
 
-    Step 900 of a resumed run, or of another worker or rank, draws what it would have drawn anyway. Streams of
-    different names or counters are independent. The name is hashed by CRC-32, since Python's own hash changes from
-    one process to the next.
+    A resumed run, another worker or another rank therefore draws the same numbers in the same step.
+    Streams with different names or counters are independent. The name is hashed by CRC-32, because
+    Python's own hash changes from process to process.
 
     >>> stream(0, "augment", 3).integers(8, size=5).tolist() == stream(0, "augment", 3).integers(8, size=5).tolist()
     True
 
     Args:
-        seed: the one seed of the run, 0 or more.
-        name: what the numbers are for.
-        counters: epoch, step or the like, each 0 or more.
+        seed: Seed of the run, 0 or more.
+        name: Purpose of the numbers.
+        counters: For example epoch and step, each 0 or more.
     """
     if min(seed, *counters, 0) < 0:
         raise ArgumentError(f"stream {name!r}: expected a seed and counters of 0 or more, got {(seed, *counters)}")

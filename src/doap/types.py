@@ -1,4 +1,4 @@
-"""Types shared by several packages."""
+"""Data types shared by several packages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from doap.checks import check_shape
 from doap.errors import ArgumentError
 
 Kind = Literal["real", "binary"]
-"""What a descriptor consists of: real numbers or bits."""
+"""Type of a descriptor: real numbers or bits."""
 
 Progress = Callable[[int, int, str], None]
-"""Progress callback of long functions: units done, units in total, name of the current unit."""
+"""Progress callback of long functions: units done, total units, name of the current unit."""
 
 
 def no_progress(done: int, total: int, name: str) -> None:
@@ -27,13 +27,19 @@ def no_progress(done: int, total: int, name: str) -> None:
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of one image: where its keypoints are, and how they look.
+    """Keypoints of one image and their descriptors.
+
+    >>> frames = np.array([[[8, 0, 20], [0, 8, 30]]], np.float32)
+    >>> features = Features(frames, np.ones(1, np.float32), torch.rand(1, 128), (480, 640))
+    >>> len(features), features.keypoints.tolist()
+    (1, [[20.0, 30.0]])
 
     Attributes:
-        frames: (N, 2, 3) float32, where each patch lies in the image, pixel centres at integers.
-        responses: (N,) float32, how strongly the detector answered; larger is stronger.
-        descriptors: (N, D) float32 or, for bits, (N, D/8) uint8.
-        image_size: (height, width) of the image.
+        frames: (N, 2, 3) float32 affine frames [A | t], which map the square [−1, 1]² onto the
+            keypoint's region. The first pixel has its centre at (0, 0).
+        responses: (N,) float32 responses of the detector; larger is stronger.
+        descriptors: (N, D) float32, or (N, D/8) uint8 for bits, on the device of the descriptor.
+        image_size: (height, width) of the image in pixels.
     """
 
     frames: NDArray[np.float32]
@@ -51,11 +57,11 @@ class Features:
 
     @property
     def keypoints(self) -> NDArray[np.float32]:
-        """(N, 2) the centres of the frames, as (x, y)."""
+        """(N, 2) float32 centres of the frames as (x, y)."""
         return self.frames[:, :, 2]
 
     def strongest(self, limit: int | None) -> Features:
-        """Return the `limit` features with the largest responses in their present order; all of them for None."""
+        """Return the `limit` features with the largest responses, in their present order."""
         if limit is None or len(self) <= limit:
             return self
         kept = np.sort(np.argsort(-self.responses, kind="stable")[:limit])
@@ -64,11 +70,12 @@ class Features:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What two images of one scene have in common, and which matches agree with it.
+    """Geometry of two images, estimated from M matches; returned by `doap.verify`.
 
     Attributes:
-        matrix: (3, 3) homography, fundamental or essential matrix from image 0 to image 1; None if none was found.
-        inliers: (M,) bool.
+        matrix: (3, 3) homography, fundamental or essential matrix from image 0 to image 1; None if
+            none was found.
+        inliers: (M,) bool, the matches that agree with the matrix.
     """
 
     matrix: NDArray[np.float64] | None
@@ -77,17 +84,24 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Relation:
-    """Who matches whom in a list of M descriptors: match, distractor or ignore.
+    """Relation of the pairs in a batch of M descriptors: match, distractor or ignore.
 
-    Two items of one group match. All other pairs are distractors, except those named here, which count neither
-    for nor against a query. It is held compactly, never as an (M, M) table:
+    Two items of the same group match. All other pairs are distractors, except for the ignored
+    pairs, which count neither for nor against a query. The relation is stored compactly, not as an
+    (M, M) table.
+
+    >>> relation = Relation(torch.tensor([0, 0, 1, 1, 2]), ignored_pairs=torch.tensor([[0, 2]]))
+    >>> len(relation)
+    5
 
     Attributes:
-        groups: (M,) integers; equal means match. A group of one is a distractor to all and is never a query.
-        ignored_pairs: (P, 2) values of `groups`: all items of these two groups ignore each other. In any order, each
-            read in both directions; groups that are not in the list do no harm.
-        clusters: (M,) integers in 0…C−1, given together with `ignored_clusters`.
-        ignored_clusters: (C, C) bool, symmetric: items of these two clusters ignore each other unless they match.
+        groups: (M,) integers; items with equal values match. The item of a group of one is a
+            distractor for all others and never a query.
+        ignored_pairs: (P, 2) values of `groups`; all items of these two groups ignore each other.
+            The order does not matter, and groups outside the batch have no effect.
+        clusters: (M,) integers in 0…C−1; requires `ignored_clusters`.
+        ignored_clusters: (C, C) symmetric bool; items of these two clusters ignore each other
+            unless they match.
     """
 
     groups: Tensor
@@ -96,7 +110,7 @@ class Relation:
     ignored_clusters: Tensor | None = None
 
     def __post_init__(self) -> None:
-        # One integer type throughout: torch searches and indexes only among equals.
+        # torch searches and indexes only in tensors of the same integer type.
         for name in ("groups", "ignored_pairs", "clusters"):
             value = getattr(self, name)
             if value is not None and not value.is_floating_point():
@@ -107,23 +121,26 @@ class Relation:
             check_shape(self.ignored_pairs, "P 2", name="ignored_pairs")
             _check_integers(self.ignored_pairs, name="ignored_pairs")
         if (self.clusters is None) != (self.ignored_clusters is None):
-            raise ArgumentError("clusters and ignored_clusters: give both or neither, got one of them")
+            raise ArgumentError("clusters and ignored_clusters: give both or neither, got only one.")
         if self.clusters is not None and self.ignored_clusters is not None:
             check_shape(self.clusters, str(size), name="clusters")
             count = check_shape(self.ignored_clusters, "C C", name="ignored_clusters")["C"]
             _check_integers(self.clusters, name="clusters")
             if size and (self.clusters.min() < 0 or self.clusters.max() >= count):
-                raise ArgumentError(f"clusters: expected 0 to {count - 1}, rows of ignored_clusters, got others")
+                low, high = int(self.clusters.min()), int(self.clusters.max())
+                raise ArgumentError(
+                    f"clusters: expected rows of ignored_clusters, 0 to {count - 1}, got {low} to {high}."
+                )
             if self.ignored_clusters.dtype != torch.bool:
                 raise ArgumentError(f"ignored_clusters: expected bool, got {self.ignored_clusters.dtype}")
             if not torch.equal(self.ignored_clusters, self.ignored_clusters.T):
-                raise ArgumentError("ignored_clusters: expected a symmetric table, got one that is not")
+                raise ArgumentError("ignored_clusters: expected a symmetric table, got an asymmetric one.")
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def to(self, device: torch.device) -> Relation:
-        """The same relation on another device."""
+        """Return the relation on another device."""
         if self.groups.device == device:
             return self
         ignored = (self.ignored_pairs, self.clusters, self.ignored_clusters)

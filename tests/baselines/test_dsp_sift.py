@@ -1,4 +1,4 @@
-"""COLMAP's own descriptors, which need the photo and know only COLMAP's keypoints."""
+"""COLMAP's descriptors, which need the image and only describe COLMAP's keypoints."""
 
 from __future__ import annotations
 
@@ -27,62 +27,62 @@ def frames():
 
 
 @pytest.mark.parametrize("name", ["colmap-sift", "dsp-sift"])
-def test_frames_of_colmap_are_described_in_any_order(frames, name):
-    peer = BASELINES[name]()
-    assert (peer.name, peer.dim, peer.kind) == (name, 128, "real")
-    described = describe_frames(PHOTO, frames, peer)
+def test_frames_of_colmap_can_be_described_in_any_order(frames, name):
+    baseline = BASELINES[name]()
+    assert (baseline.name, baseline.dim, baseline.kind) == (name, 128, "real")
+    described = describe_frames(PHOTO, frames, baseline)
     assert described.shape == (len(frames), 128)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(len(frames)))
     some = np.random.default_rng(0).permutation(len(frames))[:50]
-    assert torch.equal(describe_frames(Pyramid(PHOTO), frames[some], peer), described[torch.from_numpy(some)])
-    assert describe_frames(PHOTO, frames[:0], peer).shape == (0, 128)
+    assert torch.equal(describe_frames(Pyramid(PHOTO), frames[some], baseline), described[torch.from_numpy(some)])
+    assert describe_frames(PHOTO, frames[:0], baseline).shape == (0, 128)
 
 
 @pytest.mark.parametrize("name", ["colmap-sift", "dsp-sift"])
-def test_the_largest_keypoints_are_described_though_all_together_hold_others(tmp_path, name):
-    """COLMAP drops a keypoint for a finer one nearby, which it has not seen yet where it stops early."""
-    photo, peer = read_grey(write_photo(tmp_path / "photo.png", seed=3)), BASELINES[name]()
+def test_keypoints_detected_with_a_limit_are_described_even_if_absent_without_it(tmp_path, name):
+    """COLMAP replaces a keypoint by a finer one nearby, unless it stops before that level."""
+    photo, baseline = read_grey(write_photo(tmp_path / "photo.png", seed=3)), BASELINES[name]()
     largest, every = (colmap().detect(photo, limit)[0] for limit in (100, None))
     known = torch.tensor([frame.tobytes() in {one.tobytes() for one in every} for frame in largest])
     assert 90 < int(known.sum()) < 100
-    described = describe_frames(photo, largest, peer)
+    described = describe_frames(photo, largest, baseline)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(100))
-    assert torch.equal(described[known], describe_frames(photo, largest[known.numpy()], peer))
+    assert torch.equal(described[known], describe_frames(photo, largest[known.numpy()], baseline))
 
 
-def test_without_pooling_it_is_rootsift_of_the_same_patches(frames):
+def test_without_pooling_it_is_close_to_rootsift_of_the_same_patches(frames):
     whole = frames[inside(frames, *PHOTO.shape)]
-    one, other = (describe_frames(PHOTO, whole, peer) for peer in (colmap_rootsift(), rootsift()))
-    # Measured 0.977; 0.62 with those of other keypoints.
+    one, other = (describe_frames(PHOTO, whole, baseline) for baseline in (colmap_rootsift(), rootsift()))
+    # Measured: 0.977, and 0.62 for descriptors of different keypoints.
     assert (one * other).sum(dim=1).mean() > 0.96
     assert (one * other.roll(7, 0)).sum(dim=1).mean() < 0.8
 
 
-def test_pooling_is_another_descriptor_of_the_same_keypoints(frames):
-    plain, pooled = (describe_frames(PHOTO, frames, peer) for peer in (colmap_rootsift(), dsp_sift()))
+def test_pooling_changes_the_descriptors_moderately(frames):
+    plain, pooled = (describe_frames(PHOTO, frames, baseline) for baseline in (colmap_rootsift(), dsp_sift()))
     assert 0.8 < (plain * pooled).sum(dim=1).mean() < 0.97
     assert fingerprint(dsp_sift()) != fingerprint(colmap_rootsift())
 
 
-def test_a_turned_photo_is_matched():
-    turned = np.rot90(PHOTO).copy()
-    image0, image1 = (extract(image, dsp_sift(), detector=colmap(), max_keypoints=300) for image in (PHOTO, turned))
+def test_a_rotated_photo_can_be_matched():
+    rotated = np.rot90(PHOTO).copy()
+    image0, image1 = (extract(image, dsp_sift(), detector=colmap(), max_keypoints=300) for image in (PHOTO, rotated))
     pairs = match(image0, image1, ratio=0.9)
     expected = image0.keypoints[pairs[:, 0]] @ np.array([[0, -1], [1, 0]]) + [0, PHOTO.shape[1] - 1]
     assert len(pairs) > 100
     assert (np.linalg.norm(expected - image1.keypoints[pairs[:, 1]], axis=1) < 1.5).mean() > 0.95
 
 
-def test_frames_of_others_are_refused(frames):
-    with pytest.raises(ArgumentError, match=r"dsp-sift: expected frames that COLMAP finds .*--detector colmap"):
+def test_frames_of_another_detector_are_an_error(frames):
+    with pytest.raises(ArgumentError, match=r"dsp-sift: expected frames that COLMAP detects .*Use the detector colmap"):
         describe_frames(PHOTO, sift_detector().detect(PHOTO, 10)[0], dsp_sift())
     other_size = np.concatenate([frames[:3], frames[:2] * np.float32([1.5, 1.5, 1])])
-    with pytest.raises(ArgumentError, match="got 2 others of 5"):
+    with pytest.raises(ArgumentError, match="got 2 of 5 that it does not"):
         describe_frames(PHOTO, other_size, dsp_sift())
 
 
-def test_patches_are_not_enough():
-    with pytest.raises(ArgumentError, match=r"dsp-sift: expected a photo, got 3 patches.*--detector colmap"):
+def test_patches_are_an_error():
+    with pytest.raises(ArgumentError, match=r"dsp-sift: expected an image, got 3 patches.*use the detector colmap"):
         dsp_sift().describe(torch.zeros(3, 1, 32, 32))
 
 

@@ -1,4 +1,4 @@
-"""TFeat with the weights that its authors ship."""
+"""TFeat with the weights published by its authors."""
 
 from __future__ import annotations
 
@@ -25,57 +25,57 @@ def cut(frames):
 
 
 @pytest.mark.data
-def test_it_is_a_describer_of_128_numbers(weights):
-    peer: Describer = tfeat(weights)
-    assert (peer.patch_size, peer.dim, peer.kind) == (32, 128, "real")
-    assert peer.describe(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
-    flat = peer.describe(torch.full((2, 1, 32, 32), 0.4))
+def test_tfeat_is_a_describer_with_128_dimensions(weights):
+    baseline: Describer = tfeat(weights)
+    assert (baseline.patch_size, baseline.dim, baseline.kind) == (32, 128, "real")
+    assert baseline.describe(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
+    flat = baseline.describe(torch.full((2, 1, 32, 32), 0.4))
     assert flat.isfinite().all()
     assert not flat.requires_grad
 
 
 @pytest.mark.data
-def test_the_network_is_what_its_description_says(weights):
-    """Layer by layer, with nothing but products and sums."""
+def test_the_network_equals_a_layer_by_layer_oracle(weights):
+    """The oracle only uses products and sums."""
     state = torch.load(weights, map_location="cpu", weights_only=True)
     patches = torch.rand(3, 1, 32, 32)
     deviation = (patches.var(dim=(2, 3), unbiased=False, keepdim=True) + 1e-5).sqrt()
-    seen = (patches - patches.mean(dim=(2, 3), keepdim=True)) / deviation
+    layer_input = (patches - patches.mean(dim=(2, 3), keepdim=True)) / deviation
     for layer, size in (("features.1", 7), ("features.4", 6)):
-        columns = seen.unfold(2, size, 1).unfold(3, size, 1)
-        seen = torch.einsum("nchwij,ocij->nohw", columns, state[f"{layer}.weight"])
-        seen = (seen + state[f"{layer}.bias"][:, None, None]).tanh()
+        columns = layer_input.unfold(2, size, 1).unfold(3, size, 1)
+        layer_input = torch.einsum("nchwij,ocij->nohw", columns, state[f"{layer}.weight"])
+        layer_input = (layer_input + state[f"{layer}.bias"][:, None, None]).tanh()
         if layer == "features.1":
-            seen = seen.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
-    expected = (seen.flatten(1) @ state["descr.0.weight"].T + state["descr.0.bias"]).tanh()
+            layer_input = layer_input.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
+    expected = (layer_input.flatten(1) @ state["descr.0.weight"].T + state["descr.0.bias"]).tanh()
     torch.testing.assert_close(tfeat(weights).describe(patches), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.data
-def test_brightness_and_contrast_do_not_matter(weights):
+def test_descriptors_are_invariant_to_brightness_and_contrast(weights):
     patches = torch.rand(8, 1, 32, 32)
-    peer = tfeat(weights)
-    assert (peer.describe(patches) - peer.describe(0.3 * patches + 0.5)).norm(dim=1).max() < 0.05
+    baseline = tfeat(weights)
+    assert (baseline.describe(patches) - baseline.describe(0.3 * patches + 0.5)).norm(dim=1).max() < 0.05
 
 
 @pytest.mark.data
-def test_a_patch_seen_a_little_off_is_nearest_to_itself(weights):
+def test_a_slightly_shifted_patch_is_nearest_to_itself(weights):
     frames = sift_detector().detect(PHOTO, 150)[0]
     frames = frames[inside(frames, *PHOTO.shape)]
     off = transform_frames(frames, [[1, 0, 0.6], [0, 1, -0.4], [0, 0, 1]])
-    peer = tfeat(weights)
-    nearest = torch.cdist(peer.describe(cut(frames)), peer.describe(cut(off))).argmin(dim=1)
+    baseline = tfeat(weights)
+    nearest = torch.cdist(baseline.describe(cut(frames)), baseline.describe(cut(off))).argmin(dim=1)
     assert len(frames) > 80
     assert (nearest == torch.arange(len(frames))).float().mean() > 0.9
 
 
-def test_what_is_not_tfeat_is_told(tmp_path):
-    with pytest.raises(DataError, match="expected TFeat's weights, got No such file"):
+def test_a_file_that_is_not_tfeat_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"cannot read the weights of TFeat \(No such file"):
         tfeat(tmp_path / "none.params")
     torch.save({"other.weight": torch.zeros(2)}, tmp_path / "other.params")
     (tmp_path / "text.params").write_text("not weights")
     (tmp_path / "empty.params").touch()
     torch.save([1, 2], tmp_path / "list.params")
     for name in ("other", "text", "empty", "list"):
-        with pytest.raises(DataError, match=f"{name}.params: expected TFeat's weights, got another file"):
+        with pytest.raises(DataError, match=f"{name}.params: not the weights of TFeat"):
             tfeat(tmp_path / f"{name}.params")

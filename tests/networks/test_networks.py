@@ -14,14 +14,14 @@ def patches(make, number=4):
 
 
 @EACH
-def test_real_descriptors_are_unit_rows(make):
+def test_real_descriptors_have_unit_length(make):
     described = make(dim=64)(patches(make))
     assert described.shape == (4, 64)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(4))
 
 
 @EACH
-def test_binary_activations_take_both_signs(make):
+def test_binary_activations_have_both_signs(make):
     signs = make(dim=64, kind="binary")(patches(make)).sign()
     assert {-1.0, 1.0} <= set(signs.unique().tolist())
 
@@ -30,9 +30,10 @@ def test_binary_activations_take_both_signs(make):
 def test_all_parameters_learn(make):
     torch.manual_seed(0)
     network = make(dim=32)
-    # Slowly: noise has steep gradients, and a transformation thrown out of the patch sees nothing but its border.
+    # A low rate: noise has steep gradients, and a transformation outside the patch only samples its
+    # border.
     optimiser = torch.optim.SGD(network.parameters(), lr=1e-5)
-    # Two steps: the transformer starts as the identity with zero weights, which let no gradient through at first.
+    # Two steps: the transformer's initial zero weights block the gradient in the first one.
     for _ in range(2):
         optimiser.zero_grad()
         network(patches(make)).square()[:, :7].sum().backward()
@@ -41,7 +42,7 @@ def test_all_parameters_learn(make):
 
 
 @EACH
-def test_autocast_puts_out_float32(make):
+def test_the_output_is_float32_under_autocast(make):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert make(dim=32)(patches(make)).dtype == torch.float32
 
@@ -53,7 +54,7 @@ def test_l2net_has_the_seven_convolutions_of_the_paper():
 
 
 @EACH
-def test_inner_dimensions_keep_256_bits_as_small_as_128_numbers(make):
+def test_inner_dimensions_keep_a_256_bit_network_small(make):
     def weights(**arguments):
         return sum(parameter.numel() for parameter in make(**arguments).parameters())
 
@@ -63,21 +64,21 @@ def test_inner_dimensions_keep_256_bits_as_small_as_128_numbers(make):
     assert make(**bits, inner=128)(patches(make)).shape == (4, 256)
 
 
-def test_spatial_transformer_starts_as_the_whole_patch_shrunk():
+def test_the_initial_spatial_transformer_shrinks_the_whole_patch():
     smooth = interpolate(patches(L2NetST)[:, :, :6, :6], size=(42, 42), mode="bicubic")
     aligned = SpatialTransformer()(smooth)
     expected = interpolate(smooth, size=(32, 32), mode="bilinear", align_corners=False)
     torch.testing.assert_close(aligned, expected, rtol=0, atol=1e-4)
 
 
-def test_spatial_transformer_repeats_the_border():
+def test_the_spatial_transformer_repeats_the_border():
     transformer = SpatialTransformer()
     with torch.no_grad():
         transformer.affine.bias.copy_(torch.tensor([3.0, 0, 0, 0, 3, 0]))
     torch.testing.assert_close(transformer(torch.full((1, 1, 42, 42), 0.7)), torch.full((1, 1, 32, 32), 0.7))
 
 
-def test_layer_that_predicts_the_transformation_learns_a_hundredth_as_fast():
+def test_the_layer_that_predicts_the_transformation_learns_at_a_hundredth_of_the_rate():
     network = L2NetST()
     fast, slow = parameter_groups(network, 0.1)
     assert (fast["lr"], slow["lr"]) == (0.1, pytest.approx(0.001))
@@ -85,5 +86,5 @@ def test_layer_that_predicts_the_transformation_learns_a_hundredth_as_fast():
     assert len(fast["params"]) + len(slow["params"]) == len(list(network.parameters()))
 
 
-def test_network_without_a_transformer_is_one_group():
+def test_a_network_without_a_transformer_has_one_parameter_group():
     assert len(parameter_groups(L2Net(), 0.1)) == 1

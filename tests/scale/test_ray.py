@@ -91,5 +91,5 @@ def test_killed_actors_and_tasks_cost_nothing_and_a_deadly_image_fails_alone(pho
 
 def test_without_ray_it_is_said_what_to_install(photos, network, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"ray: needed here and not installed; run `pip install 'doap\[scale\]'`"):
+    with pytest.raises(MissingExtra, match=r"ray is not installed\. Run `pip install 'doap\[scale\]'`"):
         run(photos, tmp_path / "f", network, "ray")

@@ -1,6 +1,7 @@
-"""SIFT as COLMAP describes it, also pooled over domain sizes (Dong and Soatto, 2015).
+"""COLMAP's SIFT, optionally pooled over domain sizes (DSP-SIFT; Dong and Soatto, 2015).
 
-COLMAP describes its own keypoints only, and from the photo. So these are the peers that patches are not enough for.
+COLMAP only describes its own keypoints, and needs the image. These baselines therefore cannot
+describe patches.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class ColmapBaseline:
     """RootSIFT of COLMAP's own keypoints.
 
     Args:
-        name: its name in `doap.baselines.BASELINES`.
-        scales: domain sizes that are pooled.
+        name: Name in `doap.baselines.BASELINES`.
+        scales: Number of domain sizes to pool.
     """
 
     dim = 128
     kind: Kind = "real"
     extent = 1.0
-    # Nothing is cut out; it is the size for those who cut patches for all.
+    # No patches are cut; this is the size for callers that cut patches for all descriptors.
     patch_size = 32
 
     def __init__(self, name: str, scales: int) -> None:
@@ -40,44 +41,46 @@ class ColmapBaseline:
 
     @property
     def detector(self) -> ColmapDetector:
-        """The only one whose frames it knows."""
+        """COLMAP's detector, the only one whose frames can be described."""
         return colmap()
 
     def describe(self, patches: Tensor) -> NoReturn:
-        """Not possible."""
+        """Raise `ArgumentError`: COLMAP cannot describe patches."""
         raise ArgumentError(
-            f"{self.name}: expected a photo, got {len(patches)} patches; it describes keypoints of COLMAP in the photo "
-            "itself, so judge it on image sequences with --detector colmap"
+            f"{self.name}: expected an image, got {len(patches)} patches. It only describes COLMAP's "
+            "keypoints of an image; use the detector colmap."
         )
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """(N, 128) unit rows of frames (N, 2, 3) that `detector` found in this very image (height, width)."""
+        """Describe frames (N, 2, 3) that `detector` found in this image as unit rows (N, 128)."""
         check_shape(frames, "N 2 3", name="frames")
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
-        enough = None
+        limit = None
         rows, keypoints, descriptors = self._rows(pixels, frames, 1)
         if -1 in rows:
-            # Where COLMAP stops at so many keypoints, it has not seen the finer ones that would take the place of some.
-            enough = len(frames)
-            rows, keypoints, descriptors = self._rows(pixels, frames, 1, enough)
+            # With a limit, COLMAP stops before the finer keypoints that would have replaced some of
+            # these.
+            limit = len(frames)
+            rows, keypoints, descriptors = self._rows(pixels, frames, 1, limit)
         if -1 in rows:
             raise ArgumentError(
-                f"{self.name}: expected frames that COLMAP finds in the image, got {rows.count(-1)} others of "
-                f"{len(rows)}; detect them with --detector colmap"
+                f"{self.name}: expected frames that COLMAP detects in the image, got {rows.count(-1)} "
+                f"of {len(rows)} that it does not. Use the detector colmap."
             )
         if self._scales > 1:
-            # Pooling takes long. COLMAP has the largest first, level by level, and neighbouring levels overlap in size.
+            # Pooling is slow. COLMAP returns the largest keypoints first, level by level, and sizes
+            # overlap between levels.
             smallest = keypoints[rows, 2].min(initial=np.inf)
-            enough = enough or int((keypoints[:, 2] >= smallest / 1.5).sum())
-            rows, _, descriptors = self._rows(pixels, frames, self._scales, enough)
-        assert -1 not in rows, "however many scales are pooled, the keypoints are the same"
-        # COLMAP has rounded them to whole 512ths.
+            limit = limit or int((keypoints[:, 2] >= smallest / 1.5).sum())
+            rows, _, descriptors = self._rows(pixels, frames, self._scales, limit)
+        assert -1 not in rows, "the keypoints do not depend on the number of pooled scales"
+        # COLMAP rounds descriptors to multiples of 1/512.
         return normalize(torch.from_numpy(descriptors[np.array(rows, np.int64)]))
 
     def _rows(
         self, pixels: NDArray[np.uint8], frames: NDArray[np.float32], scales: int, max_keypoints: int | None = None
     ) -> tuple[list[int], NDArray[np.float32], NDArray[np.float32]]:
-        """Where each frame is among COLMAP's keypoints, −1 for one that is not; the keypoints; their descriptors."""
+        """Return the row of each frame among COLMAP's keypoints (−1 if absent), and these."""
         keypoints, descriptors = colmap_sift(pixels, scales, max_keypoints)
         own = colmap_frames(keypoints, self.detector.magnification)
         row_of = {frame.tobytes(): row for row, frame in enumerate(own)}
@@ -85,10 +88,10 @@ class ColmapBaseline:
 
 
 def dsp_sift() -> ColmapBaseline:
-    """RootSIFT pooled over ten domain sizes, from a sixth of SIFT's to three times it, as COLMAP has them."""
+    """Create DSP-SIFT as in COLMAP: RootSIFT pooled over ten domain sizes, 1/6 to 3 times SIFT's."""
     return ColmapBaseline("dsp-sift", 10)
 
 
 def colmap_rootsift() -> ColmapBaseline:
-    """The same without pooling: what pooling gains is the difference of the two."""
+    """Create COLMAP's RootSIFT without pooling."""
     return ColmapBaseline("colmap-sift", 1)

@@ -1,4 +1,4 @@
-"""Descriptors of patches in ONNX files: those that `doap export` wrote, and anybody's."""
+"""Descriptors in ONNX files, written by `doap export` or by other tools."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from doap.errors import ArgumentError, DataError, import_extra
 from doap.files import sha256
 
 PREFIX = "doap."
-"""What the names of doap's own metadata in an ONNX file begin with."""
+"""Prefix of the names of doap's metadata in an ONNX file."""
 
 
 class OnnxDescriber(FunctionDescriber):
-    """A descriptor from an ONNX file, run by ONNX Runtime on the CPU with as many threads as torch has.
+    """A descriptor in an ONNX file, run by ONNX Runtime on the CPU with as many threads as torch uses.
 
-    It is pickled as its path: another process opens the file itself.
+    It is pickled as its path, so another process opens the file again.
 
     Args:
-        path: of a graph with one input, (N, 1, S, S) float32 in 0…1 with N left open, whose first output is (N, D)
-            floats, or (N, D/8) uint8 for bits. S, D and the kind are read from the graph.
+        path: ONNX file of a graph with one input, (N, 1, S, S) float32 in 0…1 with dynamic N, whose
+            first output is (N, D) floats, or (N, D/8) uint8 for bits. S, D and the kind are read
+            from the graph.
 
     Attributes:
-        metadata: what `doap export` told of it, as text: `extent`, `network`, `licences`, …; empty for other files.
-        extent: as `Descriptor.extent`; 1 for other files.
+        metadata: Metadata written by `doap export` as text: `extent`, `network`, `licences`, …;
+            empty for other files.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -52,27 +53,27 @@ class OnnxDescriber(FunctionDescriber):
 
 
 def _open(path: Path) -> Any:
-    """ONNX Runtime's session of a file."""
+    """Open a file with ONNX Runtime."""
     onnxruntime = import_extra("onnxruntime", "onnx")
     if not path.is_file():
-        raise DataError(f"{path}: expected an ONNX file, got nothing there; check the path")
+        raise DataError(f"{path}: no such ONNX file. Check the path.")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    # It has a dozen kinds of errors, and they have no other base.
+    # ONNX Runtime's exceptions have no other common base.
     except Exception as error:
-        raise DataError(f"{path}: expected an ONNX file, got a damaged or foreign one ({error})") from error
+        raise DataError(f"{path}: not an ONNX file, or a damaged one ({error}).") from error
 
 
 def _input_of(session: Any, path: Path) -> tuple[str, int]:
-    """The name of the input and S."""
+    """Return the name of the input and S."""
     inputs = [(given.name, given.shape, given.type) for given in session.get_inputs()]
     match inputs:
         case [(name, [None | str(), 1, int(size), int(width)], "tensor(float)")] if size == width:
             return name, size
-    told = ", ".join(f"{name} {shape} {kind}" for name, shape, kind in inputs)
+    found = ", ".join(f"{name} {shape} {kind}" for name, shape, kind in inputs)
     raise DataError(
-        f"{path}: expected one input (N, 1, S, S) of float32 with N left open, got {told}; "
-        "export it with a dynamic first axis"
+        f"{path}: expected one input (N, 1, S, S) of float32 with dynamic N, got {found}. "
+        "Export it with a dynamic first axis."
     )

@@ -1,8 +1,8 @@
-"""Descriptors of OpenCV, of patches or of frames of a photo.
+"""Descriptors of OpenCV, for patches or for frames of an image.
 
-Of a patch they see what a network sees, no more. It costs them something: SIFT shares gradients of half a bin beyond
-its 4×4 bins, so it looks at a quarter more than the patch. Of a frame of a photo they see all that they look at, at the
-resolution they were made for, which is how they are used.
+Given a patch, they read the same pixels as a network. This is a disadvantage for some: SIFT reads
+half a bin beyond its 4×4 bins, a quarter more than the patch. Given a frame of an image, they read
+everything they need at the resolution they were designed for, as in normal use.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from doap.errors import ArgumentError
 from doap.images import Pyramid, extract_patches
 from doap.types import Kind
 
-# Tiles of so many patches are made together; a thread is worth its start for as many.
+# Patches that are resampled together, and the smallest amount of work for a thread.
 _AT_ONCE = 64
 
 
 class OpenCVBaseline:
-    """A descriptor of OpenCV, computed for one keypoint in the middle of a tile.
+    """A descriptor of OpenCV, computed for one keypoint in the centre of a tile.
 
-    In a tile the engine finds what it was made for: the patch with `side` pixels, as much around it as the engine
-    reads, and the keypoint on a whole pixel, for most engines round it to one. A tile is cut out of the photo, or made
-    of a patch by repeating its border. Tiles are described one by one: engines that blur or diffuse a whole image would
-    let patches see each other in a mosaic of them, and those that take long take as long with a mosaic.
+    A tile is the input the engine was designed for: the patch with `side` pixels, the surroundings
+    the engine reads, and the keypoint on an integer pixel, because most engines round it. A tile is
+    cut from the image, or made from a patch by repeating its border. Tiles are described one by
+    one. In a mosaic of tiles, engines that blur or diffuse the image would mix patches, and slow
+    engines would not be faster.
 
     Args:
-        name: its name in `doap.baselines.BASELINES`.
-        create: makes the engine, a `cv2.Feature2D`; one for each thread.
+        name: Name in `doap.baselines.BASELINES`.
+        create: Creates the engine, a `cv2.Feature2D`; called once per thread.
         dim: D.
         kind: `real` or `binary`.
         patch_size: S.
-        side: pixels of the tile that the patch spans.
-        tile: pixels of a side of the tile. If it is odd, the middle of the patch is the keypoint's pixel. If it is
-            even, the middle is the corner before it, for engines whose pattern of n pixels goes from −n/2 to n/2 − 1.
-        keypoint_size: the `KeyPoint.size` with which the engine looks at the `side` pixels.
-        finish: what becomes of the numbers of the engine, (N, D) → (N, D).
+        side: Side of the patch within the tile, in pixels.
+        tile: Side of the tile in pixels. If it is odd, the centre of the patch is the keypoint's
+            pixel. If it is even, the centre is the corner before that pixel, for engines whose
+            pattern of n pixels spans −n/2 to n/2 − 1.
+        keypoint_size: `KeyPoint.size` for which the engine describes the `side` pixels.
+        finish: Function (N, D) → (N, D) applied to the engine's output.
     """
 
     extent = 1.0
@@ -69,17 +71,19 @@ class OpenCVBaseline:
         self._create, self._finish = create, finish
         self._side, self._tile, self._keypoint_size = side, tile, keypoint_size
         self._weights = _resampling(patch_size, side, tile)
-        # A person wants to know that there is no such engine before the first patch.
+        # Fails now, and not at the first patch, if OpenCV lacks the engine.
         create()
 
     def describe(self, patches: Tensor) -> Tensor:
-        """Describe patches, with as many threads as torch uses.
+        """Describe patches with as many threads as torch uses.
 
         Args:
-            patches: (N, 1, S, S) floats in 0…1, on any device; rounded to 8 bits, as OpenCV wants them. N may be 0.
+            patches: (N, 1, S, S) floats in 0…1, on any device; rounded to 8 bits for OpenCV. N may
+                be 0.
 
         Returns:
-            (N, D) float32 or (N, D/8) uint8, on the CPU. A flat patch is zeros if the descriptor is made of gradients.
+            (N, D) float32 or (N, D/8) uint8 on the CPU. Gradient-based descriptors of a flat patch
+            are zeros.
         """
         count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
         if not patches.is_floating_point():
@@ -88,7 +92,7 @@ class OpenCVBaseline:
         return self._in_threads([partial(self._tiles, some) for some in parts], count)
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """As `describe`, of frames (N, 2, 3) of a grey image, of which all that the engine looks at is cut out."""
+        """Describe frames (N, 2, 3) of a grey image, with tiles cut from the image."""
         wide = frames.copy()
         wide[:, :, :2] *= self._tile / self._side
         pyramid = image if isinstance(image, Pyramid) else Pyramid(image)
@@ -96,18 +100,18 @@ class OpenCVBaseline:
         return self._in_threads([partial(extract_patches, pyramid, some, self._tile) for some in parts], len(frames))
 
     def _tiles(self, patches: Tensor) -> NDArray[np.uint8]:
-        """(n, T, T) of patches (n, 1, S, S)."""
+        """Resample patches (N, 1, S, S) to tiles (N, T, T)."""
         pixels = (patches[:, 0].float() * 255).round().clamp(0, 255)
         tiles: NDArray[np.uint8] = (self._weights @ pixels @ self._weights.T).round().to(torch.uint8).numpy()
         return tiles
 
     def _in_threads(self, parts: Sequence[Callable[[], NDArray[np.uint8]]], count: int) -> Tensor:
-        """Describe `count` tiles, of which each part makes some, with as many threads as torch uses."""
+        """Describe `count` tiles with as many threads as torch uses; a part returns up to 64."""
         binary = self.kind == "binary"
         described = np.zeros((count, self.dim // 8 if binary else self.dim), np.uint8 if binary else np.float32)
         threads = max(1, min(torch.get_num_threads(), len(parts)))
         with ThreadPoolExecutor(threads) as pool:
-            # Each thread has an engine of its own, and every so many-th part.
+            # Each thread has its own engine. The parts are dealt out to the threads in turn.
             for _ in pool.map(lambda first: self._fill(described, parts, first, threads), range(threads)):
                 pass
         return self._finish(torch.from_numpy(described))
@@ -115,10 +119,10 @@ class OpenCVBaseline:
     def _fill(
         self, described: NDArray[Any], parts: Sequence[Callable[[], NDArray[np.uint8]]], first: int, step: int
     ) -> None:
-        """Write the descriptors of the parts first, first + step, … to their rows."""
+        """Write the descriptors of parts first, first + step, … to their rows."""
         import cv2
 
-        # AKAZE reads the number of its level in `class_id`, and without one it ends the process.
+        # AKAZE reads its pyramid level from `class_id` and terminates the process if there is none.
         keypoint = cv2.KeyPoint(
             self._tile // 2, self._tile // 2, self._keypoint_size, angle=0, response=0, octave=0, class_id=0
         )
@@ -129,8 +133,8 @@ class OpenCVBaseline:
 
 
 def _resampling(patch_size: int, side: int, tile: int) -> Tensor:
-    """(T, S) weights that make T pixels of S: linear, or wider when the patch gets smaller; the border is repeated."""
-    place = (torch.arange(tile) - (tile - 1) / 2) * patch_size / side + (patch_size - 1) / 2
-    apart = (place.clamp(0, patch_size - 1)[:, None] - torch.arange(patch_size)).abs()
+    """Return weights (T, S) that resample S pixels to T: linear, antialiased, border repeated."""
+    position = (torch.arange(tile) - (tile - 1) / 2) * patch_size / side + (patch_size - 1) / 2
+    apart = (position.clamp(0, patch_size - 1)[:, None] - torch.arange(patch_size)).abs()
     weights = (1 - apart / max(1, patch_size / side)).clamp(min=0)
     return weights / weights.sum(dim=1, keepdim=True)

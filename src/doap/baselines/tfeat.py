@@ -1,4 +1,4 @@
-"""TFeat, a shallow network learned with triplets (Balntas and others, 2016); its weights are a file of their own."""
+"""TFeat, a shallow network trained with triplets (Balntas et al., 2016)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from doap.errors import DataError
 
 
 def tfeat(path: str | Path, device: str | torch.device = "cpu") -> FunctionDescriber:
-    """TFeat, 128 numbers of a patch of 32×32 pixels, compared as they are: rows have any length.
+    """Load TFeat: 128 dimensions for patches of 32×32 pixels, compared without normalisation.
 
-    The network standardises each patch first, so brightness and contrast are free; 0…1 as we have it is near enough to
-    what it was learned with for its guard against flat patches to mean the same.
+    The network standardises each patch, so the range 0…1 of the input does not matter.
 
     Args:
-        path: Weights, for example `tfeat-liberty.params` as published by the authors. No code in the file is run.
+        path: Weights, for example `tfeat-liberty.params` as published by the authors. No code in
+            the file is run.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
     path, target = Path(path), resolve_device(device)
@@ -31,10 +31,10 @@ def tfeat(path: str | Path, device: str | torch.device = "cpu") -> FunctionDescr
     try:
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except OSError as error:
-        raise DataError(f"{path}: expected TFeat's weights, got {error.strerror}; check the path") from error
+        raise DataError(f"{path}: cannot read the weights of TFeat ({error.strerror}). Check the path.") from error
     except (RuntimeError, TypeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         first_line = str(error).partition("\n")[0]
-        raise DataError(f"{path}: expected TFeat's weights, got another file ({first_line})") from error
+        raise DataError(f"{path}: not the weights of TFeat ({first_line}).") from error
 
     network.to(target).eval()
 

@@ -13,13 +13,14 @@ class UnitLength(nn.Module):
     def forward(self, activations: Tensor) -> Tensor:
         # Computed in float32 even under autocast, because bfloat16 would leave 8 bits of precision.
         rows = activations.float()
-        # Not torch's `normalize`: it expands the lengths to D columns, and OpenCV 4 cannot read that from ONNX.
+        # Not torch's `normalize`: it expands the lengths to D columns, and OpenCV 4 cannot read
+        # that from ONNX.
         unit: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
         return unit
 
 
 class Activations(nn.Module):
-    """Output of binary descriptors: the activations (B, D). Their signs are the bits; the loss relaxes them by tanh."""
+    """Output of binary descriptors: the activations (B, D), whose signs are the bits."""
 
     def forward(self, activations: Tensor) -> Tensor:
         return activations.float()

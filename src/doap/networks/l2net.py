@@ -24,10 +24,10 @@ class L2NetSettings(NetworkSettings):
 
 
 class L2Net(PatchNetwork):
-    """Six 3×3 convolutions that halve the resolution twice, and an 8×8 convolution over the remaining map.
+    """Six 3×3 convolutions that halve the resolution twice, and an 8×8 convolution.
 
-    As in HardNet's version, convolutions have no bias and batch normalisation has no learned scale, because the next
-    normalisation would cancel both.
+    As in HardNet's version, convolutions have no bias and batch normalisation has no learned scale,
+    because the next normalisation would cancel both.
 
     >>> L2Net(kind="binary", dim=256).patch_size
     32

@@ -14,7 +14,7 @@ class NetworkSettings(StrictModel):
 
 
 class PatchNetwork(nn.Module):
-    """A network from standardised patches (B, 1, S, S) to unit vectors (B, D), or to the activations of D bits.
+    """A network from standardised patches (B, 1, S, S) to unit vectors or activations (B, D).
 
     The constructor takes `kind: Kind` and the fields of `Settings` as keyword arguments.
 

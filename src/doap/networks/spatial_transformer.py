@@ -14,10 +14,10 @@ from doap.types import Kind
 
 
 class SpatialTransformer(nn.Module):
-    """Predict an affine transformation of a 42×42 patch with three convolutions, and resample the patch to 32×32.
+    """Predict an affine transformation with three convolutions, and resample 42×42 pixels to 32×32.
 
-    The initial transformation is the identity, which shrinks the whole patch. Samples outside the patch repeat its
-    border; zeros would add edges that are not in the image.
+    The initial transformation is the identity, which shrinks the whole patch. Samples outside the
+    patch repeat its border; zeros would add edges that are not in the image.
     """
 
     size = 42
@@ -67,7 +67,7 @@ class L2NetST(PatchNetwork):
 
 
 def parameter_groups(network: nn.Module, learning_rate: float, affine_scale: float = 0.01) -> list[dict[str, Any]]:
-    """Return optimiser parameter groups in which the layer that predicts the transformation learns more slowly.
+    """Return parameter groups in which the layer that predicts the transformation learns slowly.
 
     Its learning rate is `affine_scale` times that of the other layers (appendix B).
 

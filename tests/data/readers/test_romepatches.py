@@ -95,7 +95,7 @@ def test_patches_of_another_shape_are_refused(root: Path, shape: tuple[int, ...]
 
 def test_missing_scipy_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(MissingExtra, match=r"scipy: needed here and not installed; run `pip install 'doap\[eval\]'`"):
+    with pytest.raises(MissingExtra, match=r"scipy is not installed\. Run `pip install 'doap\[eval\]'`"):
         read_romepatches(root).load("train")
 
 
