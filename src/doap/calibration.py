@@ -22,7 +22,7 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
 from doap.images import Pyramid, resize_frames, shrink
-from doap.images.correspondence import partners, within
+from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
 from doap.pipeline import as_grey, describe_frames, detector_for
@@ -164,10 +164,10 @@ class _Described:
 
 def _scores(image0: _Described, image1: _Described, homography: NDArray[np.float64], near: float) -> list[float]:
     """Return the score of each magnification, or no scores if the images share no keypoint."""
-    keep0 = within(image0.frames, homography, image1.size)
+    keep0 = visible(image0.frames, homography, image1.size)
     # Beyond the border of the photo, the view consists of repeated pixels.
-    keep1 = within(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
-    same = partners(image0.frames[keep0], image1.frames[keep1], homography, near)
+    keep1 = visible(image1.frames, np.linalg.inv(homography).astype(np.float64), image0.size)
+    same = corresponding(image0.frames[keep0], image1.frames[keep1], homography, near)
     findable = int(same.any(axis=1).sum())
     if not findable:
         return []

@@ -110,7 +110,7 @@ def test_a_missing_extra_is_not_reported_as_broken():
     def probe():
         raise MissingExtra("kornia", "kornia")
 
-    assert _attempt(probe) == "missing: kornia: needed here and not installed; run `pip install 'doap[kornia]'`"
+    assert _attempt(probe) == "missing: kornia is not installed. Run `pip install 'doap[kornia]'`."
 
 
 def test_every_extra_is_probed():

@@ -172,7 +172,9 @@ def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
     therefore a source of its own, because sources of one scene ignore each other.
     """
     no_patches = np.empty((0, patch_size, patch_size), np.uint8)
-    counts, positions, ignored = [np.empty(0, np.int64)], [np.empty((0, 3), np.float32)], [np.empty((0, 2), np.int64)]
+    counts: list[NDArray[np.integer]] = [np.empty(0, np.int64)]
+    positions: list[NDArray[np.float32]] = [np.empty((0, 3), np.float32)]
+    ignored: list[NDArray[np.integer]] = [np.empty((0, 2), np.int64)]
     sources: list[str] = []
     for model, (_, groups) in enumerate(parts, start=1):
         ignored.append(groups.ignore + len(sources))
