@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from doap.data.builders.cut import Cut, cut_tracks
 from doap.data.builders.structure import reconstruct_scene
