@@ -50,7 +50,7 @@ def test_check_recognises_a_folder(built):
     folder, _ = built
     ran = doap("data", "check", folder / "set", "--json")
     assert ran.returncode == 0
-    assert json.loads(ran.stdout)["kind"] == "patch-groups"
+    assert json.loads(ran.stdout)["kind"] == "patch-set"
     assert json.loads(doap("data", "check", folder / "photos", "--json").stdout)["kind"] == "images"
 
 

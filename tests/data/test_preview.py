@@ -1,4 +1,4 @@
-"""The contact sheet: the picture holds the patches it should, and is the same each time."""
+"""Previews: the picture contains the right patches and is reproducible."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def read(path: Path) -> np.ndarray:
     return picture
 
 
-def holds(picture: np.ndarray, patch: np.ndarray) -> bool:
-    """Is this patch, each pixel drawn as 2 × 2, somewhere in the picture?"""
+def contains(picture: np.ndarray, patch: np.ndarray) -> bool:
+    """Return whether the picture contains this patch, each pixel drawn as 2 × 2."""
     enlarged = np.kron(patch, np.ones((2, 2), np.uint8))
     windows = np.lib.stride_tricks.sliding_window_view(picture, enlarged.shape)
     return bool((windows == enlarged).all(axis=(2, 3)).any())
 
 
-def test_the_sheet_holds_the_first_patches_of_its_groups_and_no_others(patch_set: PatchSet, tmp_path: Path) -> None:
+def test_the_sheet_contains_only_the_first_patches_of_its_groups(patch_set: PatchSet, tmp_path: Path) -> None:
     large, other = int(patch_set.count.argmax()), int(patch_set.count.argmin())
     picture = read(contact_sheet(patch_set, [large], tmp_path / "sheet.png", patches=3))
     own = patch_set.gather(patch_set.members(np.array([large])))
-    assert [holds(picture, patch) for patch in own[:4]] == [True, True, True, False]
-    assert not holds(picture, patch_set.patches[patch_set.start[other]])
+    assert [contains(picture, patch) for patch in own[:4]] == [True, True, True, False]
+    assert not contains(picture, patch_set.patches[patch_set.start[other]])
 
 
 def test_two_hundred_groups_fit_one_legible_picture(patch_set: PatchSet, tmp_path: Path) -> None:

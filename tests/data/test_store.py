@@ -63,7 +63,7 @@ def contents(patch_set: PatchSet) -> list[tuple[str, str, list[int], float]]:
 
 
 def ignored_numbers(patch_set: PatchSet) -> set[frozenset[int]]:
-    """Ignored pairs, each group as the number of its first patch: it stays the same in a split and in a merge."""
+    """Ignored pairs by the number of the first patch of each group, which splits and merges preserve."""
     pairs = patch_set.ignored(np.arange(len(patch_set)))
     return {frozenset(int(patch_set.patches[patch_set.start[group], 0, 0]) for group in pair) for pair in pairs}
 
@@ -91,20 +91,20 @@ def test_a_set_is_opened_as_it_was_written(path: Path) -> None:
     assert contents(patch_set)[7] == ("square", "c.jpg", [15, 16], 2.0)
 
 
-def test_patches_stay_on_disk_and_cannot_be_changed(path: Path) -> None:
+def test_patches_are_memory_mapped_and_read_only(path: Path) -> None:
     patches = open_set(path).patches
     assert isinstance(patches, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         patches[0] = 0
 
 
-def test_a_pickled_set_carries_no_patches(path: Path) -> None:
+def test_a_pickled_set_contains_no_patches(path: Path) -> None:
     pickled = pickle.dumps(open_set(path))
     assert len(pickled) < 500
     assert contents(pickle.loads(pickled)) == contents(open_set(path))
 
 
-def test_rows_in_several_row_groups_are_read_alike(path: Path) -> None:
+def test_several_row_groups_are_read_like_one(path: Path) -> None:
     before = contents(open_set(path)), ignored_numbers(open_set(path))
     pq.write_table(pq.read_table(path / "groups.parquet"), path / "groups.parquet", row_group_size=3)
     assert (contents(open_set(path)), ignored_numbers(open_set(path))) == before
@@ -112,7 +112,9 @@ def test_rows_in_several_row_groups_are_read_alike(path: Path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(data=st.data())
-def test_ignored_pairs_are_those_that_loops_find(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_ignored_pairs_equal_those_of_a_simple_loop(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     group = st.integers(0, 9)
     pairs = data.draw(st.sets(st.tuples(group, group).filter(lambda pair: pair[0] < pair[1])))
     batch = data.draw(st.lists(group, unique=True))
@@ -145,7 +147,7 @@ def cut(name: str) -> Callable[[Path], None]:
 
 
 def garble_groups(path: Path) -> None:
-    """Overwrite the page of one column; the file's own frame stays whole."""
+    """Overwrite the data of one column but not the metadata of the file."""
     chunk = pq.read_metadata(path / "groups.parquet").row_group(0).column(1)
     content = bytearray((path / "groups.parquet").read_bytes())
     begin = chunk.dictionary_page_offset
@@ -162,7 +164,7 @@ def drop_keys(path: Path) -> None:
     (path / "meta.json").write_text('{"format": 2, "groups": 8}')
 
 
-SEEN_AT_ONCE: dict[str, tuple[Callable[[Path], Any], str]] = {
+FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no meta": (lambda path: (path / "meta.json").unlink(), r"set: not a patch set \(no meta.json\)"),
     "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
     "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
@@ -216,7 +218,7 @@ def edit_ignore(path: Path, *lists: list[int]) -> None:
     edit_groups(path, "ignore", pa.array([*lists, *[[]] * (8 - len(lists))], pa.list_(pa.int64())))
 
 
-SEEN_IN_FULL: dict[str, tuple[Callable[[Path], Any], str]] = {
+FOUND_BY_CHECKING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "wrong checksum": (change_a_pixel, r"patches.npy: expected SHA-256 \w{64}, got \w{64}. Copy"),
     "no checksum": (lambda path: edit_meta(path, sha256={}), r"patches.npy: expected SHA-256 None"),
     "wrong start": (
@@ -232,18 +234,18 @@ SEEN_IN_FULL: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SEEN_AT_ONCE)
-def test_a_fault_that_opening_sees_is_reported_in_one_line(name: str, path: Path) -> None:
-    fault, message = SEEN_AT_ONCE[name]
+@pytest.mark.parametrize("name", FOUND_BY_OPENING)
+def test_a_fault_found_by_opening_is_reported_in_one_line(name: str, path: Path) -> None:
+    fault, message = FOUND_BY_OPENING[name]
     fault(path)
     with pytest.raises(DataError, match=message) as caught:
         open_set(path)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", SEEN_IN_FULL)
-def test_a_fault_that_the_check_sees_is_reported_in_one_line(name: str, path: Path) -> None:
-    fault, message = SEEN_IN_FULL[name]
+@pytest.mark.parametrize("name", FOUND_BY_CHECKING)
+def test_a_fault_found_by_checking_is_reported_in_one_line(name: str, path: Path) -> None:
+    fault, message = FOUND_BY_CHECKING[name]
     fault(path)
     open_set(path)
     with pytest.raises(DataError, match=message) as caught:
@@ -263,7 +265,7 @@ def test_a_split_contains_the_groups_of_its_scenes(
     assert check_set(tmp_path / "part").groups_per_scene == {"square": 5}
 
 
-def test_a_split_forgets_ignored_groups_that_it_leaves_out(path: Path, tmp_path: Path) -> None:
+def test_a_split_drops_ignored_pairs_with_groups_of_other_scenes(path: Path, tmp_path: Path) -> None:
     edit_ignore(path, [2, 3], [], [0], [0])
     split_set(path, tmp_path / "part", ["square"])
     assert check_set(tmp_path / "part").groups == 5
@@ -271,7 +273,7 @@ def test_a_split_forgets_ignored_groups_that_it_leaves_out(path: Path, tmp_path:
 
 
 @pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
-def test_a_merge_holds_the_groups_of_all(
+def test_a_merge_contains_the_groups_of_all_sets(
     groups_at_once: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "GROUPS_AT_ONCE", groups_at_once)
@@ -283,7 +285,7 @@ def test_a_merge_holds_the_groups_of_all(
     assert check_set(tmp_path / "merged").groups_per_scene == {"square": 5, "bridge": 6, "tower": 2}
 
 
-def test_split_parts_merge_into_the_whole(path: Path, tmp_path: Path) -> None:
+def test_splitting_and_merging_restores_the_set(path: Path, tmp_path: Path) -> None:
     parts = [split_set(path, tmp_path / name, [name]) for name in ("square", "bridge")]
     merged = open_set(merge_sets(parts, tmp_path / "merged"))
     assert sorted(contents(merged)) == sorted(contents(open_set(path)))

@@ -1,4 +1,4 @@
-"""The writer: what goes in comes out, and a kill at any moment leaves no trace."""
+"""The writer: groups are read back as written, and a build killed at any time resumes to the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEDGER = [{"scene": "square", "licence": "CC0"}]
 
 
 class Killed(BaseException):
-    """No handler of ours catches it, as none catches a signal."""
+    """Stands for a signal: no handler catches it."""
 
 
 def unit(seed: int, sizes: list[int], ignore: list[tuple[int, int]] | None = None) -> tuple[np.ndarray, UnitGroups]:
@@ -52,7 +52,7 @@ def build(out: Path, units: dict[str, tuple[np.ndarray, UnitGroups]] = UNITS) ->
 
 
 def begin(out: Path, units: int) -> Path:
-    """The unfinished folder of a run that was killed after so many units."""
+    """Return the unfinished folder of a build that was killed after this many units."""
     writer = SetWriter(out, SIDE, BUILDER, LEDGER)
     for name in list(UNITS)[:units]:
         writer.add(name, *UNITS[name])
@@ -64,8 +64,8 @@ def fingerprints(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return fingerprints(build(tmp_path_factory.mktemp("undisturbed") / "set"))
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return fingerprints(build(tmp_path_factory.mktemp("uninterrupted") / "set"))
 
 
 sizes_of_units = st.lists(st.lists(st.integers(1, 5), max_size=6), min_size=1, max_size=5).filter(any)
@@ -73,7 +73,7 @@ sizes_of_units = st.lists(st.lists(st.integers(1, 5), max_size=6), min_size=1, m
 
 @settings(deadline=None, max_examples=25)
 @given(sizes=sizes_of_units)
-def test_groups_read_are_the_groups_written(sizes: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_groups_are_read_back_as_written(sizes: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> None:
     units = {str(seed): unit(seed, part) for seed, part in enumerate(sizes)}
     patch_set = open_set(build(tmp_path_factory.mktemp("property") / "set", units))
     group = 0
@@ -89,15 +89,15 @@ def test_groups_read_are_the_groups_written(sizes: list[list[int]], tmp_path_fac
     assert group == len(patch_set)
 
 
-def test_ignored_groups_are_counted_from_the_first_of_the_set(tmp_path: Path) -> None:
+def test_ignored_groups_are_indices_within_the_set(tmp_path: Path) -> None:
     ignored = open_set(build(tmp_path / "set")).ignored(np.arange(8))
     assert ignored.tolist() == [[0, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_build_killed_at_any_moment_and_resumed_has_the_same_bytes(
-    call: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+def test_a_build_killed_at_any_call_and_resumed_has_the_same_bytes(
+    call: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, str]
 ) -> None:
     home, name = {"fsync": (os, "fsync"), "replace": (Path, "replace")}[call]
     original = getattr(home, name)
@@ -127,13 +127,13 @@ def test_a_build_killed_at_any_moment_and_resumed_has_the_same_bytes(
             monkeypatch.undo()
         if not finished(out):
             build(out)
-        assert fingerprints(out) == undisturbed
-    # The plan, two or one for each of four units, and those of the end.
+        assert fingerprints(out) == uninterrupted
+    # The plan, two or one for each of four units, and the final ones.
     assert kills == {"fsync": 1 + 2 * 4 + 3, "replace": 1 + 4 + 1}[call]
 
 
-def test_a_build_killed_again_and_again_has_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+def test_a_build_killed_repeatedly_has_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, str]
 ) -> None:
     original, rng = os.fsync, np.random.default_rng(0)
 
@@ -150,11 +150,11 @@ def test_a_build_killed_again_and_again_has_the_same_bytes(
         except Killed:
             kills += 1
     assert kills > 1
-    assert fingerprints(tmp_path / "set") == undisturbed
+    assert fingerprints(tmp_path / "set") == uninterrupted
 
 
-def test_a_build_killed_by_a_signal_has_the_same_bytes(tmp_path: Path, undisturbed: dict[str, str]) -> None:
-    # A signal, unlike an exception, does not write out what is still in the buffers of open files.
+def test_a_build_killed_by_a_signal_has_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
+    # Unlike an exception, a signal does not flush the buffers of open files.
     script = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -173,38 +173,38 @@ build(Path(sys.argv[2]))
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "set")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 2
-    assert fingerprints(build(tmp_path / "set")) == undisturbed
+    assert fingerprints(build(tmp_path / "set")) == uninterrupted
 
 
-def test_a_half_written_tail_of_patches_is_cut_off(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+def test_an_incomplete_unit_is_truncated(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
     patches = begin(tmp_path / "set", 3) / "set" / "patches.npy"
     whole = patches.stat().st_size
     with patches.open("ab") as file:
         file.write(b"half a un")
     SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
     assert patches.stat().st_size == whole
-    assert fingerprints(build(tmp_path / "set")) == undisturbed
+    assert fingerprints(build(tmp_path / "set")) == uninterrupted
 
 
-def test_a_unit_after_a_damaged_one_is_not_taken(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+def test_units_after_a_damaged_one_are_dropped(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
     journal = begin(tmp_path / "set", 4) / "units" / "000002.arrow"
     journal.write_bytes(journal.read_bytes()[:100])
     assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 2
     assert sorted(path.name for path in journal.parent.iterdir()) == ["000000.arrow", "000001.arrow"]
-    assert fingerprints(build(tmp_path / "set")) == undisturbed
+    assert fingerprints(build(tmp_path / "set")) == uninterrupted
 
 
-def test_a_unit_whose_patches_changed_on_disk_is_written_again(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+def test_a_unit_whose_patches_changed_on_disk_is_written_again(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
     patches = begin(tmp_path / "set", 4) / "set" / "patches.npy"
     content = bytearray(patches.read_bytes())
     content[-1] ^= 1
     patches.write_bytes(content)
     assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 3
-    assert fingerprints(build(tmp_path / "set")) == undisturbed
+    assert fingerprints(build(tmp_path / "set")) == uninterrupted
 
 
-def test_an_add_that_failed_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+def test_a_failed_add_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, str]
 ) -> None:
     begin(tmp_path / "set", 3)
     writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
@@ -218,10 +218,10 @@ def test_an_add_that_failed_can_be_repeated(
         writer.add("d", *longer)
     monkeypatch.undo()
     writer.add("d", *UNITS["d"])
-    assert fingerprints(writer.finish()) == undisturbed
+    assert fingerprints(writer.finish()) == uninterrupted
 
 
-def test_another_builder_does_not_resume(tmp_path: Path) -> None:
+def test_a_build_with_other_settings_is_not_resumed(tmp_path: Path) -> None:
     begin(tmp_path / "set", 1)
     with pytest.raises(
         DataError, match=r"builder.kind was 'test' and is now 'other'\. Remove .* choose another --out\.$"
@@ -231,10 +231,10 @@ def test_another_builder_does_not_resume(tmp_path: Path) -> None:
         SetWriter(tmp_path / "set", 8, BUILDER, LEDGER)
 
 
-def test_a_builder_with_tuples_and_in_another_order_resumes(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+def test_settings_with_tuples_or_in_another_order_are_resumed(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
     begin(tmp_path / "set", 4)
     writer = SetWriter(tmp_path / "set", SIDE, {"octaves": (1, 2), "kind": "test"}, LEDGER)
-    assert fingerprints(writer.finish()) == undisturbed
+    assert fingerprints(writer.finish()) == uninterrupted
 
 
 def test_a_damaged_plan_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -245,13 +245,13 @@ def test_a_damaged_plan_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["a", "x", "c"], ["b", "a"], ["a"]])
-def test_other_units_than_those_committed_do_not_resume(names: list[str], tmp_path: Path) -> None:
+def test_a_build_with_other_units_is_not_resumed(names: list[str], tmp_path: Path) -> None:
     begin(tmp_path / "set", 2)
     with pytest.raises(DataError, match=r"unit \d was .* and is now .*\. Remove"):
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).remaining(names)
 
 
-def test_a_unit_cannot_come_twice(tmp_path: Path) -> None:
+def test_a_unit_cannot_be_added_twice(tmp_path: Path) -> None:
     begin(tmp_path / "set", 2)
     with pytest.raises(ArgumentError, match=r"unit 'a' is already committed\. Skip the first 2 units"):
         SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).add("a", *UNITS["a"])
@@ -273,7 +273,7 @@ def test_a_set_without_groups_is_refused(tmp_path: Path) -> None:
         writer.finish()
 
 
-def test_patches_must_fit_the_groups(tmp_path: Path) -> None:
+def test_patches_must_agree_with_the_groups(tmp_path: Path) -> None:
     writer = SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER)
     patches, groups = UNITS["a"]
     with pytest.raises(ShapeError, match=r"patches: expected \(N, 4, 4\), got \(6, 4, 3\)"):
@@ -298,7 +298,7 @@ def test_groups_are_checked(count: list[int], ignore: list[tuple[int, int]], mes
 
 
 @pytest.mark.parametrize("patches", [0, 1, 10**12])
-def test_the_header_is_the_one_that_numpy_writes(patches: int) -> None:
+def test_the_header_equals_that_of_numpy(patches: int) -> None:
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (patches, 64, 64)})
     assert npy_header(patches, 64) == file.getvalue()

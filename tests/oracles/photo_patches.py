@@ -1,4 +1,4 @@
-"""A set of the patches of one photo."""
+"""A patch set of one photo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doap.images import extract_patches, read_grey
 
 
 def write_set(path: Path, photo: Path, max_keypoints: int = 200, size: int = 32) -> Path:
-    """The patches of a photo's strongest keypoints, each a group of its own."""
+    """Write a set of the patches of a photo's strongest keypoints, each a group of its own."""
     grey = read_grey(photo)
     patches = extract_patches(grey, sift().detect(grey, max_keypoints)[0], size)
     count = len(patches)

@@ -1,4 +1,4 @@
-"""Photos of nothing: textures with blobs of all sizes, each different, for a detector to find."""
+"""Synthetic photos: textures with blobs of many sizes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 
 def write_photo(path: Path, seed: int, height: int = 240, width: int = 320) -> Path:
+    """Write a photo that depends only on the seed."""
     random = np.random.default_rng(seed)
     image = np.zeros((height, width), np.float32)
     for sigma in (1.5, 3.0, 6.0, 12.0):

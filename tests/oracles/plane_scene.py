@@ -1,4 +1,4 @@
-"""A world that is known exactly: a textured plane seen by a few cameras, as images, a COLMAP model and a database."""
+"""A scene with known geometry: a textured plane, as images, a COLMAP model and a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VIEWS = [(0, 10, 0), (90, 10, 0), (0, 6, 0), (30, 9, 35)]
 
 
 def texture(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Grey in 0…1 of the plane's point (x, y): smooth, and different everywhere."""
+    """Return the grey value in 0…1 of the plane at (x, y): smooth, without repetitions."""
     random = np.random.default_rng(7)
     value = np.zeros_like(x)
     for _ in range(40):
@@ -24,7 +24,7 @@ def texture(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def pose(roll: float, distance: float, tilt: float) -> np.ndarray:
-    """(3, 4) world to camera; the camera looks at the origin along +z, then is tilted and rolled."""
+    """Return the pose (3, 4) of a camera that faces the origin along +z, then is tilted and rolled."""
     roll, tilt = np.radians([roll, tilt])
     about_z = np.array([[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]])
     about_y = np.array([[np.cos(tilt), 0, np.sin(tilt)], [0, 1, 0], [-np.sin(tilt), 0, np.cos(tilt)]])
@@ -32,13 +32,13 @@ def pose(roll: float, distance: float, tilt: float) -> np.ndarray:
 
 
 def project(view: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """(N, 3) → (N, 2) in COLMAP's pixels, whose first centre is (0.5, 0.5)."""
+    """Project points (N, 3) to COLMAP's pixels (N, 2), with the first centre at (0.5, 0.5)."""
     x, y, z = (points @ view[:, :3].T + view[:, 3]).T
     return np.column_stack([FOCAL * x / z + WIDTH / 2, FOCAL * y / z + HEIGHT / 2])
 
 
 def render(view: np.ndarray) -> np.ndarray:
-    """(H, W) uint8: each pixel's ray meets the plane z = 0."""
+    """Render the plane z = 0 as an image (H, W) uint8."""
     u, v = np.meshgrid(np.arange(WIDTH) + 0.5 - WIDTH / 2, np.arange(HEIGHT) + 0.5 - HEIGHT / 2)
     rays = np.stack([u / FOCAL, v / FOCAL, np.ones_like(u)], axis=-1) @ view[:, :3]
     eye = -view[:, :3].T @ view[:, 3]
@@ -48,9 +48,9 @@ def render(view: np.ndarray) -> np.ndarray:
 
 
 def write_scene(folder: Path, points: np.ndarray, keypoints: dict[int, np.ndarray] | None = None) -> None:
-    """images/, sparse/ and database.db under `folder`; `points` (N, 3) are seen in all views, in this order.
+    """Write images/, sparse/ and database.db; `points` (N, 3) are visible in all views, in this order.
 
-    Keypoints, by view, are (N, 4): x, y, scale, orientation; what the world says unless given.
+    Keypoints, by view, are (N, 4): x, y, scale, orientation. By default they are the true ones.
     """
     (folder / "images").mkdir()
     (folder / "sparse").mkdir()
@@ -71,13 +71,13 @@ def write_scene(folder: Path, points: np.ndarray, keypoints: dict[int, np.ndarra
             database.write_keypoints(number, rows.astype(np.float32))
             model.add_image_with_trivial_frame(image, pycolmap.Rigid3d(view))
     for index, point in enumerate(points):
-        seen = [pycolmap.TrackElement(number, index) for number in range(1, len(VIEWS) + 1)]
-        model.add_point3D(point, pycolmap.Track(seen))
+        elements = [pycolmap.TrackElement(number, index) for number in range(1, len(VIEWS) + 1)]
+        model.add_point3D(point, pycolmap.Track(elements))
     model.write(folder / "sparse")
 
 
 def true_keypoints(view: np.ndarray, points: np.ndarray, size: float = 0.1) -> np.ndarray:
-    """(N, 4): a disc of radius `size` in the world and the plane's x axis, as a detector without errors sees them."""
+    """Return the keypoints (N, 4) of a perfect detector: discs of radius `size`, oriented along x."""
     here = project(view, points)
     along = project(view, points + np.array([1e-4, 0, 0])) - here
     depth = points @ view[2, :3] + view[2, 3]

@@ -1,4 +1,4 @@
-"""Sets from folders of photos: resumed to the byte, whatever the workers."""
+"""Sets from folders of photos: resumed builds have the same bytes for any number of workers."""
 
 import csv
 import hashlib
@@ -23,17 +23,15 @@ VIEWS = SyntheticViews(count=2, keypoints=30)
 KILLED_AFTER = """
 import os, signal, sys
 from pathlib import Path
-from doap.data.builders import build_from_images
-from doap.data.builders.from_images import _join_models
-from doap.images.synthetic_views import SyntheticViews
+from doap.data import SyntheticViews, build_from_images
 
 if __name__ == "__main__":
     folder, out, workers, last = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    start = []
+    reported = []
 
     def report(done, total, name):
-        start.append(done)
-        if len(start) >= last:
+        reported.append(done)
+        if len(reported) >= last:
             os.kill(os.getpid(), signal.SIGKILL)
 
     views = SyntheticViews(count=2, keypoints=30)
@@ -54,19 +52,19 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(photos, tmp_path_factory):
-    out = tmp_path_factory.mktemp("sets") / "undisturbed"
+def uninterrupted(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("sets") / "uninterrupted"
     return build_from_images(photos, out, views=VIEWS, without_tracks=["a", "b"])
 
 
-def test_photos_are_sources_and_those_that_do_not_overlap_are_scenes(photos, undisturbed):
-    patch_set = open_set(undisturbed)
+def test_photos_are_sources_and_those_that_do_not_overlap_are_scenes(photos, uninterrupted):
+    patch_set = open_set(uninterrupted)
     assert sorted(patch_set.scene_names) == ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", photos.name]
     assert set(patch_set.source_names) == {"a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png"}
-    assert check_set(undisturbed).from_tracks == 0
+    assert check_set(uninterrupted).from_tracks == 0
 
 
-def test_wider_patches_show_the_same_spots_with_more_around(photos, tmp_path):
+def test_a_larger_extent_shows_more_context_of_the_same_points(photos, tmp_path):
     narrow = open_set(build_from_images(photos, tmp_path / "narrow", views=VIEWS, tracks=False))
     wide = open_set(build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=2.0))
     assert sorted(wide.scene_names) == ["a", "b", photos.name]
@@ -80,15 +78,15 @@ def test_wider_patches_show_the_same_spots_with_more_around(photos, tmp_path):
     assert np.median(alike) > 0.95
 
 
-def test_a_part_of_a_set_and_a_merged_one_know_how_wide_its_patches_are(photos, tmp_path):
+def test_split_and_merged_sets_keep_the_extent(photos, tmp_path):
     wide = build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=1.5)
     parts = [split_set(wide, tmp_path / scene, [scene]) for scene in ("a", "b")]
     assert open_set(merge_sets(parts, tmp_path / "merged")).extent == 1.5
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_and_resumed_builds_give_the_same_bytes(photos, undisturbed, tmp_path, workers):
-    chance = random.Random(workers)
+def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tmp_path, workers):
+    generator = random.Random(workers)
     script = tmp_path / "build.py"
     script.write_text(KILLED_AFTER)
     for _ in range(5):
@@ -98,7 +96,7 @@ def test_killed_and_resumed_builds_give_the_same_bytes(photos, undisturbed, tmp_
             str(photos),
             str(tmp_path / "out"),
             str(workers),
-            str(chance.randint(1, 2)),
+            str(generator.randint(1, 2)),
         ]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if ran.returncode == 0:
@@ -107,10 +105,10 @@ def test_killed_and_resumed_builds_give_the_same_bytes(photos, undisturbed, tmp_
         assert not (tmp_path / "out").exists()
     if not (tmp_path / "out").exists():
         build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], workers=workers)
-    assert contents(tmp_path / "out") == contents(undisturbed)
+    assert contents(tmp_path / "out") == contents(uninterrupted)
 
 
-def test_another_seed_does_not_resume_the_work_of_this_one(photos, tmp_path):
+def test_a_build_with_another_seed_is_not_resumed(photos, tmp_path):
     def stop(done, total, name):
         raise KeyboardInterrupt
 
@@ -159,7 +157,7 @@ def test_models_of_one_scene_are_sources_of_their_own():
 
 
 @pytest.mark.data
-def test_overlapping_photos_give_real_tracks(data_folder, tmp_path):
+def test_overlapping_photos_give_tracks(data_folder, tmp_path):
     folder = tmp_path / "photos"
     (folder / "fountain").mkdir(parents=True)
     for name in ("000.jpg", "001.jpg", "002.jpg", "003.jpg"):

@@ -1,4 +1,4 @@
-"""Published sets become patch-group sets."""
+"""Patch sets from published datasets."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def release(tmp_path):
     return formats.write_hpatches(tmp_path / "hpatches-release", GROUPS)
 
 
-def test_groups_and_sequences_come_over_and_patches_keep_their_size_if_asked(release, tmp_path):
+def test_groups_scenes_and_full_size_patches_are_preserved(release, tmp_path):
     out = build_from_public(release, tmp_path / "set", patch_size=65)
     patch_set = open_set(out)
     assert check_set(out).groups_per_scene == {"i_dome": 3, "v_wall": 5}
@@ -24,14 +24,14 @@ def test_groups_and_sequences_come_over_and_patches_keep_their_size_if_asked(rel
     assert np.array_equal(patch_set.patches[:48], GROUPS["i_dome"].reshape(-1, 65, 65))
 
 
-def test_patches_are_shrunk_to_the_networks_size(release, tmp_path):
+def test_patches_are_resized_to_32_pixels_by_default(release, tmp_path):
     patch_set = open_set(build_from_public(release, tmp_path / "set"))
     assert patch_set.patch_size == 32
     means = GROUPS["v_wall"].reshape(-1, 65 * 65).mean(axis=1)
     np.testing.assert_allclose(patch_set.patches[48:].reshape(80, -1).mean(axis=1), means, atol=1)
 
 
-def test_stopped_build_goes_on_where_it_was(release, tmp_path):
+def test_an_interrupted_build_is_resumed(release, tmp_path):
     def stop(done, total, name):
         raise KeyboardInterrupt
 
@@ -43,7 +43,7 @@ def test_stopped_build_goes_on_where_it_was(release, tmp_path):
     assert check_set(tmp_path / "set").groups == 8
 
 
-def test_damaged_or_other_folders_are_refused(release, tmp_path):
+def test_damaged_and_unknown_folders_are_refused(release, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="expected one of phototour, hpatches, romepatches, got unknown"):
         build_from_public(tmp_path / "empty", tmp_path / "set")

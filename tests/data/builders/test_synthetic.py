@@ -1,4 +1,4 @@
-"""Groups from made-up views of one photo."""
+"""Groups from synthetic views of one photo."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ def photo(tmp_path_factory):
     return write_photo(tmp_path_factory.mktemp("photo") / "a.png", seed=0)
 
 
-def made(photo, number=0, views=VIEWS):
+def build(photo, number=0, views=VIEWS):
     return synthetic_groups(photo, "scene", "a.png", 32, seed=0, number=number, views=views)
 
 
@@ -28,8 +28,8 @@ def correlation(one, other):
     return np.corrcoef(one.ravel().astype(float), other.ravel().astype(float))[0, 1]
 
 
-def test_patches_of_a_group_look_alike_and_those_of_others_do_not(photo):
-    patches, groups = made(photo)
+def test_patches_correlate_within_a_group_and_not_across_groups(photo):
+    patches, groups = build(photo)
     starts = np.cumsum(groups.count) - groups.count
     same = [
         correlation(patches[s], patches[s + k]) for s, c in zip(starts, groups.count, strict=True) for k in range(1, c)
@@ -41,24 +41,24 @@ def test_patches_of_a_group_look_alike_and_those_of_others_do_not(photo):
     assert abs(np.median(other)) < 0.3
 
 
-def test_groups_are_a_function_of_the_seed_and_the_photos_number(photo):
-    patches, groups = made(photo)
-    again, same = made(photo)
+def test_groups_depend_only_on_the_seed_and_the_number_of_the_photo(photo):
+    patches, groups = build(photo)
+    again, same = build(photo)
     assert np.array_equal(patches, again)
     assert np.array_equal(groups.position, same.position)
-    assert not np.array_equal(patches[:20], made(photo, number=1)[0][:20])
+    assert not np.array_equal(patches[:20], build(photo, number=1)[0][:20])
 
 
-def test_keypoints_of_one_spot_ignore_each_other(photo):
-    _, groups = made(photo, views=SyntheticViews(count=4, keypoints=400))
-    place = groups.position[:, :2]
-    apart = np.linalg.norm(place[:, None] - place, axis=2)
-    expected = np.argwhere(np.triu(apart <= SAME_POINT_RADIUS, k=1))
+def test_keypoints_at_the_same_point_ignore_each_other(photo):
+    _, groups = build(photo, views=SyntheticViews(count=4, keypoints=400))
+    centre = groups.position[:, :2]
+    distance = np.linalg.norm(centre[:, None] - centre, axis=2)
+    expected = np.argwhere(np.triu(distance <= SAME_POINT_RADIUS, k=1))
     assert len(expected)
     assert np.array_equal(np.unique(np.sort(groups.ignore, axis=1), axis=0), expected)
 
 
-def test_frames_are_the_same_only_if_place_scale_and_angle_all_agree():
+def test_frames_match_only_if_position_scale_and_angle_agree():
     frame = frames_from_arrays([[50.0, 60.0]], [10.0], [30.0])
     for change, agrees in (
         (([[52.0, 60.0]], [10.0], [30.0]), True),
@@ -76,11 +76,11 @@ def test_photo_without_keypoints_gives_no_groups(tmp_path):
     import cv2
 
     cv2.imwrite(str(tmp_path / "flat.png"), np.full((200, 200), 90, np.uint8))
-    patches, groups = made(tmp_path / "flat.png")
+    patches, groups = build(tmp_path / "flat.png")
     assert (patches.shape, len(groups.count)) == ((0, 32, 32), 0)
 
 
-def test_truncated_photo_is_named(tmp_path, photo):
+def test_a_truncated_photo_is_named_in_the_error(tmp_path, photo):
     (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:2000])
     with pytest.raises(DataError, match=r"cut.png"):
-        made(tmp_path / "cut.png")
+        build(tmp_path / "cut.png")

@@ -1,4 +1,4 @@
-"""Tracks of a world that is known exactly."""
+"""Tracks of a scene with known geometry."""
 
 import cv2
 import numpy as np
@@ -20,8 +20,8 @@ def points():
     return np.column_stack([random.uniform(-1.2, 1.2, (40, 2)), np.zeros(40)])
 
 
-def likeness(patches, count):
-    """Least correlation of a group's patches with its first, for each group."""
+def lowest_correlation(patches, count):
+    """Return the lowest correlation of the patches of each group with its first patch."""
     flat = patches.reshape(len(patches), -1).astype(float)
     flat -= flat.mean(axis=1, keepdims=True)
     flat /= np.linalg.norm(flat, axis=1, keepdims=True)
@@ -30,17 +30,17 @@ def likeness(patches, count):
 
 
 @pytest.mark.parametrize("with_database", [True, False])
-def test_patches_of_a_point_look_alike_in_views_that_are_rolled_near_and_oblique(tmp_path, points, with_database):
+def test_patches_of_a_point_correlate_in_rolled_near_and_oblique_views(tmp_path, points, with_database):
     write_scene(tmp_path, points)
     tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db" if with_database else None)
     assert len(tracks.xyz) == 40
     patches, groups = cut_tracks(tracks, tmp_path / "images", "plane", 32)
-    assert np.median(likeness(patches, groups.count)) > 0.9
-    other = likeness(np.roll(patches, 7, axis=0), groups.count)
+    assert np.median(lowest_correlation(patches, groups.count)) > 0.9
+    other = lowest_correlation(np.roll(patches, 7, axis=0), groups.count)
     assert np.median(other) < 0.5
 
 
-def test_frames_stand_where_the_world_projects_to_with_pixel_centres_at_integers(tmp_path, points):
+def test_frames_are_at_the_projected_points_with_pixel_centres_at_integers(tmp_path, points):
     write_scene(tmp_path, points)
     tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
     for number, arguments in enumerate(VIEWS):
@@ -53,7 +53,7 @@ def test_frames_stand_where_the_world_projects_to_with_pixel_centres_at_integers
         np.testing.assert_allclose(angles(tracks.frames[own]), np.degrees(rows[:, 3]), atol=1e-2)
 
 
-def test_affine_keypoints_are_read_like_those_of_scale_and_orientation(tmp_path, points):
+def test_affine_keypoints_are_read_like_keypoints_with_scale_and_orientation(tmp_path, points):
     keypoints = {number: true_keypoints(pose(*view), points) for number, view in enumerate(VIEWS, start=1)}
     affine = {}
     for number, (x, y, scale, angle) in ((number, rows.T) for number, rows in keypoints.items()):
@@ -79,12 +79,12 @@ def test_observations_of_another_scale_or_orientation_are_dropped(tmp_path, poin
     assert tracks.image[tracks.point == 5].tolist() == [0, 1, 2]
 
 
-def test_points_of_one_spot_ignore_each_other(tmp_path, points):
+def test_nearby_points_ignore_each_other(tmp_path, points):
     points[7] = points[8] + [0.02, 0, 0]
     write_scene(tmp_path, points)
     tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
     assert [7, 8] in tracks.ignore.tolist()
-    # Far apart in the world, and so in every view.
+    # Points that are far apart do not.
     far = np.linalg.norm(tracks.xyz[tracks.ignore[:, 0]] - tracks.xyz[tracks.ignore[:, 1]], axis=1)
     assert far.max() < 0.3
 
@@ -108,14 +108,14 @@ def test_points_seen_in_another_model_are_left_out(tmp_path, points):
     assert not tracks.without(set(tracks.observations())).xyz.size
 
 
-def test_near_pairs_equal_all_pairs_tried(points):
+def test_near_pairs_equal_an_exhaustive_search(points):
     spread = points[:, :2] * 40
     slow = [[i, j] for i in range(40) for j in range(i + 1, 40) if np.linalg.norm(spread[i] - spread[j]) <= 5]
     assert near_pairs(spread, 5.0).tolist() == slow
     assert near_pairs(spread[:0]).shape == (0, 2)
 
 
-def test_model_becomes_a_set_that_checks(tmp_path, points):
+def test_a_model_gives_a_valid_set(tmp_path, points):
     write_scene(tmp_path, points)
     out = build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "s", database=tmp_path / "database.db")
     summary = check_set(out)
@@ -132,7 +132,7 @@ def test_build_in_small_units_gives_the_same_groups(tmp_path, points, monkeypatc
     assert np.array_equal(whole.count, parts.count)
 
 
-def test_faults_are_named(tmp_path, points):
+def test_faults_are_named_in_the_error(tmp_path, points):
     write_scene(tmp_path, points)
     sparse, images = tmp_path / "sparse", tmp_path / "images"
     with pytest.raises(DataError, match=r"not a COLMAP model. Missing files .*: cameras, images, points3D"):

@@ -1,4 +1,4 @@
-"""Write small sets in the very formats of the published ones, for the readers to read back."""
+"""Write small datasets in the formats of the published ones."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ STRIPS = ["ref", "e1", "e2", "e3", "e4", "e5", "h1", "h2", "h3", "h4", "h5", "t1
 
 
 def random_patches(*shape: int, seed: int = 0) -> Patches:
-    """Noise: every pixel counts, so a patch that is turned, shifted or swapped is noticed."""
+    """Return noise, in which a rotated, shifted or swapped patch is detected."""
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def write_image(path: Path, image: Patches) -> None:
-    """Any format that the name's ending asks for; a .ppm is in colour."""
+    """Write an image in the format of its extension; a .ppm is in colour."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = cv2.merge([image] * 3) if path.suffix == ".ppm" else image
     assert cv2.imwrite(str(path), image)
 
 
 def write_lines(path: Path, rows: Iterable[Iterable[object]], separator: str = " ") -> None:
-    """A row of values a line."""
+    """Write one row of values per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows))
 
@@ -36,7 +36,7 @@ def write_lines(path: Path, rows: Iterable[Iterable[object]], separator: str = "
 def write_phototour(
     root: Path, patches: Patches, points: list[int], images: list[int], pairs: list[tuple[int, int]]
 ) -> Path:
-    """Sheets of 16×16 tiles, the last padded with black; info.txt, interest.txt and the usual list of pairs."""
+    """Write sheets of 16×16 tiles, the last padded with black, info.txt, interest.txt and a pair list."""
     for start in range(0, len(patches), 256):
         sheet = np.zeros((1024, 1024), np.uint8)
         for tile, patch in enumerate(patches[start : start + 256]):
@@ -51,7 +51,7 @@ def write_phototour(
 
 
 def write_hpatches(root: Path, sequences: Mapping[str, Patches]) -> Path:
-    """Strips of (n, 16, 65, 65) in the order of `STRIPS`."""
+    """Write strips of groups (n, 16, 65, 65) in the order of `STRIPS`."""
     for name, groups in sequences.items():
         for number, strip in enumerate(STRIPS):
             write_image(root / name / f"{strip}.png", np.concatenate(list(groups[:, number])))
@@ -59,7 +59,7 @@ def write_hpatches(root: Path, sequences: Mapping[str, Patches]) -> Path:
 
 
 def write_tasks(root: Path, split: str = "a", test: tuple[str, ...] = ("i_dome", "v_wall")) -> Path:
-    """splits.json, and the five files of a split with two sequences."""
+    """Write splits.json and the five files of a split with two sequences."""
     splits = {
         split: {"name": split, "train": ["v_boat"], "test": list(test)},
         "full": {"name": "full", "test": list(test)},
@@ -77,12 +77,12 @@ def write_tasks(root: Path, split: str = "a", test: tuple[str, ...] = ("i_dome",
 
 
 def write_csv(path: Path, header: str, rows: Iterable[Iterable[object]]) -> None:
-    """A header and rows between commas."""
+    """Write a header and rows separated by commas."""
     write_lines(path, [header.split(","), *rows], separator=",")
 
 
 def write_romepatches(root: Path, split: str, patches: Patches, labels: list[int], queries: int) -> Path:
-    """(N, 3, S, S) with the queries first, and their labels apart from the others'."""
+    """Write patches (N, 3, S, S), queries first, and the labels of queries and database."""
     root.mkdir(parents=True, exist_ok=True)
     stem = f"patch_retrieval_Rome_{split}"
     savemat(root / f"{stem}.mat", {"patches": patches}, do_compression=True)
@@ -92,7 +92,7 @@ def write_romepatches(root: Path, split: str, patches: Patches, labels: list[int
 
 
 def write_oxford(folder: Path, homographies: NDArray[np.float64], extension: str = "ppm", xml: bool = False) -> Path:
-    """img1…img6 and H1to2p…H1to6p, as text or as OpenCV's XML."""
+    """Write img1…img6 and H1to2p…H1to6p, as text or OpenCV's XML."""
     for number in range(1, 7):
         write_image(folder / f"img{number}.{extension}", random_patches(8, 10, seed=number))
         if number > 1 and xml:
@@ -105,7 +105,7 @@ def write_oxford(folder: Path, homographies: NDArray[np.float64], extension: str
 
 
 def write_hpatches_images(folder: Path, homographies: NDArray[np.float64]) -> Path:
-    """1.ppm…6.ppm and H_1_2…H_1_6."""
+    """Write 1.ppm…6.ppm and H_1_2…H_1_6."""
     for number in range(1, 7):
         write_image(folder / f"{number}.ppm", random_patches(8, 10, seed=number))
         if number > 1:

@@ -1,4 +1,4 @@
-"""HPatches: strips, groups, and what may be wrong with them."""
+"""HPatches: strips, groups and their problems."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_units_are_the_sequences_in_groups_of_16(root: Path) -> None:
         assert np.isnan(unit.position).all()
 
 
-def test_units_go_on_after_those_skipped(root: Path) -> None:
+def test_units_continue_after_skipped_ones(root: Path) -> None:
     assert [unit.name for unit in read_hpatches(root).units(skip=1)] == ["v_wall"]
 
 
-def test_whole_release_has_no_problems(root: Path) -> None:
+def test_a_complete_dataset_has_no_problems(root: Path) -> None:
     found = check_folder(root)
     assert (found.kind, found.problems) == ("hpatches", ())
     assert found.summary == "HPatches patches: 2 sequences, 8 groups of 16"
@@ -53,7 +53,7 @@ def test_folder_without_sequences_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_sequence_is_refused(root: Path) -> None:
-    with pytest.raises(DataError, match="expected a sequence 'v_boat', got 2 without it"):
+    with pytest.raises(DataError, match="no sequence 'v_boat' among 2 sequences"):
         read_hpatches(root).load("v_boat")
 
 
@@ -63,15 +63,15 @@ def test_missing_strip_is_refused(root: Path) -> None:
         read_hpatches(root).load("v_wall")
 
 
-def test_strip_that_is_no_multiple_of_65_is_refused(root: Path) -> None:
+def test_a_strip_that_is_not_a_multiple_of_65_is_refused(root: Path) -> None:
     formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(66, 65))
     with pytest.raises(DataError, match=r"e2\.png: expected a strip \(65·n, 65\), got \(66, 65\)"):
         read_hpatches(root).load("v_wall")
 
 
-def test_strips_of_different_numbers_are_refused(root: Path) -> None:
+def test_strips_of_different_lengths_are_refused(root: Path) -> None:
     formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(4 * 65, 65))
-    with pytest.raises(DataError, match="expected as many patches in every strip, got 4 to 5"):
+    with pytest.raises(DataError, match="expected strips of one length, got 4 to 5 patches"):
         read_hpatches(root).load("v_wall")
 
 
@@ -81,7 +81,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     formats.write_image(root / "i_dome" / "e1.png", formats.random_patches(65, 64))
     formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(4 * 65, 65))
     (root / "v_wall" / "e3.png").write_bytes(b"")
-    parts = ["got ref.png, t5.png missing", "got (65, 64)", "got 4 to 5", "e3.png: expected a PNG"]
+    parts = ["missing strips ref.png, t5.png", "got (65, 64)", "got 4 to 5", "e3.png: not a PNG"]
     problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)

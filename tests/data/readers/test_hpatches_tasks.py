@@ -1,4 +1,4 @@
-"""The task files of HPatches, small and published."""
+"""The task files of HPatches: small ones and the published ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_splits_are_read_from_the_file_itself(root: Path) -> None:
     assert read_splits(root / "splits" / "splits.json") == read_splits(root)
 
 
-def test_retrieval_is_read_back_and_all_of_the_reference(root: Path) -> None:
+def test_retrieval_is_read_back_with_patches_of_the_reference(root: Path) -> None:
     task = read_retrieval(root, "a")
     assert rows(task.queries) == [("v_wall", 0, 3), ("i_dome", 0, 0), ("v_wall", 0, 1)]
     assert rows(task.distractors) == [("i_dome", 0, 7), ("v_wall", 0, 2)]
@@ -47,21 +47,21 @@ def test_verification_is_read_back(root: Path) -> None:
     assert rows(task.negative_intra[1]) == [("v_wall", 3, 12), ("i_dome", 3, 6)]
 
 
-def test_whole_tasks_have_no_problems(root: Path) -> None:
+def test_complete_tasks_have_no_problems(root: Path) -> None:
     found = check_folder(root)
     assert (found.kind, found.problems) == ("hpatches-tasks", ())
     assert found.summary == "HPatches tasks: 2 splits, 5 lists of patches"
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{", '{"a": {"train": []}}', '{"a": 3}'])
-def test_splits_that_are_none_are_refused(root: Path, text: str) -> None:
+def test_damaged_splits_are_refused(root: Path, text: str) -> None:
     (root / "splits" / "splits.json").write_text(text)
-    with pytest.raises(DataError, match=r"splits\.json: expected splits with a list `test`, got"):
+    with pytest.raises(DataError, match=r"splits\.json: expected splits with a list `test`"):
         read_splits(root)
 
 
 def test_split_without_files_is_refused(root: Path) -> None:
-    with pytest.raises(DataError, match=r"retr_queries_split-b\.csv: expected a file, got nothing there"):
+    with pytest.raises(DataError, match=r"retr_queries_split-b\.csv: no such file"):
         read_retrieval(root, "b")
 
 
@@ -78,7 +78,7 @@ def test_other_columns_are_refused(root: Path, header: str, row: tuple[object, .
 @pytest.mark.parametrize("row", [("v_wall", 6, 0, "v_wall", 0, 0), ("v_wall", 0, -1, "v_wall", 0, 0)])
 def test_images_and_patches_out_of_range_are_refused(root: Path, row: tuple[object, ...]) -> None:
     formats.write_csv(root / "verif_pos_split-a.csv", "s1,t1,idx1,s2,t2,idx2", [row])
-    with pytest.raises(DataError, match="expected images 0 to 5 and patches from 0"):
+    with pytest.raises(DataError, match="expected images 0 to 5 and non-negative patch indices"):
         read_verification(root, "a")
 
 
@@ -87,7 +87,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     formats.write_csv(root / "retr_queries_split-a.csv", "s,idx", [("v_boat", 1), ("v_wall", 2)])
     (root / "verif_pos_split-a.csv").write_bytes(b"")
     parts = [
-        "distractors_split-a.csv: expected a file",
+        "distractors_split-a.csv: no such file",
         "test sequences of split a, got v_boat",
         "verif_pos_split-a.csv",
     ]
@@ -122,7 +122,7 @@ def test_published_tasks_have_no_problems(data_folder: Path) -> None:
 
 
 @pytest.mark.data
-def test_first_published_query_is_what_the_file_says(data_folder: Path) -> None:
+def test_the_first_published_queries_are_read_correctly(data_folder: Path) -> None:
     task = read_retrieval(data_folder / "hpatches_tasks", "a")
     assert rows(task.queries)[:3] == [("v_birdwoman", 0, 3), ("v_strand", 0, 2), ("i_salon", 0, 324)]
     assert task.queries.sequence.dtype == np.int64

@@ -1,4 +1,4 @@
-"""PhotoTour: sheets, points, pairs, groups, and what may be wrong with them."""
+"""PhotoTour: sheets, points, pairs, groups and their problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doap.data.readers import check_folder, phototour, read_phototour
 from doap.errors import ArgumentError, DataError
 
 PATCHES = formats.random_patches(300, 64, 64)
-# Not sorted, as a reader must not rely on it; sizes 1 to 4.
+# Unsorted groups of 1 to 4 patches.
 POINTS = np.random.default_rng(1).permutation(np.repeat(np.arange(120), np.tile([1, 2, 3, 4], 30))).tolist()
 IMAGES = [index % 7 for index in range(300)]
 PAIRS = [(0, 299), (5, 6), (256, 255)]
@@ -43,7 +43,7 @@ def test_sheets_are_the_patches_in_order(root: Path) -> None:
     np.testing.assert_array_equal(np.concatenate(sheets), PATCHES)
 
 
-def test_any_patches_are_loaded_in_the_order_asked(root: Path) -> None:
+def test_patches_are_loaded_in_the_requested_order(root: Path) -> None:
     np.testing.assert_array_equal(read_phototour(root).load([299, 0, 256, 0]), PATCHES[[299, 0, 256, 0]])
 
 
@@ -67,7 +67,7 @@ def test_pairs_match_when_their_points_are_equal(root: Path) -> None:
 
 
 @pytest.mark.parametrize("per_unit", [1, 50, 1000])
-def test_units_hold_every_point_as_one_whole_group(root: Path, per_unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_contain_every_point_as_one_group(root: Path, per_unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phototour, "PER_UNIT", per_unit)
     units = list(read_phototour(root).units())
     groups = [group for unit in units for group in np.split(unit.patches, unit.counts.cumsum()[:-1])]
@@ -77,21 +77,21 @@ def test_units_hold_every_point_as_one_whole_group(root: Path, per_unit: int, mo
         np.testing.assert_array_equal(group, PATCHES[np.array(POINTS) == point])
 
 
-def test_units_go_on_after_those_skipped(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_continue_after_skipped_ones(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phototour, "PER_UNIT", 50)
     tour = read_phototour(root)
     assert [unit.name for unit in tour.units(skip=2)] == [unit.name for unit in tour.units()][2:]
 
 
-def test_index_beyond_the_last_patch_is_refused_though_the_sheet_has_a_tile_there(root: Path) -> None:
+def test_an_index_in_the_padding_of_the_last_sheet_is_refused(root: Path) -> None:
     with pytest.raises(ArgumentError, match="indices: expected 0 to 299, got 300 to 300"):
         read_phototour(root).load([300])
 
 
-def test_whole_set_has_no_problems(root: Path) -> None:
+def test_a_complete_dataset_has_no_problems(root: Path) -> None:
     found = check_folder(root)
     assert found.problems == ()
-    assert found.summary == "PhotoTour: 300 patches of 120 points, 1 lists of pairs"
+    assert found.summary == "PhotoTour: 300 patches of 120 points, 1 pair lists"
 
 
 def test_folder_without_sheets_is_refused(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_folder_without_sheets_is_refused(tmp_path: Path) -> None:
 
 def test_missing_sheet_is_named(root: Path) -> None:
     (root / "patches0000.bmp").unlink()
-    with pytest.raises(DataError, match=r"got patches0000\.bmp missing"):
+    with pytest.raises(DataError, match=r"missing sheets patches0000\.bmp"):
         read_phototour(root)
     assert len(problems_of(root)) == 2
 
@@ -114,9 +114,9 @@ def test_info_with_another_count_than_the_sheets_is_refused(root: Path, lines: i
 
 
 @pytest.mark.parametrize("text", ["", "one 0\n", "\n"])
-def test_info_that_is_no_table_is_refused(root: Path, text: str) -> None:
+def test_info_that_is_not_a_table_is_refused(root: Path, text: str) -> None:
     (root / "info.txt").write_text(text)
-    with pytest.raises(DataError, match=r"info\.txt: expected rows of numbers, got"):
+    with pytest.raises(DataError, match=r"info\.txt: expected rows of numbers"):
         read_phototour(root)
 
 
@@ -132,8 +132,8 @@ def test_pairs_out_of_range_are_refused(root: Path) -> None:
         read_phototour(root).pairs("m50_1_1_0.txt")
 
 
-def test_pairs_that_are_not_there_are_refused(root: Path) -> None:
-    with pytest.raises(DataError, match=r"m50_7_7_0\.txt: expected a file, got nothing there"):
+def test_a_missing_pair_list_is_refused(root: Path) -> None:
+    with pytest.raises(DataError, match=r"m50_7_7_0\.txt: no such file"):
         read_phototour(root).pairs("m50_7_7_0.txt")
 
 
@@ -150,13 +150,13 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     formats.write_lines(root / "m50_2_2_0.txt", [(0, POINTS[0] + 1, 0, 1, POINTS[1], 0, 0)])
     (root / "patches0003.bmp").write_text("no image")
     parts = [
-        "patches0002.bmp missing",
+        "missing sheets patches0002.bmp",
         "got (64, 128)",
-        "another header",
+        "not a PNG or BMP image",
         "for 3 sheets",
         "as in info.txt, got 1",
         "expected patches 0 to 299",
-        "got others in 1 pairs",
+        "the points of 1 pairs differ",
     ]
     problems = problems_of(root)
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)

@@ -1,4 +1,4 @@
-"""RomePatches: its MATLAB files, and what may be wrong with them."""
+"""RomePatches: its MATLAB files and their problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from doap.errors import DataError, MissingExtra
 
 COLOUR = formats.random_patches(12, 3, 51, 51)
 LABELS = [4, 9, 2, 9, 9, 9, 2, 2, 2, 4, 4, 4]
-# Rec. 601, as every reader of grey images has it.
+# Rec. 601 luma.
 LUMA = (COLOUR * np.array([0.299, 0.587, 0.114])[None, :, None, None]).sum(axis=1)
 
 
@@ -26,13 +26,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "rome"
 
 
-def test_patches_become_grey(root: Path) -> None:
+def test_patches_are_converted_to_grey(root: Path) -> None:
     patches = read_romepatches(root).load("train").patches
     assert patches.dtype == np.uint8
     np.testing.assert_allclose(patches, LUMA, atol=1)
 
 
-def test_labels_are_those_of_queries_and_then_of_the_database(root: Path) -> None:
+def test_labels_of_queries_precede_those_of_the_database(root: Path) -> None:
     split = read_romepatches(root).load("test")
     assert (split.labels.tolist(), split.queries) == (LABELS, 3)
 
@@ -43,7 +43,7 @@ def test_channels_may_come_last(root: Path) -> None:
     np.testing.assert_array_equal(read_romepatches(root).load("train").patches, expected)
 
 
-def test_grey_patches_are_read_back_even_as_doubles(root: Path) -> None:
+def test_grey_patches_stored_as_doubles_are_read_back(root: Path) -> None:
     formats.write_romepatches(root, "train", COLOUR[:, 0].astype(np.float64), LABELS, queries=3)
     np.testing.assert_array_equal(read_romepatches(root).load("train").patches, COLOUR[:, 0])
 
@@ -58,12 +58,12 @@ def test_units_are_the_halves_with_every_point_as_one_group(root: Path) -> None:
         np.testing.assert_array_equal(group, patches[np.array(LABELS) == label])
 
 
-def test_one_half_alone_can_be_read(root: Path) -> None:
+def test_a_single_half_can_be_read(root: Path) -> None:
     (root / "patch_retrieval_Rome_test.mat").unlink()
     assert read_romepatches(root).splits == ("train",)
 
 
-def test_whole_release_has_no_problems(root: Path) -> None:
+def test_a_complete_dataset_has_no_problems(root: Path) -> None:
     found = check_folder(root)
     assert (found.kind, found.problems) == ("romepatches", ())
     assert found.summary == "RomePatches: train 12 patches of 3 points, test 12 patches of 3 points"
@@ -74,9 +74,9 @@ def test_folder_without_its_files_is_refused(tmp_path: Path) -> None:
         read_romepatches(tmp_path)
 
 
-def test_other_number_of_labels_is_refused(root: Path) -> None:
+def test_a_wrong_number_of_labels_is_refused(root: Path) -> None:
     savemat(root / "patch_retrieval_Rome_train_labels.mat", {"labels_gt": np.ones(3), "labels": np.ones(4)})
-    with pytest.raises(DataError, match="expected 12 labels, one a patch, got 7"):
+    with pytest.raises(DataError, match="expected 12 labels, one per patch, got 7"):
         read_romepatches(root).load("train")
 
 
@@ -102,7 +102,7 @@ def test_missing_scipy_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPat
 def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     (root / "patch_retrieval_Rome_train.mat").write_bytes(b"no MATLAB file" * 20)
     savemat(root / "patch_retrieval_Rome_test_labels.mat", {"labels": np.ones(12)})
-    parts = ["train.mat: expected a MATLAB file", "got no labels_gt"]
+    parts = ["train.mat: not a MATLAB file", "missing variables labels_gt"]
     problems = check_folder(root).problems
     assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
     assert not any("\n" in problem for problem in problems)

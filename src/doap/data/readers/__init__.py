@@ -1,4 +1,4 @@
-"""Readers of published sets: path in, light objects out; pixels are read when they are asked for."""
+"""Readers of published datasets. Opening a dataset reads no pixels; they are loaded on demand."""
 
 from doap.data.readers.check_folder import FolderCheck, check_folder
 from doap.data.readers.hpatches import HPatches, read_hpatches

@@ -1,4 +1,4 @@
-"""The files the published sets are made of: headers of images, tables of numbers; and how problems are gathered."""
+"""Read image headers and tables of numbers, and collect the problems of a dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 def attempt(
     problems: list[str], read: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result | None:
-    """Call `read`; where it raises an error of ours, note it as a problem instead, so that the next can be found."""
+    """Call `read`, append its `DoapError` to `problems` instead of raising it, and return None then."""
     try:
         return read(*args, **kwargs)
     except DoapError as error:
@@ -29,14 +29,14 @@ def attempt(
 
 
 def need_file(path: Path) -> Path:
-    """The path, if a file is there."""
+    """Return the path if the file exists."""
     if not path.is_file():
-        raise DataError(f"{path}: expected a file, got nothing there; check that the set is complete")
+        raise DataError(f"{path}: no such file. Check that the dataset is complete.")
     return path
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) from the header of a PNG or BMP: sets of a million patches are examined without decoding them."""
+    """Return (height, width) of a PNG or BMP from its header, without decoding the image."""
     with need_file(path).open("rb") as file:
         header = file.read(26)
     if len(header) == 26 and header.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -44,20 +44,20 @@ def image_size(path: Path) -> tuple[int, int]:
     elif len(header) == 26 and header.startswith(b"BM"):
         width, height = struct.unpack("<ii", header[18:26])
     else:
-        raise DataError(f"{path}: expected a PNG or BMP image, got a file with another header; fetch it again")
-    # A BMP stored top row first has a negative height.
+        raise DataError(f"{path}: not a PNG or BMP image. Download it again.")
+    # A BMP with the top row first has a negative height.
     return abs(height), width
 
 
 def read_numbers(path: Path, columns: Sequence[int] | None = None) -> NDArray[np.float64]:
-    """(rows, columns) of a text file of numbers between spaces; all columns unless some are named."""
+    """Return some or all columns of a text file of numbers as an array (rows, columns)."""
     try:
         with warnings.catch_warnings():
-            # numpy warns of an empty file; here that is an error, raised below.
+            # numpy warns about an empty file, which is an error below.
             warnings.simplefilter("ignore")
             table = np.loadtxt(need_file(path), usecols=columns, ndmin=2, dtype=np.float64)
     except ValueError as error:
-        raise DataError(f"{path}: expected rows of numbers, got others ({error})") from error
+        raise DataError(f"{path}: expected rows of numbers ({error}).") from error
     if not table.size:
-        raise DataError(f"{path}: expected rows of numbers, got an empty file; fetch it again")
+        raise DataError(f"{path}: expected rows of numbers, got an empty file. Download it again.")
     return table

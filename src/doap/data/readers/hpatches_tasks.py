@@ -1,16 +1,18 @@
 """The task files of the HPatches benchmark.
 
-    tasks/splits/splits.json                            test, and for a, b, c also train, sequences of each split
+    tasks/splits/splits.json                            test sequences, and train sequences of a, b, c
     tasks/retr_{queries,distractors}_split-a.csv        s,idx: patches of the strip `ref`
     tasks/verif_{pos,neg_intra,neg_inter}_split-a.csv   s1,t1,idx1,s2,t2,idx2: pairs of patches
 
-The matching task has no file: it compares every reference patch of a test sequence with those of each other strip.
+The matching task has no file. It matches the reference patches of a test sequence with each other
+strip.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ VERIFICATION = ("verif_pos", "verif_neg_intra", "verif_neg_inter")
 
 @dataclass(frozen=True)
 class Split:
-    """Names of sequences; `train` is empty in illum, view and full, which only judge."""
+    """Sequences of a split. `train` is empty for illum, view and full, which are for testing only."""
 
     name: str
     train: tuple[str, ...]
@@ -35,13 +37,13 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class PatchList:
-    """P patches of HPatches, as the task files name them.
+    """P patches of HPatches, as listed in a task file.
 
     Attributes:
-        names: the sequences that occur.
-        sequence: (P,) place in `names`.
-        image: (P,) 0 is the strip `ref`; k in 1…5 is e_k, h_k or t_k: one file serves the three levels of noise.
-        index: (P,) place of the patch in its strip.
+        names: Names of the sequences that occur.
+        sequence: (P,) index into `names`.
+        image: (P,) 0 for the strip `ref`; k in 1…5 for e_k, h_k and t_k, which share a file.
+        index: (P,) index of the patch in its strip.
     """
 
     names: tuple[str, ...]
@@ -55,7 +57,7 @@ class PatchList:
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries and distractors, all of the strip `ref`; a query's matches are its five patches in e, h or t."""
+    """Queries and distractors of the strip `ref`. A query matches its five patches in e, h or t."""
 
     queries: PatchList
     distractors: PatchList
@@ -63,7 +65,7 @@ class RetrievalTask:
 
 @dataclass(frozen=True)
 class VerificationTask:
-    """Pairs, as two lists of one length: matches, non-matches within a sequence, non-matches across sequences."""
+    """Pairs as two lists: matches, non-matches within a sequence, non-matches across sequences."""
 
     positive: tuple[PatchList, PatchList]
     negative_intra: tuple[PatchList, PatchList]
@@ -71,7 +73,7 @@ class VerificationTask:
 
 
 def read_splits(path: str | Path) -> dict[str, Split]:
-    """The splits by name, from splits.json or the folder of the tasks that holds it."""
+    """Return the splits by name, from splits.json or the folder of the tasks."""
     path = Path(path)
     path = need_file(path if path.suffix == ".json" else _splits_file(path))
     try:
@@ -80,43 +82,42 @@ def read_splits(path: str | Path) -> dict[str, Split]:
             name: Split(name, tuple(split.get("train", ())), tuple(split["test"])) for name, split in stored.items()
         }
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(
-            f"{path}: expected splits with a list `test`, got others ({error!r}); fetch it again"
-        ) from error
+        raise DataError(f"{path}: expected splits with a list `test` ({error!r}). Download it again.") from error
 
 
 def read_retrieval(folder: str | Path, split: str) -> RetrievalTask:
-    """The retrieval task of a split: 10,000 queries and 20,000 distractors in the published files."""
+    """Read the retrieval task of a split: 10,000 queries and 20,000 distractors as published."""
     queries, distractors = (_read_patches(task_file(folder, kind, split)) for kind in RETRIEVAL)
     return RetrievalTask(queries, distractors)
 
 
 def read_verification(folder: str | Path, split: str) -> VerificationTask:
-    """The verification task of a split: three lists of a million pairs in the published files."""
+    """Read the verification task of a split: three lists of a million pairs as published."""
     positive, intra, inter = (_read_pairs(task_file(folder, kind, split)) for kind in VERIFICATION)
     return VerificationTask(positive, intra, inter)
 
 
 def recognise(root: Path) -> bool:
-    """Whether this looks like the folder of the tasks, whole or not."""
+    """Return whether a folder contains HPatches tasks, complete or not."""
     return _splits_file(root).is_file() or any(root.glob("retr_*_split-*.csv")) or any(root.glob("verif_*_split-*.csv"))
 
 
 def examine(root: Path) -> tuple[str, list[str]]:
-    """A summary and all that is wrong with the task files."""
+    """Return a summary and all problems of the task files."""
     problems: list[str] = []
     splits = attempt(problems, read_splits, root) or {}
     found = 0
     for task in (RETRIEVAL, VERIFICATION):
-        # A split with one file of a task must have them all.
+        # A split with one file of a task must have all of them.
         names = {path.stem.split("_split-")[1] for kind in task for path in root.glob(f"{kind}_split-*.csv")}
-        for file, split in ((task_file(root, kind, name), name) for name in sorted(names) for kind in task):
+        for split, kind in product(sorted(names), task):
+            file = task_file(root, kind, split)
             lists = attempt(problems, _read_lists, file) or ()
             found += bool(lists)
-            named = {name for patches in lists for name in patches.names}
-            foreign = named.difference(splits[split].test if split in splits else named)
-            if foreign:
-                problems.append(f"{file}: expected test sequences of split {split}, got {', '.join(sorted(foreign))}")
+            sequences = {name for patches in lists for name in patches.names}
+            unknown = sequences.difference(splits[split].test) if split in splits else set()
+            if unknown:
+                problems.append(f"{file}: expected test sequences of split {split}, got {', '.join(sorted(unknown))}.")
     return f"HPatches tasks: {len(splits)} splits, {found} lists of patches", problems
 
 
@@ -126,7 +127,7 @@ def _splits_file(folder: Path) -> Path:
 
 
 def task_file(folder: str | Path, kind: str, split: str) -> Path:
-    """Where a list of a task is; `kind` is one of `RETRIEVAL` or `VERIFICATION`."""
+    """Return the path of a task file; `kind` is one of `RETRIEVAL` or `VERIFICATION`."""
     return Path(folder) / f"{kind}_split-{split}.csv"
 
 
@@ -146,7 +147,7 @@ def _read_pairs(path: Path) -> tuple[PatchList, PatchList]:
 
 
 def _read_csv(path: Path, columns: tuple[str, ...]) -> Any:
-    """A pyarrow table of these columns: `s…` are strings, the others integers."""
+    """Return a pyarrow table of these columns: `s…` are strings, all others integers."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -155,10 +156,10 @@ def _read_csv(path: Path, columns: tuple[str, ...]) -> Any:
         table = csv.read_csv(need_file(path), convert_options=csv.ConvertOptions(column_types=types))
     except pa.ArrowInvalid as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{path}: expected rows {','.join(columns)}, got others ({reason})") from error
+        raise DataError(f"{path}: expected rows {','.join(columns)} ({reason}).") from error
     if tuple(table.column_names) != columns or not len(table):
         found = ",".join(table.column_names)
-        raise DataError(f"{path}: expected a header {','.join(columns)} and rows, got {found} and {len(table)} rows")
+        raise DataError(f"{path}: expected a header {','.join(columns)} and rows, got {found} and {len(table)} rows.")
     return table
 
 
@@ -166,5 +167,5 @@ def _patch_list(path: Path, sequence: Any, image: Any, index: Any) -> PatchList:
     encoded = sequence.combine_chunks().dictionary_encode()
     image, index = np.asarray(image, np.int64), np.asarray(index, np.int64)
     if image.min() < 0 or image.max() > 5 or index.min() < 0:
-        raise DataError(f"{path}: expected images 0 to 5 and patches from 0, got others; fetch it again")
+        raise DataError(f"{path}: expected images 0 to 5 and non-negative patch indices. Download it again.")
     return PatchList(tuple(encoded.dictionary.to_pylist()), np.asarray(encoded.indices, np.int64), image, index)

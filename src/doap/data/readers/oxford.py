@@ -1,4 +1,4 @@
-"""Image sequences with known homographies: Oxford (Mikolajczyk) and the full images of HPatches.
+"""Image sequences with known homographies: Oxford (Mikolajczyk et al.) and HPatches sequences.
 
 graf/img1.ppm … img6.ppm   (.pgm, .png)   with   H1to2p … H1to6p, text 3×3   or   H1to2p.xml …, OpenCV's XML
 v_wall/1.ppm … 6.ppm       (.png)         with   H_1_2 … H_1_6, text 3×3
@@ -22,13 +22,12 @@ EXTENSIONS = ("ppm", "pgm", "png")
 
 @dataclass(frozen=True, eq=False)
 class ImageSequence:
-    """Six images of one plane, or of one scene from one place.
+    """Six images of a plane, or of a scene from one viewpoint.
 
     Attributes:
-        name: of its folder.
-        images: six paths.
-        homographies: (6, 3, 3) float64, points (x, y, 1) of image 1 → image N, as the files have them; the first is
-            the identity.
+        name: Name of its folder.
+        images: Six image files.
+        homographies: (6, 3, 3) float64 from image 1 to each image; the first is the identity.
     """
 
     name: str
@@ -37,23 +36,23 @@ class ImageSequence:
 
 
 def read_oxford(root: str | Path) -> list[ImageSequence]:
-    """Open a folder of sequences, or one sequence; sorted by name. Reads no pixels."""
+    """Open a folder of sequences, or one sequence, without reading pixels; sorted by name."""
     root = Path(root)
     folders = _folders(root)
     if not folders:
         raise DataError(
-            f"{root}: expected sequences with img1… and H1to2p…, or 1… and H_1_2…, got none; check the path"
+            f"{root}: expected sequences with img1… and H1to2p…, or 1… and H_1_2…, got none. Check the path."
         )
     return [_read_sequence(folder) for folder in folders]
 
 
 def recognise(root: Path) -> bool:
-    """Whether this looks like such sequences, whole or not."""
+    """Return whether a folder contains such sequences, complete or not."""
     return bool(_folders(root))
 
 
 def examine(root: Path) -> tuple[str, list[str]]:
-    """A summary and all that is missing or wrong."""
+    """Return a summary and all problems."""
     problems: list[str] = []
     folders = _folders(root)
     for folder in folders:
@@ -64,7 +63,7 @@ def examine(root: Path) -> tuple[str, list[str]]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """The sequences: `root` itself, or else the folders in it, where an image and a homography are of these names."""
+    """Return `root` if it is a sequence, or else its subfolders that are sequences."""
     candidates = [root, *sorted(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
     found = [path for path in candidates if _has_image(path) and _has_homography(path)]
     return [root] if root in found else found
@@ -97,27 +96,27 @@ def _find_image(folder: Path, number: int) -> Path:
     for path in _image_names(folder, number):
         if path.is_file():
             return path
-    raise DataError(f"{folder}: expected image {number} as img{number} or {number} (.ppm .pgm .png), got none")
+    raise DataError(f"{folder}: expected image {number} as img{number} or {number} (.ppm .pgm .png), got none.")
 
 
 def _read_homography(folder: Path, number: int) -> NDArray[np.float64]:
-    """(3, 3) from image 1 to this one."""
+    """Return the homography (3, 3) from image 1 to this one."""
     if number == 1:
         return np.eye(3)
     for path in _homography_names(folder, number):
         if path.is_file():
             matrix = _read_xml(path) if path.suffix == ".xml" else read_numbers(path)
             if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or np.linalg.det(matrix) == 0:
-                raise DataError(f"{path}: expected an invertible 3×3 matrix, got {matrix.tolist()}; fetch it again")
+                raise DataError(f"{path}: expected an invertible 3×3 matrix, got {matrix.tolist()}. Download it again.")
             return matrix
-    raise DataError(f"{folder}: expected a homography H1to{number}p, H1to{number}p.xml or H_1_{number}, got none")
+    raise DataError(f"{folder}: expected a homography H1to{number}p, H1to{number}p.xml or H_1_{number}, got none.")
 
 
 def _read_xml(path: Path) -> NDArray[np.float64]:
-    """The first matrix of a file that OpenCV's FileStorage wrote."""
+    """Return the first matrix of a file written by OpenCV's FileStorage."""
     try:
         tree = ElementTree.parse(path)
         rows, columns = (int(tree.findtext(f".//{name}", "0")) for name in ("rows", "cols"))
         return np.array(tree.findtext(".//data", "").split(), np.float64).reshape(rows, columns)
     except (ElementTree.ParseError, ValueError) as error:
-        raise DataError(f"{path}: expected OpenCV's XML of a 3×3 matrix, got others ({error})") from error
+        raise DataError(f"{path}: expected OpenCV's XML of a 3×3 matrix ({error}).") from error

@@ -4,10 +4,10 @@
     patch_retrieval_Rome_train_labels.mat   variables `labels_gt` (of the queries) and `labels` (of the database)
     patch_retrieval_Rome_test.mat, …_test_labels.mat
 
-Published: 1,000 queries and 9,000 database patches in each half, 51×51, colour, 0…255. File names are those of the
-authors' page; names of variables and the order of queries and database are those of public code that reads the files.
-[inferred], for want of the files: the axes of `patches` are (N, 3, height, width) and the channels red, green, blue;
-(N, height, width, 3) and (N, height, width) are read too.
+Each half has 1,000 queries and 9,000 database patches of 51×51 pixels, in colour, 0…255. File names
+follow the authors' page. Names of variables and the order of queries and database follow public
+code that reads the files. The files themselves were not available: the axes (N, 3, H, W) and the
+channel order red, green, blue of `patches` are inferred. (N, H, W, 3) and (N, H, W) are read too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.data.readers.files import attempt, need_file
-from doap.data.readers.unit import Unit, nowhere
+from doap.data.readers.unit import Unit, unknown_positions
 from doap.errors import DataError, MissingExtra
 
 SPLITS = ("train", "test")
@@ -32,9 +32,9 @@ class RomeSplit:
     """One half of RomePatches.
 
     Attributes:
-        patches: (N, S, S) uint8, grey; the queries come first.
-        labels: (N,) the 3-D point of each patch; equal means match.
-        queries: how many of the patches are queries; the others are the database they are searched in.
+        patches: (N, S, S) uint8, grey, queries first.
+        labels: (N,) 3-D point of each patch. Patches of the same point match.
+        queries: Number of queries. All other patches are the database.
     """
 
     patches: NDArray[np.uint8]
@@ -44,51 +44,51 @@ class RomeSplit:
 
 @dataclass(frozen=True)
 class RomePatches:
-    """The release; a half is read when it is asked for.
+    """The RomePatches dataset. Its halves are loaded on demand.
 
     Attributes:
-        root: its folder.
-        splits: the halves at hand, of `train` and `test`.
+        root: Folder of the dataset.
+        splits: Available halves, of `train` and `test`.
     """
 
     root: Path
     splits: tuple[str, ...]
 
     def load(self, split: str) -> RomeSplit:
-        """One half, made grey as OpenCV makes it."""
+        """Return one half, converted to grey like OpenCV does."""
         file, label_file = split_files(self.root, split)
         (stored,) = _read_mat(file, "patches")
-        of_queries, of_database = (labels.reshape(-1) for labels in _read_mat(label_file, "labels_gt", "labels"))
-        labels = np.concatenate([of_queries, of_database]).astype(np.int64)
+        query_labels, database_labels = (labels.reshape(-1) for labels in _read_mat(label_file, "labels_gt", "labels"))
+        labels = np.concatenate([query_labels, database_labels]).astype(np.int64)
         if len(labels) != len(stored):
-            raise DataError(f"{label_file}: expected {len(stored)} labels, one a patch, got {len(labels)}")
-        return RomeSplit(_grey(stored, file), labels, len(of_queries))
+            raise DataError(f"{label_file}: expected {len(stored)} labels, one per patch, got {len(labels)}.")
+        return RomeSplit(_grey(stored, file), labels, len(query_labels))
 
     def units(self, skip: int = 0) -> Iterator[Unit]:
-        """One unit a half, its queries and database mixed into groups by label; the first `skip` are not read."""
+        """Yield one unit per half, grouped by label, without reading the first `skip` halves."""
         for name in self.splits[skip:]:
             split = self.load(name)
             order = np.argsort(split.labels, kind="stable")
             counts = np.unique(split.labels, return_counts=True)[1].astype(np.int64)
-            yield Unit(name, name, split.patches[order], counts, nowhere(len(counts)))
+            yield Unit(name, name, split.patches[order], counts, unknown_positions(len(counts)))
 
 
 def read_romepatches(root: str | Path) -> RomePatches:
-    """Open the folder of the release; reads no pixels."""
+    """Open the folder of RomePatches without reading pixels."""
     root = Path(root)
     splits = tuple(split for split in SPLITS if split_files(root, split)[0].is_file())
     if not splits:
-        raise DataError(f"{root}: expected patch_retrieval_Rome_train.mat or …_test.mat, got neither; check the path")
+        raise DataError(f"{root}: expected patch_retrieval_Rome_train.mat or …_test.mat, got neither. Check the path.")
     return RomePatches(root, splits)
 
 
 def recognise(root: Path) -> bool:
-    """Whether this looks like RomePatches, whole or not."""
+    """Return whether a folder contains RomePatches, complete or not."""
     return any(root.glob("patch_retrieval_Rome_*.mat"))
 
 
 def examine(root: Path) -> tuple[str, list[str]]:
-    """A summary and all that is wrong with the files; they are read whole, 80 MB each."""
+    """Return a summary and all problems. The files are read completely (80 MB each)."""
     problems: list[str] = []
     rome = RomePatches(root, SPLITS)
     found = []
@@ -96,11 +96,11 @@ def examine(root: Path) -> tuple[str, list[str]]:
         split = attempt(problems, rome.load, name)
         if split is not None:
             found.append(f"{name} {len(split.labels):,} patches of {len(np.unique(split.labels)):,} points")
-    return f"RomePatches: {', '.join(found) or 'nothing readable'}", problems
+    return f"RomePatches: {', '.join(found) or 'no readable files'}", problems
 
 
 def split_files(root: Path, split: str) -> tuple[Path, Path]:
-    """The patches of a half, and their labels."""
+    """Return the patch file and the label file of a half."""
     stem = f"patch_retrieval_Rome_{split}"
     return root / f"{stem}.mat", root / f"{stem}_labels.mat"
 
@@ -114,28 +114,26 @@ def _read_mat(path: Path, *names: str) -> list[NDArray[Any]]:
     need_file(path)
     try:
         variables = loadmat(path, variable_names=names)
-    except Exception as error:  # scipy names no set of errors for a damaged file
-        raise DataError(f"{path}: expected a MATLAB file of version 7 or older, got another ({error})") from error
+    except Exception as error:  # scipy does not document its errors
+        raise DataError(f"{path}: not a MATLAB file of version 7 or older ({error}).") from error
     missing = [name for name in names if name not in variables]
     if missing:
-        raise DataError(
-            f"{path}: expected variables {', '.join(names)}, got no {', '.join(missing)}; is it from RomePatches?"
-        )
+        raise DataError(f"{path}: missing variables {', '.join(missing)}. The file is not from RomePatches.")
     return [variables[name] for name in names]
 
 
 def _grey(stored: NDArray[Any], path: Path) -> NDArray[np.uint8]:
-    """(N, S, S) uint8 from patches in colour or grey, of any type that holds 0…255."""
+    """Return grey patches (N, S, S) uint8 from colour or grey ones with values 0…255."""
     import cv2
 
     if stored.ndim == 4 and stored.shape[1] == 3:
         stored = np.moveaxis(stored, 1, -1)
     number, side = stored.shape[:2]
     if stored.shape not in ((number, side, side, 3), (number, side, side)):
-        raise DataError(f"{path}: expected patches (N, 3, S, S), got {stored.shape}; convert them first")
+        raise DataError(f"{path}: expected patches (N, 3, S, S), got {stored.shape}. Convert them first.")
     if stored.dtype != np.uint8:
         if stored.min() < 0 or not 1 < stored.max() <= 255:
-            raise DataError(f"{path}: expected grey levels 0 to 255, got {stored.min()} to {stored.max()}")
+            raise DataError(f"{path}: expected grey levels 0 to 255, got {stored.min()} to {stored.max()}.")
         stored = np.rint(stored)
     pixels = np.ascontiguousarray(stored, np.uint8)
     if pixels.ndim == 3:

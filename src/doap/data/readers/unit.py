@@ -1,4 +1,4 @@
-"""What every reader of patches yields, so that one writer can store any of them as patch groups."""
+"""The unit that all readers of patches yield, so that one writer stores any dataset as a patch set."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from doap.errors import ShapeError
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A part of a set that fits in memory: whole groups only, each group's patches side by side.
+    """A part of a dataset that fits in memory and consists of whole groups.
 
     Attributes:
-        name: of this unit, unique in its set.
-        scene: which scene it shows; units of one scene may look alike.
-        patches: (N, S, S) uint8, group after group.
-        counts: (G,) patches in each group; they sum to N.
-        position: (G, 3) float32, where the group is; NaN where the release does not say.
+        name: Name of the unit, unique in its dataset.
+        scene: Name of the scene. Units may share a scene.
+        patches: (N, S, S) uint8, ordered by group.
+        counts: (G,) number of patches of each group; they sum to N.
+        position: (G, 3) float32 position of each group; NaN if unknown.
     """
 
     name: str
@@ -34,9 +34,9 @@ class Unit:
         groups = check_shape(self.counts, "G", name="counts")["G"]
         check_shape(self.position, f"{groups} 3", name="position")
         if self.counts.sum() != number:
-            raise ShapeError(f"counts: expected to sum to the {number} patches, got {self.counts.sum()}")
+            raise ShapeError(f"counts: expected a sum of {number}, the number of patches, got {self.counts.sum()}.")
 
 
-def nowhere(groups: int) -> NDArray[np.float32]:
-    """(G, 3) of NaN: positions of groups whose release does not give them."""
+def unknown_positions(groups: int) -> NDArray[np.float32]:
+    """Return positions (G, 3) of NaN."""
     return np.full((groups, 3), np.nan, np.float32)
