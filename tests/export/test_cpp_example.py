@@ -1,4 +1,4 @@
-"""The example in C++: compiled, run, and held against Python."""
+"""The C++ example compiles, runs, and agrees with Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import doap
+from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.export.onnx import write_onnx
 from doap.images import centres, frames_from_keypoints, read_grey
@@ -20,7 +20,7 @@ from doap.pipeline import describe_frames
 from oracles.photos import write_photo
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp" / "describe.cpp"
-# Where packages put the headers; the library itself is in Python's wheel.
+# Folders of the headers; the library itself is in the Python wheel.
 HEADERS = [
     *filter(None, [os.environ.get("ONNXRUNTIME_INCLUDE")]),
     "/usr/include/onnxruntime",
@@ -43,7 +43,7 @@ def program(tmp_path_factory):
     if opencv.returncode:
         pytest.skip("OpenCV's C++ headers (libopencv-dev) not found")
     folder = tmp_path_factory.mktemp("cpp")
-    # By the names that a linker and a loader look for.
+    # The file names that the linker and the loader expect.
     for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
         (folder / name).symlink_to(library)
     command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", str(EXAMPLE), "-o", str(folder / "describe")]
@@ -63,10 +63,10 @@ def run(program, *arguments):
 
 
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
-def test_it_describes_as_python_does(program, photo, tmp_path, name):
-    """Keypoint by keypoint. OpenCV's versions differ: they blur and sample a grey level aside."""
-    descriptor = doap.load(name)
-    ran = run(program, photo, write_onnx(descriptor, tmp_path / f"{name}.onnx").path)
+def test_descriptors_agree_with_python(program, photo, tmp_path, name):
+    """Compare keypoint by keypoint. Versions of OpenCV differ by a grey level in blurring and sampling."""
+    descriptor = Descriptor.load(name)
+    ran = run(program, photo, write_onnx(descriptor, tmp_path / f"{name}.onnx").out)
     assert (ran.returncode, ran.stderr) == (0, "")
     table = np.loadtxt(ran.stdout.splitlines(), dtype=np.float32)
     keypoints = [cv2.KeyPoint(*map(float, row)) for row in table[:, :4]]
@@ -81,13 +81,13 @@ def test_it_describes_as_python_does(program, photo, tmp_path, name):
     else:
         differ = np.unpackbits(table[:, 4:].astype(np.uint8) ^ expected.numpy(), axis=1).sum(axis=1)
         assert np.median(differ) <= 3
-    # Where keypoints are is OpenCV's affair; older versions cannot enlarge precisely.
+    # Keypoints depend on the version of OpenCV: older ones lack the precise upscaling.
     found = np.concatenate([centres(sift(precise=precise).detect(read_grey(photo))[0]) for precise in (False, True)])
     nearest = np.linalg.norm(centres(frames)[:, None] - found, axis=2).min(axis=1)
     assert np.quantile(nearest, 0.95) < 0.1
 
 
-def test_faults_are_told_in_a_line(program, photo, tmp_path):
+def test_errors_are_one_line(program, photo, tmp_path):
     assert run(program).returncode == 2
     ran = run(program, photo, tmp_path / "none.onnx")
     assert (ran.returncode, ran.stdout) == (1, "")

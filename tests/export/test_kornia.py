@@ -1,4 +1,4 @@
-"""A `Descriptor` inside kornia: it is a module (B, 1, S, S) → (B, D), and that is all that `LAFDescriptor` asks for."""
+"""A `Descriptor` in kornia: `LAFDescriptor` requires a module that maps (B, 1, S, S) to (B, D)."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def as_kornia(photo, frames):
 
 
 @torch.no_grad()
-def test_the_same_patches_give_the_same_descriptors(photo, descriptor):
+def test_equal_patches_give_equal_descriptors(photo, descriptor):
     image, lafs = as_kornia(photo, frames_of(photo))
     patches = feature.extract_patches_from_pyramid(image, lafs, PS=descriptor.patch_size)[0]
     torch.testing.assert_close(in_kornia(descriptor)(image, lafs)[0], descriptor.describe(patches), rtol=0, atol=1e-5)
@@ -47,37 +47,38 @@ def test_the_same_patches_give_the_same_descriptors(photo, descriptor):
 
 @torch.no_grad()
 def compare(photo, descriptor):
-    """Cosines of the descriptors, and of the patches about their means, of kornia's pyramid and of doap's."""
+    """Return cosine similarities of descriptors and of centred patches between kornia's pyramid and doap's."""
     frames = frames_of(photo)
     image, lafs = as_kornia(photo, frames)
     descriptors = torch.cosine_similarity(
         in_kornia(descriptor)(image, lafs)[0], describe_frames(photo, frames, descriptor)
     )
-    theirs = feature.extract_patches_from_pyramid(image, lafs, PS=descriptor.patch_size)[0, :, 0]
-    ours = torch.from_numpy(extract_patches(photo, frames, descriptor.patch_size)) / 255
-    patches = torch.cosine_similarity(*(p.flatten(1) - p.flatten(1).mean(1, keepdim=True) for p in (theirs, ours)))
+    kornia_patches = feature.extract_patches_from_pyramid(image, lafs, PS=descriptor.patch_size)[0, :, 0]
+    doap_patches = torch.from_numpy(extract_patches(photo, frames, descriptor.patch_size)) / 255
+    flat = [patches.flatten(1) for patches in (kornia_patches, doap_patches)]
+    patches = torch.cosine_similarity(*(rows - rows.mean(1, keepdim=True) for rows in flat))
     return descriptors, patches
 
 
 def assert_alike(photo, descriptor):
-    """Frames that were off by a quarter of a pixel would have a median of 0.996 and 0.994, other frames 0.75."""
+    """A shift of a quarter of a pixel would reduce the medians to 0.996 and 0.994, unrelated frames to 0.75."""
     descriptors, patches = compare(photo, descriptor)
     assert descriptors.median() > 0.999
     assert patches.median() > 0.999
     assert descriptors.min() > 0.98
 
 
-def test_other_patches_of_the_same_frames_give_nearly_the_same(photo, descriptor):
+def test_kornias_patches_of_the_same_frames_give_similar_descriptors(photo, descriptor):
     assert_alike(photo, descriptor)
 
 
 @pytest.mark.data
-def test_other_patches_give_nearly_the_same_on_a_real_photo(data_folder, descriptor):
+def test_kornias_patches_give_similar_descriptors_on_a_real_photo(data_folder, descriptor):
     assert_alike(read_grey(data_folder / "photos" / "sacre_coeur" / "003.jpg"), descriptor)
 
 
 @torch.no_grad()
-def test_a_binary_descriptor_gives_activations_whose_signs_are_its_bits(photo):
+def test_the_signs_of_a_binary_descriptors_activations_are_its_bits(photo):
     torch.manual_seed(0)
     descriptor = Descriptor.build(kind="binary", dim=64).eval()
     frames = frames_of(photo)

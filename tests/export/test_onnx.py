@@ -1,4 +1,4 @@
-"""ONNX files, held against the descriptors they were made of."""
+"""Exported ONNX files agree with their descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from doap.data.store import open_set
 from doap.describer import Describer
 from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, DataError, MissingExtra, ShapeError
-from doap.export.onnx import OPSET, made_up_patches, write_onnx
+from doap.export.onnx import OPSET, make_test_patches, write_onnx
 from doap.functional import unpack_bits
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
@@ -36,7 +36,7 @@ def photo(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["doap-128", "doap-256bit"])
 def shipped(request, tmp_path_factory):
-    """A descriptor that ships, its file, and what was told of it."""
+    """A shipped descriptor and the summary of its export."""
     descriptor = Descriptor.load(request.param, precision="float32")
     written = write_onnx(descriptor, tmp_path_factory.mktemp("onnx") / "folder" / f"{request.param}.onnx")
     return descriptor, written
@@ -48,7 +48,7 @@ def patch_set(photo, tmp_path_factory):
 
 
 class Changed(nn.Module):
-    """Numbers of a patch that are others once it is exported."""
+    """A network whose output changes when it is exported."""
 
     def forward(self, patches):
         numbers = patches[:, 0, :2, :4].flatten(1)
@@ -56,18 +56,18 @@ class Changed(nn.Module):
 
 
 class Branching(nn.Module):
-    """What it computes depends on what it sees, which a graph cannot hold."""
+    """A network with a data-dependent branch, which a graph cannot express."""
 
     def forward(self, patches):
         numbers = patches.flatten(1)[:, :8]
         return numbers if bool(patches.sum() > 0) else -numbers
 
 
-def test_it_describes_a_photo_as_the_descriptor_does(shipped, photo):
+def test_features_of_a_photo_agree_with_the_descriptor(shipped, photo):
     descriptor, written = shipped
-    exported: Describer = doap.load(written.path)
-    for face in ("kind", "dim", "patch_size", "extent"):
-        assert getattr(exported, face) == getattr(descriptor, face)
+    exported: Describer = doap.load(written.out)
+    for name in ("kind", "dim", "patch_size", "extent"):
+        assert getattr(exported, name) == getattr(descriptor, name)
     of_torch, of_onnx = (doap.extract(photo, one, max_keypoints=600) for one in (descriptor, exported))
     assert len(of_torch) > 150
     assert of_onnx.descriptors.dtype == of_torch.descriptors.dtype
@@ -80,115 +80,117 @@ def test_it_describes_a_photo_as_the_descriptor_does(shipped, photo):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 66])
-def test_any_number_of_patches_is_described(shipped, count):
+def test_any_number_of_patches_can_be_described(shipped, count):
     descriptor, written = shipped
-    patches = made_up_patches(32)[:count]
-    found, expected = OnnxDescriber(written.path).describe(patches), descriptor.describe(patches)
+    patches = make_test_patches(32)[:count]
+    found, expected = OnnxDescriber(written.out).describe(patches), descriptor.describe(patches)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
-def test_opencv_reads_it_too(shipped):
-    """Who has OpenCV in a product has its DNN there; it reads less of ONNX than ONNX Runtime does."""
+def test_opencvs_dnn_module_reads_the_file(shipped):
+    """It supports fewer ONNX operators than ONNX Runtime."""
     descriptor, written = shipped
-    network = cv2.dnn.readNetFromONNX(str(written.path))
+    network = cv2.dnn.readNetFromONNX(str(written.out))
     for count in (7, 1, 66):
-        patches = made_up_patches(32)[:count]
+        patches = make_test_patches(32)[:count]
         network.setInput(patches.numpy())
         found, expected = network.forward(), descriptor.describe(patches).numpy()
         np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), atol=1e-4, rtol=0)
 
 
-def test_the_file_is_one_and_tells_what_a_loader_needs(shipped):
+def test_the_export_is_one_file_with_the_metadata_that_a_loader_needs(shipped):
     descriptor, written = shipped
-    assert [path.name for path in written.path.parent.iterdir()] == [written.path.name]
-    model = onnx.load(written.path)
+    assert [path.name for path in written.out.parent.iterdir()] == [written.out.name]
+    model = onnx.load(written.out)
     onnx.checker.check_model(model)
     assert [(one.domain, one.version) for one in model.opset_import] == [("", OPSET)]
-    told = {one.key: one.value for one in model.metadata_props}
-    assert (told["doap.extent"], told["doap.patch_size"], told["doap.kind"]) == ("1.5", "32", descriptor.kind)
-    assert (told["doap.network"], told["doap.numbers"], told["doap.version"]) == ("l2net", "float32", doap.__version__)
-    assert "434 Apache-2.0" in told["doap.licences"]
-    assert (written.opset, written.numbers, written.patches) == (OPSET, "float32", 1 + 7 + 64)
-    assert written.difference < 1e-4
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert (metadata["doap.extent"], metadata["doap.patch_size"]) == ("1.5", "32")
+    assert (metadata["doap.kind"], metadata["doap.dim"]) == (descriptor.kind, str(descriptor.dim))
+    assert (metadata["doap.network"], metadata["doap.precision"]) == ("l2net", "float32")
+    assert metadata["doap.version"] == doap.__version__
+    assert "434 Apache-2.0" in metadata["doap.licences"]
+    assert (written.opset, written.precision, written.patches) == (OPSET, "float32", 1 + 7 + 64)
+    assert written.max_difference < 1e-4
     assert written.agreement > 0.9999
 
 
-def test_the_file_does_not_tell_where_it_was_made(shipped):
-    content = shipped[1].path.read_bytes()
-    for place in (str(Path(doap.__file__).parent), str(Path(torch.__file__).parent), ".py"):
-        assert place.encode() not in content
+def test_the_file_contains_no_paths_of_the_exporting_machine(shipped):
+    content = shipped[1].out.read_bytes()
+    for path in (str(Path(doap.__file__).parent), str(Path(torch.__file__).parent), ".py"):
+        assert path.encode() not in content
 
 
-def test_it_is_pickled_as_its_path(shipped):
-    describer = OnnxDescriber(shipped[1].path)
+def test_an_onnx_describer_is_pickled_as_its_path(shipped):
+    describer = OnnxDescriber(shipped[1].out)
     pickled = pickle.dumps(describer)
     assert len(pickled) < 1000
-    patches = made_up_patches(32)[:3]
+    patches = make_test_patches(32)[:3]
     assert torch.equal(pickle.loads(pickled).describe(patches), describer.describe(patches))
 
 
 def test_patches_that_are_not_floats_are_refused(shipped):
     with pytest.raises(ArgumentError, match=r"expected floats in 0…1, got torch.uint8; divide by 255"):
-        OnnxDescriber(shipped[1].path).describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+        OnnxDescriber(shipped[1].out).describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
 
 
-def test_only_load_opens_onnx_files_and_wants_no_network_beside_them(shipped):
+def test_an_onnx_file_is_neither_loaded_into_a_network_nor_as_a_descriptor(shipped):
     with pytest.raises(ArgumentError, match=r"network: expected a \*\.safetensors file"):
-        doap.load(shipped[1].path, network=nn.Identity())
+        doap.load(shipped[1].out, network=nn.Identity())
     with pytest.raises(DataError, match="not a safetensors file"):
-        Descriptor.load(shipped[1].path)
+        Descriptor.load(shipped[1].out)
 
 
-def test_a_spatial_transformer_in_training_is_exported_and_not_changed(tmp_path):
+def test_a_spatial_transformer_in_training_mode_is_exported_and_not_modified(tmp_path):
     torch.manual_seed(0)
     descriptor = Descriptor.build("l2net-st", "binary", dim=16).train()
-    # Moves the running statistics, and the transformation away from the identity.
+    # Change the running statistics, and move the transformation away from the identity.
     descriptor(torch.rand(8, 1, 42, 42))
     nn.init.normal_(descriptor.network.align.affine.weight, std=0.01)
     before = copy.deepcopy(descriptor.state_dict())
     written = write_onnx(descriptor, tmp_path / "st.onnx")
     assert written.agreement == 1
-    assert doap.load(written.path).patch_size == 42
+    assert doap.load(written.out).patch_size == 42
     assert descriptor.training
     assert all(torch.equal(value, before[key]) for key, value in descriptor.state_dict().items())
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"), [("real", "numbers within 0.0001 of torch's"), ("binary", "the same bits as torch's")]
+    ("kind", "rule"), [("real", "values within 0.0001 of PyTorch's"), ("binary", "the same bits as PyTorch")]
 )
-def test_what_differs_is_not_written(tmp_path, kind, rule):
+def test_a_file_that_differs_is_not_written(tmp_path, kind, rule):
     out = tmp_path / "changed.onnx"
-    out.write_text("as it was")
+    out.write_text("unchanged")
 
     class Signed(Changed):
         def forward(self, patches):
             return super().forward(patches) - 0.5
 
-    with pytest.raises(DataError, match=rf"changed.onnx: expected {rule}, got others .*nothing was written"):
+    with pytest.raises(DataError, match=rf"changed.onnx: expected {rule}, but .* differ .*Nothing was written"):
         write_onnx(Descriptor(Signed(), 16, kind), out)
     assert [path.name for path in tmp_path.iterdir()] == ["changed.onnx"]
-    assert out.read_text() == "as it was"
+    assert out.read_text() == "unchanged"
 
 
-def test_a_network_that_no_graph_can_hold_is_told(tmp_path):
-    with pytest.raises(ArgumentError, match="expected a network that torch can export to ONNX, got one it cannot"):
+def test_a_network_that_cannot_be_exported_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="descriptor: torch cannot export the network to ONNX"):
         write_onnx(Descriptor(Branching(), 16), tmp_path / "branching.onnx")
     assert not list(tmp_path.iterdir())
 
 
-def test_int8_is_smaller_and_tells_what_it_loses(shipped, patch_set, tmp_path):
+def test_int8_is_smaller_and_reports_its_agreement(shipped, patch_set, tmp_path):
     descriptor, precise = shipped
     written = write_onnx(descriptor, tmp_path / "int8.onnx", calibration=patch_set)
-    assert (written.numbers, written.patches) == ("int8", len(patch_set.patches) // 2)
+    assert (written.precision, written.patches) == ("int8", len(patch_set.patches) // 2)
     assert 0.95 < written.agreement < 1
-    assert written.path.stat().st_size < 0.3 * precise.path.stat().st_size
-    exported = doap.load(written.path)
-    assert (exported.extent, exported.metadata["numbers"]) == (1.5, "int8")
-    assert exported.describe(made_up_patches(32)).shape[1] == (128 if descriptor.kind == "real" else 32)
+    assert written.out.stat().st_size < 0.3 * precise.out.stat().st_size
+    exported = doap.load(written.out)
+    assert (exported.extent, exported.metadata["precision"]) == (1.5, "int8")
+    assert exported.describe(make_test_patches(32)).shape[1] == (128 if descriptor.kind == "real" else 32)
 
 
-def test_patches_that_cannot_calibrate_are_refused(patch_set, photo, tmp_path):
+def test_unsuitable_calibration_patches_are_refused(patch_set, photo, tmp_path):
     with pytest.raises(ShapeError, match=r"calibration: expected \(N, 42, 42\), got .*32, 32"):
         write_onnx(Descriptor.build("l2net-st"), tmp_path / "a.onnx", calibration=patch_set)
     few = open_set(write_set(tmp_path / "few.patches", photo, max_keypoints=9))
@@ -196,7 +198,7 @@ def test_patches_that_cannot_calibrate_are_refused(patch_set, photo, tmp_path):
         write_onnx(Descriptor.build(), tmp_path / "a.onnx", calibration=few)
 
 
-def test_missing_onnxscript_names_its_extra(monkeypatch, tmp_path):
+def test_without_onnxscript_the_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingExtra, match=r"doap\[export\]"):
         write_onnx(Descriptor.build(), tmp_path / "a.onnx")

@@ -1,4 +1,4 @@
-"""`Feature2D` in OpenCV's own hands: its matchers, its masks, its empty answers."""
+"""`Feature2D` with OpenCV's matchers, masks and conventions."""
 
 import cv2
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from doap import pipeline
 from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
+from doap.detectors import orb
 from doap.errors import ArgumentError, ShapeError
 from doap.export.opencv import Feature2D
 from doap.images import read_grey
@@ -28,14 +29,14 @@ def photo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def turned(photo):
-    """The photo turned by 30° and made a little smaller."""
+def rotated(photo):
+    """The photo rotated by 30° and downscaled by 0.8."""
     height, width = photo.shape
     return cv2.warpAffine(photo, cv2.getRotationMatrix2D((width / 2, height / 2), 30, 0.8), (width, height))
 
 
 @pytest.mark.parametrize("name", DESCRIBERS)
-def test_detect_and_compute_is_extract(photo, name):
+def test_detect_and_compute_equals_extract(photo, name):
     descriptor = DESCRIBERS[name]()
     keypoints, descriptors = Feature2D(descriptor, max_keypoints=100).detectAndCompute(photo, None)
     features = pipeline.extract(photo, descriptor, max_keypoints=100)
@@ -45,39 +46,39 @@ def test_detect_and_compute_is_extract(photo, name):
 
 
 @pytest.mark.parametrize("name", DESCRIBERS)
-def test_detect_and_compute_is_detect_then_compute(photo, name):
+def test_detect_and_compute_equals_detect_then_compute(photo, name):
     features = Feature2D(DESCRIBERS[name](), max_keypoints=100)
     keypoints, together = features.detectAndCompute(photo, None)
     found = features.detect(photo)
-    assert [seen(point) for point in found] == [seen(point) for point in keypoints]
-    given_back, apart = features.compute(photo, found)
-    assert given_back == found
-    # A keypoint's size and angle are rounded to float32, and a sample may fall on the other side of 1/32 of a pixel.
-    share_of_equal_rows = (together == apart).all(axis=1).mean()
-    assert share_of_equal_rows > 0.95
+    assert [values(point) for point in found] == [values(point) for point in keypoints]
+    returned, apart = features.compute(photo, found)
+    assert returned == found
+    # Size and angle are rounded to float32, so a sample may move to the next 1/32 of a pixel.
+    equal_rows = (together == apart).all(axis=1).mean()
+    assert equal_rows > 0.95
 
 
-def seen(point):
+def values(point):
     return (*point.pt, point.size, point.angle, point.response)
 
 
-def test_keypoints_are_those_of_opencv(photo):
-    """The same places, diameters and angles as SIFT itself says."""
-    ours = Feature2D(rootsift(), max_keypoints=10_000).detect(photo)
-    theirs = cv2.SIFT.create(contrastThreshold=0.02, enable_precise_upscale=True).detect(photo, None)
-    assert len(ours) == len(theirs)
-    key = {(point.pt, round(point.size, 3), round(point.angle, 2) % 360) for point in theirs}
-    assert {(point.pt, round(point.size, 3), round(point.angle, 2) % 360) for point in ours} == key
+def test_keypoints_equal_opencvs_sift(photo):
+    """Positions, diameters and angles agree."""
+    found = Feature2D(rootsift(), max_keypoints=10_000).detect(photo)
+    expected = cv2.SIFT.create(contrastThreshold=0.02, enable_precise_upscale=True).detect(photo, None)
+    assert len(found) == len(expected)
+    key = {(point.pt, round(point.size, 3), round(point.angle, 2) % 360) for point in expected}
+    assert {(point.pt, round(point.size, 3), round(point.angle, 2) % 360) for point in found} == key
 
 
-def test_keypoints_of_others_are_described(photo):
+def test_keypoints_of_another_detector_are_described(photo):
     corners = cv2.ORB.create(50).detect(photo, None)
     keypoints, descriptors = Feature2D(rootsift()).compute(photo, corners)
     assert len(keypoints) == len(descriptors) == len(corners)
 
 
 @pytest.mark.parametrize("name", DESCRIBERS)
-def test_sizes_types_and_norms_are_those_of_the_descriptors(photo, name):
+def test_sizes_types_and_norms_describe_the_descriptors(photo, name):
     features = Feature2D(DESCRIBERS[name](), max_keypoints=20)
     _, descriptors = features.detectAndCompute(photo, None)
     assert descriptors.shape == (20, features.descriptorSize())
@@ -88,35 +89,35 @@ def test_sizes_types_and_norms_are_those_of_the_descriptors(photo, name):
     assert (features.empty(), features.getDefaultName()) == (False, "Feature2D.doap")
 
 
-def test_its_face_is_that_of_opencv():
-    theirs = {name for name in dir(cv2.Feature2D) if not name.startswith("_")}
-    ours = {name for name in dir(Feature2D) if not name.startswith("_")}
-    assert theirs - ours == {"clear", "read", "save", "write"}  # an algorithm's settings in a file of OpenCV's
+def test_the_interface_equals_opencvs():
+    expected = {name for name in dir(cv2.Feature2D) if not name.startswith("_")}
+    provided = {name for name in dir(Feature2D) if not name.startswith("_")}
+    assert expected - provided == {"clear", "read", "save", "write"}  # they store settings in OpenCV's files
 
 
 @pytest.mark.parametrize("name", DESCRIBERS)
-def test_cross_checked_brute_force_is_our_mutual_match(photo, turned, name):
+def test_cross_checked_brute_force_equals_doap_match(photo, rotated, name):
     features = Feature2D(DESCRIBERS[name](), max_keypoints=300)
-    (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, turned))
+    (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, rotated))
     found = cv2.BFMatcher(features.defaultNorm(), crossCheck=True).match(descriptors0, descriptors1)
-    ours = pipeline.match(
-        *(pipeline.extract(image, features.descriptor, max_keypoints=300) for image in (photo, turned))
+    expected = pipeline.match(
+        *(pipeline.extract(image, features.descriptor, max_keypoints=300) for image in (photo, rotated))
     )
-    # Of bits as well, whose distances are whole numbers: of several equally near both take the first.
-    assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in ours.tolist()}
-    assert len(ours) > 50
+    # Also for binary descriptors with equal distances: both select the first neighbour.
+    assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in expected.tolist()}
+    assert len(expected) > 50
 
 
 @pytest.mark.data
-def test_cross_checked_brute_force_is_our_mutual_match_on_real_photos(data_folder):
+def test_cross_checked_brute_force_equals_doap_match_on_real_photos(data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
     photos = [cv2.resize(read_grey(folder / name), None, fx=0.3, fy=0.3) for name in ("0000.jpg", "0002.jpg")]
     features = Feature2D(rootsift(), max_keypoints=1000)
     (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(photo, None) for photo in photos)
     found = cv2.BFMatcher(features.defaultNorm(), crossCheck=True).match(descriptors0, descriptors1)
-    ours = pipeline.match(*(pipeline.extract(photo, rootsift(), max_keypoints=1000) for photo in photos))
-    assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in ours.tolist()}
-    assert len(ours) > 200
+    expected = pipeline.match(*(pipeline.extract(photo, rootsift(), max_keypoints=1000) for photo in photos))
+    assert {(match.queryIdx, match.trainIdx) for match in found} == {tuple(pair) for pair in expected.tolist()}
+    assert len(expected) > 200
 
 
 @pytest.mark.parametrize(
@@ -126,31 +127,33 @@ def test_cross_checked_brute_force_is_our_mutual_match_on_real_photos(data_folde
         ("teblid", {"algorithm": 6, "table_number": 12, "key_size": 12, "multi_probe_level": 2}),  # LSH
     ],
 )
-def test_flann_finds_most_of_what_brute_force_does(photo, turned, name, index):
+def test_flann_finds_most_matches_of_brute_force(photo, rotated, name, index):
     features = Feature2D(DESCRIBERS[name](), max_keypoints=300)
-    (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, turned))
+    (_, descriptors0), (_, descriptors1) = (features.detectAndCompute(image, None) for image in (photo, rotated))
     exact = cv2.BFMatcher(features.defaultNorm()).match(descriptors0, descriptors1)
     approximate = cv2.FlannBasedMatcher(index, {"checks": 200}).knnMatch(descriptors0, descriptors1, k=1)
     same = [bool(near) and near[0].trainIdx == match.trainIdx for match, near in zip(exact, approximate, strict=True)]
     assert np.mean(same) > 0.8
 
 
-def test_a_mask_says_where_to_look(photo):
+def test_keypoints_are_detected_within_the_mask(photo):
     mask = np.zeros_like(photo)
     mask[:, :160] = 255
     features = Feature2D(rootsift(), max_keypoints=50)
     within = features.detect(photo, mask)
-    # Fifty of the masked half, not the masked half of fifty.
+    # The limit applies to keypoints within the mask.
     assert len(within) == 50
     assert all(round(point.pt[0]) < 160 for point in within)
     everywhere = Feature2D(rootsift(), max_keypoints=10_000).detect(photo)
-    assert [seen(point) for point in within] == [seen(point) for point in everywhere if round(point.pt[0]) < 160][:50]
+    assert [values(point) for point in within] == [values(point) for point in everywhere if round(point.pt[0]) < 160][
+        :50
+    ]
     assert features.detect(photo, np.zeros_like(photo)) == ()
     keypoints, descriptors = features.detectAndCompute(photo, mask)
     assert len(keypoints) == len(descriptors) == 50
 
 
-def test_no_keypoints_are_what_opencv_says_then():
+def test_without_keypoints_the_result_equals_opencvs():
     black = np.zeros((60, 80), np.uint8)
     features = Feature2D(rootsift())
     assert cv2.SIFT.create().detectAndCompute(black, None) == ((), None) == features.detectAndCompute(black, None)
@@ -158,7 +161,7 @@ def test_no_keypoints_are_what_opencv_says_then():
     assert cv2.SIFT.create().detect(black, None) == () == features.detect(black, None)
 
 
-def test_colour_is_looked_at_in_grey(photo):
+def test_colour_images_are_converted_to_grey(photo):
     colour = np.dstack([photo, photo[:, ::-1], photo[::-1]])
     features = Feature2D(rootsift(), max_keypoints=50)
     expected = features.detectAndCompute(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), None)[1]
@@ -168,19 +171,24 @@ def test_colour_is_looked_at_in_grey(photo):
     assert np.array_equal(features.detectAndCompute(photo[..., None])[1], features.detectAndCompute(photo)[1])
 
 
-def test_images_that_are_none_are_told():
+def test_bad_arguments_are_refused():
     features = Feature2D(rootsift())
     with pytest.raises(ArgumentError, match="image: expected an array of uint8, got NoneType"):
         features.detect(None)
     with pytest.raises(ArgumentError, match="got uint16"):
         features.detect(np.zeros((9, 9), np.uint16))
-    with pytest.raises(ArgumentError, match=r"expected one pixel or more, got \(0, 9\)"):
+    with pytest.raises(ArgumentError, match=r"expected one pixel or more, got shape \(0, 9\)"):
         features.detect(np.zeros((0, 9), np.uint8))
-    with pytest.raises(ArgumentError, match=r"expected \(H, W\) or \(H, W, 3\), got \(9, 9, 2\)"):
+    with pytest.raises(ArgumentError, match=r"expected shape \(H, W\) or \(H, W, 3\), got \(9, 9, 2\)"):
         features.detect(np.zeros((9, 9, 2), np.uint8))
     with pytest.raises(ShapeError, match=r"mask: expected \(9, 9\), got \(3, 3\)"):
         features.detect(np.zeros((9, 9), np.uint8), np.zeros((3, 3), np.uint8))
-    with pytest.raises(ArgumentError, match=r"call compute\(image, keypoints\)"):
+    with pytest.raises(ArgumentError, match=r"Call compute\(image, keypoints\)"):
         features.detectAndCompute(np.zeros((9, 9), np.uint8), None, None, True)
-    with pytest.raises(ArgumentError, match="most: expected 1 or more, got 0"):
+    with pytest.raises(ArgumentError, match="max_keypoints: expected 1 or more, got 0"):
         Feature2D(rootsift(), max_keypoints=0)
+
+
+def test_descriptor_and_detector_are_given_by_name(photo):
+    named, objects = Feature2D("teblid", "orb", max_keypoints=50), Feature2D(teblid(), orb(), max_keypoints=50)
+    assert np.array_equal(named.detectAndCompute(photo)[1], objects.detectAndCompute(photo)[1])

@@ -1,4 +1,4 @@
-"""The engine Ray: a real one, with two processors, whose processes are killed on the way."""
+"""The Ray engine on two processors, with killed processes."""
 
 import logging
 import os
@@ -10,21 +10,24 @@ import torch
 
 import oracles
 from doap.descriptor import Descriptor
-from doap.errors import MissingExtra
+from doap.errors import ArgumentError, MissingExtra
 from doap.images import list_images
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
+from doap.scale.extractor import open_extractor
+from doap.scale.ray import plan_actors
+from doap.scale.stages import Describe
 from oracles.deadly import DEADLY_WIDTH, DeadlyDescriber, DeadlyDetector
 from oracles.photos import write_photo
 
-# Ray warns of parts of itself.
+# Ray emits warnings about its own internals.
 pytestmark = pytest.mark.filterwarnings("ignore")
-MOST, PHOTOS = 40, 20
+MAX_KEYPOINTS, PHOTOS = 40, 20
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Where Ray keeps a key of its own; and its processes are to find what tests send them."""
+    """A home folder for Ray's key, and a path on which its processes find the objects of these tests."""
     pytest.importorskip("ray", reason="ray is not installed; pip install 'doap[scale]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -48,48 +51,78 @@ def network():
 
 
 def run(photos, out, descriptor, engine, **settings):
-    return extract_folder(
-        photos, out, descriptor, descriptor_name="some", max_keypoints=MOST, engine=engine, workers=2, **settings
-    )
+    return extract_folder(photos, out, descriptor, max_keypoints=MAX_KEYPOINTS, engine=engine, workers=2, **settings)
 
 
 def rows_of(out):
-    """Rows of a set, without what names the extractor; a row that is there twice is there twice."""
+    """All rows of a set, without the fingerprint, including duplicates."""
     return sorted(
         (one.name, one.checksum, one.features.frames.tobytes(), one.features.descriptors.numpy().tobytes())
         for one in FeatureSet(out).stream()
     )
 
 
-def test_ray_makes_what_local_processes_make(photos, network, home, tmp_path):
-    there = run(photos, tmp_path / "ray", network, "ray")
-    here = run(photos, tmp_path / "local", network, "local")
-    assert (there.written, there.failed) == (here.written, here.failed) == (PHOTOS, {"cut.png": here.failed["cut.png"]})
+def test_ray_and_local_extract_the_same_features(photos, network, home, tmp_path):
+    ray = run(photos, tmp_path / "ray", network, "ray")
+    local = run(photos, tmp_path / "local", network, "local")
+    assert (ray.extracted, ray.skipped) == (local.extracted, local.skipped)
+    assert (local.extracted, list(local.skipped)) == (PHOTOS, ["cut.png"])
     assert rows_of(tmp_path / "ray") == rows_of(tmp_path / "local")
-    # One knows the other's work for its own.
-    assert run(photos, tmp_path / "ray", network, "local").written == 0
+    # Each engine reuses the features of the other.
+    assert run(photos, tmp_path / "ray", network, "local").extracted == 0
 
 
-def test_killed_actors_and_tasks_cost_nothing_and_a_deadly_image_fails_alone(photos, network, home, tmp_path):
+def test_a_descriptor_by_name_is_loaded_in_the_processes_of_ray(photos, home, tmp_path):
+    """RootSIFT cannot be pickled and reads the image itself."""
+    assert run(photos, tmp_path / "ray", "rootsift", "ray").extracted == PHOTOS
+    assert run(photos, tmp_path / "ray", "rootsift", "local").extracted == 0
+
+
+def test_killed_actors_and_tasks_lose_no_image_and_only_a_deadly_image_fails(photos, network, home, tmp_path):
     write_photo(photos / "05-deadly.png", 99, 100, DEADLY_WIDTH)
-    (ended_actors := tmp_path / "actors").mkdir()
-    (ended_tasks := tmp_path / "tasks").mkdir()
-    detector, describer = DeadlyDetector(ended_tasks, 1000), DeadlyDescriber(network, ended_actors, 2)
-    done = run(photos, tmp_path / "f", describer, "ray", detector=detector)
-    assert len(list(ended_actors.iterdir())) == 2
-    assert len(list(ended_tasks.iterdir())) == 8
-    assert (done.written, sorted(done.failed)) == (PHOTOS, ["05-deadly.png", "cut.png"])
-    assert "died 4 times" in done.failed["05-deadly.png"]
+    (killed_actors := tmp_path / "actors").mkdir()
+    (killed_tasks := tmp_path / "tasks").mkdir()
+    detector, describer = DeadlyDetector(killed_tasks, 1000), DeadlyDescriber(network, killed_actors, 2)
+    summary = run(photos, tmp_path / "f", describer, "ray", detector=detector)
+    assert len(list(killed_actors.iterdir())) == 2
+    assert len(list(killed_tasks.iterdir())) == 8
+    assert (summary.extracted, sorted(summary.skipped)) == (PHOTOS, ["05-deadly.png", "cut.png"])
+    assert "crashed 4 times" in summary.skipped["05-deadly.png"]
     features = FeatureSet(tmp_path / "f")
     assert len(list(features.stream())) == PHOTOS
     for path in list_images(photos):
         if path.name in features.failed:
             continue
-        expected = extract(path, network, max_keypoints=MOST).descriptors
+        expected = extract(path, network, max_keypoints=MAX_KEYPOINTS).descriptors
         torch.testing.assert_close(features.read(path.name).features.descriptors, expected, rtol=0, atol=2**-11)
 
 
-def test_without_ray_it_is_said_what_to_install(photos, network, tmp_path, monkeypatch):
+def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"ray is not installed\. Run `pip install 'doap\[scale\]'`"):
         run(photos, tmp_path / "f", network, "ray")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "device", "expected"),
+    [
+        ({"CPU": 8.0}, "auto", ("cpu", 8, {"num_cpus": 0})),
+        ({"CPU": 8.0, "GPU": 2.0}, "auto", ("cuda", 2, {"num_gpus": 1})),
+        ({"CPU": 8.0, "GPU": 2.0}, "cuda:1", ("cuda", 2, {"num_gpus": 1})),
+        ({"CPU": 8.0, "GPU": 2.0}, "cpu", ("cpu", 8, {"num_cpus": 0})),
+    ],
+)
+def test_actors_request_the_gpus_of_the_cluster(network, cluster, device, expected):
+    describe = Describe(network, open_extractor(network).info)
+    assert plan_actors(cluster, describe, device) == expected
+
+
+def test_actors_without_a_network_request_no_gpu():
+    describe = Describe(None, open_extractor("rootsift").info)
+    assert plan_actors({"CPU": 8.0, "GPU": 2.0}, describe, "cuda") == ("cpu", 8, {"num_cpus": 0})
+
+
+def test_a_cluster_without_gpus_refuses_cuda(network):
+    describe = Describe(network, open_extractor(network).info)
+    with pytest.raises(ArgumentError, match="device: the Ray cluster has no GPU for cuda"):
+        plan_actors({"CPU": 8.0}, describe, "cuda")

@@ -1,0 +1,60 @@
+"""The registry of export formats."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from doap.descriptor import Descriptor
+from doap.errors import ArgumentError
+from doap.export import EXPORTERS, ExportSummary, export_descriptor
+from oracles.photo_patches import write_set
+from oracles.photos import write_photo
+
+
+def export_torchscript(descriptor, out, calibration):
+    """Trace a descriptor and compare both with random patches."""
+    patches = torch.rand(7, 1, descriptor.patch_size, descriptor.patch_size)
+    with torch.no_grad():
+        traced = torch.jit.trace(descriptor.eval(), patches)
+        difference = float((traced(patches) - descriptor(patches)).abs().max())
+    traced.save(out)
+    return ExportSummary(out, None, "float32", len(patches), difference, agreement=1.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_new_format_is_registered_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(EXPORTERS, "torchscript", export_torchscript)
+    summary = export_descriptor("doap-128", tmp_path / "my.pt", to="torchscript")
+    assert (summary.out, summary.precision, summary.patches) == (tmp_path / "my.pt", "float32", 7)
+    assert summary.max_difference < 1e-5
+    patches = torch.rand(3, 1, 32, 32)
+    expected = Descriptor.load("doap-128", precision="float32").describe(patches)
+    torch.testing.assert_close(torch.jit.load(tmp_path / "my.pt")(patches), expected, atol=1e-5, rtol=0)
+
+
+def test_the_exporter_receives_the_network_and_the_calibration_set(tmp_path, monkeypatch):
+    received = []
+
+    def exporter(descriptor, out, calibration):
+        received.extend([descriptor, out, calibration])
+        return ExportSummary(out, None, "float32", 0, 0.0, 1.0)
+
+    monkeypatch.setitem(EXPORTERS, "mine", exporter)
+    patches = write_set(tmp_path / "my.patches", write_photo(tmp_path / "photo.png", 0), max_keypoints=20)
+    network = Descriptor.build()
+    export_descriptor(network, str(tmp_path / "my.file"), to="mine", calibration=patches)
+    assert received[0] is network
+    assert (received[1], len(received[2].patches)) == (tmp_path / "my.file", 20)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="to: expected one of onnx, got 'tflite'"):
+        export_descriptor("doap-128", tmp_path / "my.tflite", to="tflite")
+
+
+def test_importing_the_registry_does_not_import_torch():
+    script = "import sys, doap.export; print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
