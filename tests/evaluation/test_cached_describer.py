@@ -118,5 +118,5 @@ def test_patches_must_be_square():
         CachedDescriber(from_function(lambda patches: patches.mean(dim=(2, 3)))).describe_patches(PATCHES[:, :, :16])
 
 
-def test_a_describer_is_known_by_its_face():
+def test_an_object_with_the_right_attributes_is_a_describer():
     assert isinstance(Counting(), Describer)

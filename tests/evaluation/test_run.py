@@ -121,3 +121,12 @@ def test_bfloat16_does_not_use_the_cache_of_float32(tmp_path):
 def test_wrong_arguments_are_refused(tmp_path, benchmark, root, settings, message):
     with pytest.raises(ArgumentError, match=message):
         evaluate("sift", benchmark, root, tmp_path, settings=settings)
+
+
+@pytest.mark.gpu
+def test_a_network_on_a_gpu_scores_the_same(cuda, tmp_path):
+    values = [
+        evaluate("doap-128", Toy(), None, tmp_path / name, device=device).results["doap-128"].headline.total.value
+        for name, device in (("cpu", "cpu"), ("gpu", cuda))
+    ]
+    assert values[0] == pytest.approx(values[1], abs=1e-4)

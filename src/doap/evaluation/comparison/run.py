@@ -48,6 +48,13 @@ def compare(
     It writes `index.html`, a self-contained page, and `comparison.json`. The rule of the verdict is in
     `doap.evaluation.comparison.verdict`.
 
+    >>> import doap, tempfile
+    >>> photos = Path(doap.__file__).with_name("samples")
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     comparison = compare(photos, out, max_keypoints=50, reconstruction=False)
+    >>> comparison.verdict.answer
+    'no difference'
+
     Args:
         photos: Image files and folders of images, in the order they were taken if there is one.
         out: Folder of the report.
