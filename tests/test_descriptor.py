@@ -110,9 +110,9 @@ def test_auto_precision_is_bfloat16_where_it_was_measured_and_is_fast(tmp_path, 
 
 
 def test_an_invalid_spec_is_not_saved(tmp_path):
-    with pytest.raises(ArgumentError, match=r"precision: input should be 'float32' or 'bfloat16', got 'int3'\."):
+    with pytest.raises(ArgumentError, match="precision: input should be 'float32' or 'bfloat16', got 'int3'"):
         Descriptor.build(dim=16).save(tmp_path / "d.safetensors", precision="int3")
-    with pytest.raises(ArgumentError, match=r"extent: input should be greater than 0, got 0\."):
+    with pytest.raises(ArgumentError, match="extent: input should be greater than 0, got 0"):
         Descriptor.build(dim=16).save(tmp_path / "d.safetensors", extent=0)
     assert not list(tmp_path.iterdir())
 
@@ -188,9 +188,9 @@ def test_a_network_with_the_wrong_output_is_an_error():
 
 
 def test_unknown_settings_of_a_network_are_an_error():
-    with pytest.raises(ArgumentError, match=r"network l2net: dims: extra inputs are not permitted, got 16\."):
+    with pytest.raises(ArgumentError, match=r"unknown key 'dims'; did you mean 'dim'\?"):
         Descriptor.build(dims=16)
-    with pytest.raises(ArgumentError, match=r"network l2net: dropout: input should be less than 1, got 1\.5\."):
+    with pytest.raises(ArgumentError, match=r"dropout: input should be less than 1, got 1\.5"):
         Descriptor.build(dropout=1.5)
 
 
@@ -212,11 +212,14 @@ def test_missing_and_damaged_files_are_an_error(tmp_path):
         ({"spec": SPEC}, 'missing key "format" in its metadata'),
         ({"format": 1}, 'missing key "spec" in its metadata'),
         ({"format": 2, "spec": SPEC}, "unknown format 2; this version of doap reads format 1. Update doap."),
-        ({"format": 1, "spec": {**SPEC, "kind": "trits"}}, "kind: input should be 'real' or 'binary', got 'trits'."),
-        ({"format": 1, "spec": {**SPEC, "colour": 1}}, "colour: extra inputs are not permitted"),
+        (
+            {"format": 1, "spec": {**SPEC, "kind": "trits"}},
+            "invalid spec: kind: input should be 'real' or 'binary', got 'trits'",
+        ),
+        ({"format": 1, "spec": {**SPEC, "colour": 1}}, "unknown key 'colour'; known keys are network, arguments"),
         ({"format": 1, "spec": {"network": "l2net"}}, "arguments: field required"),
         ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
-        ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "network l2net: dims: extra inputs"),
+        ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "unknown key 'dims'; did you mean 'dim'?"),
         ({"format": 1, "spec": {**SPEC, "dim": 24}}, "expected a network with D = 24"),
         ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
     ],

@@ -15,6 +15,7 @@ from doap.baselines import rootsift, teblid
 from doap.descriptor import SHIPPED
 from doap.images import centres, read_grey
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
+from doap.training.config import Config
 
 EACH = pytest.mark.parametrize("name", SHIPPED)
 # Licences that permit training on a photo and redistributing the weights.
@@ -53,6 +54,13 @@ def test_the_metadata_contain_the_recipe_and_no_machine_paths(name):
     metadata = doap.load(name).metadata
     assert metadata["recipe"]["loss"]["name"] == "listwise-ap"
     assert not any(word in json.dumps(metadata) for word in ("/tmp", "/home", "/root", "/work"))
+
+
+@EACH
+def test_the_recipes_are_complete_recipes_of_this_version(name):
+    metadata = doap.load(name).metadata
+    for recipe in (*metadata["earlier_recipes"], metadata["recipe"]):
+        assert json.loads(Config.model_validate(recipe).model_dump_json()) == recipe
 
 
 def test_shipped_descriptors_load_from_any_folder_without_a_connection(tmp_path):

@@ -3,6 +3,17 @@
 Detectors define the size of a keypoint differently. A patch much larger than the keypoint covers
 more of the scene and is more likely to leave its surface; a smaller patch contains too little to be
 distinctive.
+
+Each photo is warped by known homographies. Keypoints are detected in both images and matched to
+mutual nearest neighbours. A match is correct if the homography maps one centre to within
+`SyntheticViews.max_distance` pixels of the other, in pixels of the coarser image. The score of an
+image pair is the Average Precision of its matches, ranked by distance:
+
+    AP = Σ over correct matches of (correct matches up to its rank) / rank, divided by the keypoints with a partner
+
+All magnifications use the same keypoints, and the final score is the mean over pairs. Synthetic
+views show a plane, which favours large patches: of two magnifications with similar scores, choose
+the smaller one.
 """
 
 from __future__ import annotations
@@ -81,17 +92,6 @@ def calibrate(
 ) -> Calibration:
     """Find the best magnification of a detector for a descriptor.
 
-    Each photo is warped by known homographies, and keypoints are detected in both images and
-    matched to mutual nearest neighbours. A match is correct if the homography maps one centre to
-    within `views.max_distance` pixels of the other, in pixels of the coarser image. The score of an
-    image pair is the Average Precision of its matches, ranked by distance:
-
-        AP = Σ over correct matches of (correct matches up to its rank) / rank, divided by the keypoints with a partner
-
-    All magnifications use the same keypoints, and the final score is the mean over pairs. Synthetic
-    views show a plane, which favours large patches: of two magnifications with similar scores,
-    choose the smaller one.
-
     >>> import doap
     >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
     >>> found = doap.calibrate([photo], "rootsift", "sift", [3.0, 6.0], max_keypoints=100)
@@ -109,7 +109,7 @@ def calibrate(
         views: Parameters of the synthetic views; two views per photo by default. Use little `roll`
             for a detector without orientation.
         max_keypoints: Maximum number of keypoints per image.
-        max_image_size: Maximum width and height in pixels; larger images are downscaled.
+        max_image_size: Maximum width and height; larger images are downscaled.
         seed: Seed of the synthetic views.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Callback, called after each image.
@@ -122,8 +122,8 @@ def calibrate(
     scores: list[list[float]] = []
     for number, image in enumerate(images):
         photo, _ = shrink(as_grey(image), max_image_size)
-        random = stream(seed, "calibration views", number)
         original = _Described(photo, describer, finder, tried, max_keypoints)
+        random = stream(seed, "calibration views", number)
         for _ in range(views.count):
             homography = random_homography(photo.shape, views, random)
             view = _Described(
@@ -131,12 +131,17 @@ def calibrate(
             )
             scores.append(_scores(original, view, homography, views.max_distance))
         progress(number + 1, len(images), str(image) if isinstance(image, str | Path) else f"image {number}")
-    scored = [pair for pair in scores if pair]
-    if not scored:
+    if not any(scores):
         raise DataError(
             f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of {len(images)} "
             "images. Use larger or more detailed photos."
         )
+    return _summarise(tried, scores)
+
+
+def _summarise(tried: Sequence[float], scores: Sequence[Sequence[float]]) -> Calibration:
+    """Average the scores of all pairs that have some."""
+    scored = [pair for pair in scores if pair]
     means = np.mean(scored, axis=0).tolist()
     trials = tuple(Trial(float(one), score) for one, score in zip(tried, means, strict=True))
     return Calibration(trials, len(scored), len(scores) - len(scored))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
 from doap.functional import pack_bits
 from doap.networks import NETWORKS
+from doap.settings import StrictModel, explain
 from doap.types import Kind
 
 FORMAT = 1
@@ -35,23 +36,19 @@ SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.s
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
 
 
-class DescriptorSpec(BaseModel):
+class DescriptorSpec(StrictModel):
     """Network, input and output of a descriptor; the metadata of a file are validated against it.
 
     >>> Descriptor.load("doap-128").spec.extent
     1.5
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     network: str | None = Field(description="Name in `doap.networks.NETWORKS`; None for a network of your own.")
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
     patch_size: int = Field(ge=1, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
     dim: int = Field(ge=1, description="D, the number of dimensions or bits.")
-    extent: float = Field(
-        gt=0, allow_inf_nan=False, description="Side of the patch, divided by the side of the detector's frame."
-    )
+    extent: float = Field(gt=0, description="Side of the patch, divided by the side of the detector's frame.")
     precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 
 
@@ -96,7 +93,7 @@ class Descriptor(nn.Module):
         self.network: nn.Module = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         dim = _measure_dim(network, patch_size, kind)
         shape = {"patch_size": patch_size, "kind": kind, "dim": dim, "extent": extent}
-        self.spec = _make_spec({"network": None, "arguments": {}, **shape, "precision": "float32"})
+        self.spec = DescriptorSpec.check(network=None, arguments={}, **shape, precision="float32")
         self.metadata = metadata or {}
         self.precision: Precision = "auto"
 
@@ -118,10 +115,7 @@ class Descriptor(nn.Module):
         check_choice(network, tuple(NETWORKS), name="network")
         check_choice(kind, get_args(Kind), name="kind")
         architecture = NETWORKS[network]
-        try:
-            arguments = architecture.Settings.model_validate(settings).model_dump()
-        except ValidationError as error:
-            raise ArgumentError(f"network {network}: {_first_fault(error)}") from error
+        arguments = architecture.Settings.check(**settings).model_dump()
         descriptor = cls(architecture(kind=kind, **arguments), architecture.patch_size, kind, extent=extent)
         descriptor.spec = descriptor.spec.model_copy(update={"network": network, "arguments": arguments})
         return descriptor
@@ -270,7 +264,7 @@ class Descriptor(nn.Module):
         path = Path(path)
         changes = {"extent": extent, "precision": precision}
         given = {key: value for key, value in changes.items() if value is not None}
-        spec = _make_spec(self.spec.model_dump() | given).model_dump()
+        spec = DescriptorSpec.check(**(self.spec.model_dump() | given)).model_dump()
         header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
         weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         if half:
@@ -372,14 +366,7 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
     try:
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
-        raise DataError(f"{path}: the metadata of the descriptor are invalid: {_first_fault(error)}") from error
-
-
-def _make_spec(values: dict[str, Any]) -> DescriptorSpec:
-    try:
-        return DescriptorSpec.model_validate(values)
-    except ValidationError as error:
-        raise ArgumentError(_first_fault(error)) from error
+        raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
 
 
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
@@ -396,13 +383,6 @@ def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
     if kind == "binary" and shape[1] % 8:
         raise ArgumentError(f"network: expected a multiple of 8 bits, got {shape[1]}")
     return int(shape[1])
-
-
-def _first_fault(error: ValidationError) -> str:
-    """Format the first fault of a validation: key, rule and value."""
-    fault = error.errors()[0]
-    key = ".".join(str(part) for part in fault["loc"])
-    return f"{key}: {fault['msg'][:1].lower()}{fault['msg'][1:]}, got {fault['input']!r}."
 
 
 def _import_function(module: str, name: str) -> PatchFunction:

@@ -63,6 +63,10 @@ def export_descriptor(
 ) -> ExportSummary:
     """Export a descriptor to another format and verify that its output matches PyTorch.
 
+    >>> import doap
+    >>> doap.export_descriptor("doap-128", "doap-128.onnx").max_difference < 1e-4  # doctest: +SKIP
+    True
+
     Args:
         descriptor: Shipped name, `*.safetensors` file or `Descriptor`.
         out: File to write, for example `my.onnx`. Nothing is written if the verification fails.

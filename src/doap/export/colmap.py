@@ -113,6 +113,10 @@ def write_colmap(
     descriptors with 128 dimensions are stored as bytes (`doap.functional.quantise`) for COLMAP's own matcher. Others
     are not stored, because COLMAP's matcher terminates the process if it reads another length or type.
 
+    >>> import doap
+    >>> doap.write_colmap("photos", "database.db", "doap-128").images  # doctest: +SKIP
+    128
+
     Args:
         images: Folder of images; names in the database are paths inside it.
         out: The database. A file that doap did not write is never overwritten.

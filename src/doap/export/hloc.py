@@ -130,6 +130,10 @@ def write_hloc(
     Resumable: run it again to continue, or to update both files after images were added, changed or removed. Existing
     matches are kept if the features of both images are unchanged.
 
+    >>> import doap
+    >>> doap.write_hloc("photos", "features.h5", pairs="pairs.txt", matches="matches.h5").images  # doctest: +SKIP
+    128
+
     Args:
         images: Folder of images; names in the files are paths inside it.
         out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.

@@ -83,6 +83,10 @@ def extract_folder(
 
     More than one worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
 
+    >>> import doap
+    >>> doap.extract_folder("photos", "features").extracted  # doctest: +SKIP
+    1024
+
     Args:
         images: Folder of images, searched recursively. Every machine of a cluster must see it.
         out: Folder of the feature set. Only one run at a time may write to it (not checked).

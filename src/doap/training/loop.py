@@ -67,6 +67,9 @@ def train(
     Under `torchrun` each process computes its part of every batch. On one CPU with the same number of threads, a
     resumed run has exactly the weights of an uninterrupted one, unless the schedule is in minutes.
 
+    >>> import doap
+    >>> best = doap.train("recipes/finetune.toml", "runs/mine")  # doctest: +SKIP
+
     Args:
         recipe: The recipe, or its TOML file.
         out: Folder of the run; see the top of this file for its contents.
