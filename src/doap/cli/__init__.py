@@ -1,4 +1,4 @@
-"""The command line: one file per command, each of which parses, calls one public function and prints.
+"""The command line: one file per command. Each parses its arguments, calls one public function and prints.
 
 Heavy modules are imported inside the commands, so that `doap --help` is instant.
 """

@@ -21,7 +21,7 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
-            help="Descriptors (`baselines` for all, `controls` for those that must score chance), a benchmark "
+            help="Descriptors (`baselines` for all, `controls` for descriptors that must score chance), a benchmark "
             "(oxford, phototour, hpatches, romepatches, patches, sweeps) and the folder with its data.",
         ),
     ],

@@ -75,7 +75,7 @@ def search(
         bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
     ] = False,
     features: Annotated[
-        Path | None, typer.Option(help="Features of the index: verify with all keypoints instead of those that voted.")
+        Path | None, typer.Option(help="Features of the index: verify with all keypoints, not only the voting ones.")
     ] = None,
     probes: Annotated[
         int | None, typer.Option(min=1, help="Number of inverted lists to search; more is slower and more accurate.")

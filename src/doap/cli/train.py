@@ -52,14 +52,8 @@ def train(
     import doap
     from doap.training import read_log, read_recipe
 
-    given: dict[str, dict[str, Any]] = {
-        "data": {"train": data, "validation": validation, "regression_set": regression_set},
-        "network": {"init": init},
-        "run": {"seed": seed},
-    }
-    changes = {
-        section: {key: value for key, value in fields.items() if value is not None} for section, fields in given.items()
-    }
+    options = {"train": data, "validation": validation, "regression_set": regression_set}
+    changes = {"data": _given(**options), "network": _given(init=init), "run": _given(seed=seed)}
     if budget is not None:
         changes["schedule"] = {"minutes": _minutes(budget), "epochs": None, "steps": None}
     config = read_recipe(recipe, **changes)
@@ -86,6 +80,11 @@ def train(
         "regression_set": {when: regression[when] for when in ("before", "after")} if regression else None,
     }
     typer.echo(json.dumps(values) if as_json else f"{best}\n{_line(last)}\nWrote {out / 'report.html'}")
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _minutes(budget: str) -> float:

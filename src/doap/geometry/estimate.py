@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,32 +56,32 @@ def estimate_geometry(
         return nothing
     try:
         if cameras is not None:
-            (points0, focal0), (points1, focal1) = (
-                _normalised(points, camera) for points, camera in zip((points0, points1), cameras, strict=True)
-            )
-            matrix, mask = cv2.findEssentialMat(
-                points0,
-                points1,
-                np.eye(3),
-                method=cv2.USAC_MAGSAC,
-                prob=_CONFIDENCE,
-                threshold=threshold * 2 / (focal0 + focal1),
-                maxIters=_ITERATIONS,
-            )
-        elif model == "homography":
-            matrix, mask = cv2.findHomography(
-                points0, points1, cv2.USAC_MAGSAC, threshold, maxIters=_ITERATIONS, confidence=_CONFIDENCE
-            )
+            matrix, mask = _fit_essential(points0, points1, threshold, *cameras)
         else:
-            matrix, mask = cv2.findFundamentalMat(
-                points0, points1, cv2.USAC_MAGSAC, threshold, confidence=_CONFIDENCE, maxIters=_ITERATIONS
-            )
+            fit: Any = cv2.findHomography if model == "homography" else cv2.findFundamentalMat
+            settings = {"maxIters": _ITERATIONS, "confidence": _CONFIDENCE}
+            matrix, mask = fit(points0, points1, cv2.USAC_MAGSAC, threshold, **settings)
     except cv2.error:
         # OpenCV 5 raises an error if it finds no model for a few matches.
         return nothing
     if matrix is None or np.shape(matrix) != (3, 3) or not np.any(mask):
         return nothing
     return Geometry(np.asarray(matrix, np.float64), np.asarray(mask).ravel().astype(np.bool_))
+
+
+def _fit_essential(
+    points0: NDArray[np.float64], points1: NDArray[np.float64], threshold: float, camera0: ArrayLike, camera1: ArrayLike
+) -> tuple[Any, Any]:
+    """Return OpenCV's essential matrix and inlier mask; the threshold is in pixels."""
+    import cv2
+
+    points0, focal0 = _normalised(points0, camera0)
+    points1, focal1 = _normalised(points1, camera1)
+    limit = threshold * 2 / (focal0 + focal1)
+    fit: Any = cv2.findEssentialMat
+    settings = {"method": cv2.USAC_MAGSAC, "prob": _CONFIDENCE, "threshold": limit, "maxIters": _ITERATIONS}
+    matrix, mask = fit(points0, points1, np.eye(3), **settings)
+    return matrix, mask
 
 
 def _normalised(points: NDArray[np.float64], camera: ArrayLike) -> tuple[NDArray[np.float64], float]:

@@ -49,25 +49,21 @@ def build_from_images(
 ) -> Path:
     """Build a patch set from a folder of photos.
 
-    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after
-    it. A ledger may list photos, scenes and splits instead. Resumable: call it again to continue an
-    interrupted build. The result has the same bytes as an uninterrupted build.
+    Each subfolder is a scene; photos directly in `folder` form one scene. A ledger may list photos, scenes and splits
+    instead. Resumable: call it again to continue. The result has the same bytes as an uninterrupted build.
 
         build_from_images("photos", "my.patches", views=SyntheticViews(count=7), workers=4)
 
     Args:
         folder: Folder of the photos.
         out: Folder of the new set. It must not exist.
-        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored
-            in the set. The scene column may be called `place`.
+        ledger: CSV file with the columns file, scene (or place) and split; its rows are stored in the set.
         split: Split of the ledger to use; None uses all rows.
         patch_size: Side S of the patches in pixels.
-        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
-            descriptor trained on the set uses the same extent.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ.
         views: Synthetic views to render of each photo.
         tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
-        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
-            its own.
+        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
@@ -94,14 +90,13 @@ def build_from_images(
     work = writer.folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    tasks: list[_Tracks | _Photo] = []
-    if tracks:
-        overlapping = [scene for scene, names in scenes.items() if len(names) > 1 and scene not in without_tracks]
-        tasks += [_Tracks(folder, scene, tuple(scenes[scene]), patch_size, extent, work) for scene in overlapping]
-    photos = [(scene, name) for scene, names in scenes.items() for name in names]
+    overlapping = [scene for scene, names in scenes.items() if len(names) > 1 and scene not in without_tracks]
+    photos = [(name if scene in without_tracks else scene, name) for scene, names in scenes.items() for name in names]
+    tasks: list[_Tracks | _Photo] = [
+        _Tracks(folder, scene, tuple(scenes[scene]), patch_size, extent, work) for scene in overlapping if tracks
+    ]
     for number, (scene, name) in enumerate(photos):
-        own_scene = name if scene in without_tracks else scene
-        tasks.append(_Photo(folder, own_scene, name, patch_size, extent, seed, number, views))
+        tasks.append(_Photo(folder, scene, name, patch_size, extent, seed, number, views))
     _run(tasks, writer, workers, progress)
     return writer.finish()
 
