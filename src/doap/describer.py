@@ -34,26 +34,21 @@ class Describer(Protocol):
     @property
     def patch_size(self) -> int:
         """S, the side of a patch in pixels."""
-        ...
 
     @property
     def dim(self) -> int:
         """D, the number of dimensions (`real`) or bits (`binary`)."""
-        ...
 
     @property
     def kind(self) -> Kind:
         """`real` for floats, `binary` for packed bits."""
-        ...
 
     @property
     def extent(self) -> float:
         """Side of the patch, divided by the side of the detector's frame; 1.0 for every baseline."""
-        ...
 
     def describe(self, patches: Tensor) -> Tensor:
         """Describe patches (N, 1, S, S) in 0…1 as (N, D) float32 or (N, D/8) uint8; N may be 0."""
-        ...
 
 
 @runtime_checkable
@@ -62,7 +57,6 @@ class ImageDescriber(Describer, Protocol):
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image as (N, D) float32 or (N, D/8) uint8."""
-        ...
 
 
 @runtime_checkable
@@ -75,7 +69,6 @@ class DetectsKeypoints(ImageDescriber, Protocol):
     @property
     def detector(self) -> Detector:
         """Detector whose frames can be described."""
-        ...
 
 
 @runtime_checkable
@@ -84,7 +77,6 @@ class Identified(Describer, Protocol):
 
     def fingerprint(self) -> str:
         """Return a checksum that is independent of device and precision."""
-        ...
 
 
 def fingerprint(describer: Describer) -> str:

@@ -6,11 +6,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from doap.networks.heads import HEADS
-from doap.networks.network import NetworkSettings, PatchNetwork
+from doap.networks.network import PatchNetwork
+from doap.settings import StrictModel
 from doap.types import Kind
 
 
-class L2NetSettings(NetworkSettings):
+class L2NetSettings(StrictModel):
     """Settings of `L2Net` and `L2NetST`."""
 
     dim: int = Field(128, ge=8, description="D, the number of dimensions or bits.")
@@ -18,8 +19,8 @@ class L2NetSettings(NetworkSettings):
     inner: int | None = Field(
         None,
         ge=8,
-        description="Output channels of the last convolution if a linear layer maps them to D. With inner=128, a "
-        "256-bit network is little larger than a 128-dimensional one and can be initialised from its weights.",
+        description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits need "
+        "few more weights than 128 dimensions, and can be initialised from these.",
     )
 
 

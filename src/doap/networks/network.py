@@ -9,10 +9,6 @@ from torch import nn
 from doap.settings import StrictModel
 
 
-class NetworkSettings(StrictModel):
-    """Settings of a network: its keyword arguments, and the only home of their defaults."""
-
-
 class PatchNetwork(nn.Module):
     """A network from standardised patches (B, 1, S, S) to unit vectors or activations (B, D).
 
@@ -24,4 +20,4 @@ class PatchNetwork(nn.Module):
     """
 
     patch_size: ClassVar[int]
-    Settings: ClassVar[type[NetworkSettings]]
+    Settings: ClassVar[type[StrictModel]]
