@@ -35,8 +35,17 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="folder of results")
     folder = parser.parse_args().results
     results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+    contents = make_tables(results)
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(replace_generated(text, TOOL, contents), encoding="utf-8")
+    draw_search_time(results["index"]["indexes"], ROOT / "docs" / "pictures" / "scale-search.png")
+
+
+def make_tables(results: dict[str, Any]) -> dict[str, str]:
+    """Return the generated parts of the pages by name."""
     indexes = results["index"]["indexes"]
-    contents = {
+    return {
         "extraction": extraction_table([results["extract"], results["extract-600"]]),
         "faults": faults_table(results["faults"]),
         "retrieval": retrieval_table(results["retrieval"]["ways"]),
@@ -44,10 +53,6 @@ def main() -> None:
         "indexes": indexes_table(indexes),
         "costs": costs_table(results["extract"], indexes),
     }
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(replace_generated(text, TOOL, contents), encoding="utf-8")
-    draw_search_time(indexes, ROOT / "docs" / "pictures" / "scale-search.png")
 
 
 def extraction_table(runs: list[dict[str, Any]]) -> str:

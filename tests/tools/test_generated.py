@@ -1,0 +1,41 @@
+"""Generated model cards and tables match the files that they are generated from."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from doap.descriptor import SHIPPED
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+
+@pytest.fixture
+def import_tool(monkeypatch: pytest.MonkeyPatch):
+    if not RESULTS.is_dir():
+        pytest.skip("results/ is only in the repository")
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_model_cards_match_weights_results_and_notes(name: str, import_tool) -> None:
+    tool: ModuleType = import_tool("model_cards")
+    path = SHIPPED[name]
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == tool.model_card(name, path, RESULTS / "evaluation")
+
+
+def test_tables_on_large_collections_match_the_results(import_tool) -> None:
+    tool, markdown = import_tool("scale_tables"), import_tool("generated_markdown")
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "scale").glob("*.json")}
+    contents = tool.make_tables(results)
+    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    for name in contents:
+        assert any(f"<!-- {name}: written by {tool.TOOL} -->" in text for text in pages.values()), name
+    for path, text in pages.items():
+        assert markdown.replace_generated(text, tool.TOOL, contents) == text, path
