@@ -15,7 +15,7 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -33,8 +33,8 @@ from doap.files import make_folder
 from doap.functional import quantise
 from doap.images.frames import SIFT_EXTENT
 from doap.pipeline import match
-from doap.scale.extraction import list_names, local_engine, retry_damaged, update_features
-from doap.scale.extractor import Extractor, ExtractorInfo, open_extractor
+from doap.scale.extraction import ExtractionSummary, list_names, use_features
+from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
 from doap.types import Features, Progress, no_progress
 
@@ -74,22 +74,15 @@ class ColmapSummary:
 
 @dataclass(frozen=True)
 class _Job:
-    """Checked arguments of `write_colmap`."""
+    """Checked arguments of `write_colmap`, and the number of images and pairs."""
 
     images: Path
-    names: list[str]
     out: Path
-    extractor: Extractor
     pairs: list[NamePair] | None
     ratio: float | None
     camera_mode: CameraMode
-    workers: int | None
     device: torch.device
-
-    @property
-    def total(self) -> int:
-        """Number of images and pairs, for the progress."""
-        return len(self.names) + len(self.pairs or ())
+    total: int
 
 
 def write_colmap(
@@ -109,9 +102,8 @@ def write_colmap(
 ) -> ColmapSummary:
     """Write a COLMAP database of a folder of images. Resumable: run it again to continue or to update the database.
 
-    Matches are exact mutual nearest neighbours. COLMAP verifies their geometry with a fixed random seed. Real
-    descriptors with 128 dimensions are stored as bytes (`doap.functional.quantise`) for COLMAP's own matcher. Others
-    are not stored, because COLMAP's matcher terminates the process if it reads another length or type.
+    Matches are exact mutual nearest neighbours, verified by COLMAP with a fixed random seed. Real descriptors with 128
+    dimensions are stored as bytes for COLMAP's own matcher, which crashes if it reads another length or type.
 
     >>> import doap
     >>> doap.write_colmap("photos", "database.db", "doap-128").images  # doctest: +SKIP
@@ -137,14 +129,14 @@ def write_colmap(
     chosen = None if pairs is None else resolve_pairs(pairs, names, overlap)
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
     if chosen is None and not _is_storable(extractor.info):
-        raise ArgumentError(
-            f"pairs: COLMAP's matcher requires 128 real numbers, got a {extractor.info.kind} descriptor with "
-            f"D = {extractor.info.dim}. Choose pairs to match with doap."
-        )
+        found = f"a {extractor.info.kind} descriptor with D = {extractor.info.dim}"
+        raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
     _check_replaceable(out)
     make_folder(out.parent)
-    job = _Job(images, names, out, extractor, chosen, ratio, camera_mode, workers, resolve_device(device))
-    return retry_damaged(lambda: _write_database(job, progress))
+    total = len(names) + len(chosen or ())
+    job = _Job(images, out, chosen, ratio, camera_mode, resolve_device(device), total)
+    folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
+    return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
 def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -167,27 +159,14 @@ def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.column_stack([xy, a, b, c, d]).astype(np.float32)
 
 
-def _write_database(job: _Job, progress: Progress) -> ColmapSummary:
-    folder = _beside(job.out, ".features")
-    update_features(
-        job.images,
-        job.names,
-        folder,
-        job.extractor,
-        local_engine(job.images, job.extractor, job.workers),
-        lambda done, _, text: progress(done, job.total, text),
-    )
-    features = FeatureSet(folder)
-    if not features.names:
-        reason = features.failed[job.names[0]]
-        raise DataError(f"{job.images}: none of the {len(job.names)} images can be read. The first one: {reason}")
+def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: ExtractionSummary) -> ColmapSummary:
     manifest = _make_manifest(job, features)
     previous = _read_manifest(job.out)
     if previous != manifest:
         unfinished = _beside(job.out, ".unfinished")
         if _read_manifest(unfinished) != manifest:
             _start_database(unfinished, job, features)
-            if previous and _same_matching(previous, manifest):
+            if previous is not None:
                 _copy_matches(job, unfinished, manifest, previous)
             _write_manifest(unfinished, manifest)
         if job.pairs is not None:
@@ -208,12 +187,6 @@ def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
         "pairs": pairs,
         "ratio": job.ratio,
     }
-
-
-def _same_matching(manifest0: Manifest, manifest1: Manifest) -> bool:
-    """Return whether two databases contain matches, of equal features by equal rules."""
-    same = all(manifest0.get(key) == manifest1[key] for key in ("format", "fingerprint", "ratio"))
-    return same and None not in (manifest0["pairs"], manifest1["pairs"])
 
 
 def _import_pycolmap() -> Any:
@@ -278,7 +251,9 @@ def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
 
 
 def _copy_matches(job: _Job, new: Path, manifest: Manifest, previous: Manifest) -> None:
-    """Copy the matches of unchanged images from the previous database."""
+    """Copy the matches of unchanged images from the previous database, if the same rules produced them."""
+    if any(previous.get(key) != manifest[key] for key in ("format", "fingerprint", "ratio")):
+        return
     pycolmap = _import_pycolmap()
     same = {name for name, checksum in manifest["images"].items() if previous["images"].get(name) == checksum}
     with pycolmap.Database.open(job.out) as before, pycolmap.Database.open(new) as after:
@@ -302,7 +277,7 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
     with pycolmap.Database.open(database) as opened:
         ids = _read_ids(opened)
         for number, (name0, name1) in enumerate(job.pairs or ()):
-            progress(len(job.names) + number, job.total, f"{name0} {name1}")
+            progress(job.total - len(job.pairs or ()) + number, job.total, f"{name0} {name1}")
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
                 continue
             matches = match(read(name0), read(name1), ratio=job.ratio)

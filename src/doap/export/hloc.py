@@ -26,7 +26,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_shape
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
@@ -43,8 +42,8 @@ from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import atomic_write, make_folder
 from doap.matching import match_descriptors
-from doap.scale.extraction import list_names, local_engine, retry_damaged, update_features
-from doap.scale.extractor import Extractor, ExtractorInfo, open_extractor
+from doap.scale.extraction import ExtractionSummary, list_names, use_features
+from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
 from doap.types import Features, Progress, no_progress
 
@@ -81,36 +80,6 @@ class HlocSummary:
     matched: int = 0
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Checked arguments of `write_hloc`."""
-
-    images: Path
-    names: list[str]
-    out: Path
-    extractor: Extractor
-    pairs: list[NamePair]
-    matches: Path | None
-    ratio: float | None
-    workers: int | None
-    device: torch.device
-
-    @property
-    def total(self) -> int:
-        """Number of images and pairs, for the progress."""
-        return len(self.names) + len(self.pairs)
-
-    @property
-    def feature_settings(self) -> Settings:
-        """Settings stored in the features file."""
-        return _make_settings("features", self.extractor.info)
-
-    @property
-    def match_settings(self) -> Settings:
-        """Settings stored in the matches file."""
-        return _make_settings("matches", self.extractor.info, ratio=self.ratio)
-
-
 def write_hloc(
     images: str | Path,
     out: str | Path,
@@ -138,8 +107,7 @@ def write_hloc(
         images: Folder of images; names in the files are paths inside it.
         out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.
         descriptor, detector, max_keypoints, workers: As for `doap.extract_folder`.
-        pairs: Image pairs to match: a file with two names per line, a sequence of name pairs, `exhaustive` or
-            `sequential`. Requires `matches`. Pairs with an image that cannot be read are skipped.
+        pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
         matches: The matches file (HDF5), with the same rules as `out`.
         ratio: Ratio test; see `doap.match`.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -148,107 +116,106 @@ def write_hloc(
     _h5py()
     if (pairs is None) != (matches is None):
         raise ArgumentError("pairs and matches: expected both or neither, got one of them.")
-    images, out, matches = Path(images), Path(out), None if matches is None else Path(matches)
+    images, out = Path(images), Path(out)
     names = list_names(images)
     chosen = [] if pairs is None else resolve_pairs(pairs, names)
     _check_names(chosen)
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
-    job = _Job(images, names, out, extractor, chosen, matches, ratio, workers, resolve_device(device))
-    _check_replaceable(out, job.feature_settings)
-    make_folder(out.parent)
-    if matches is not None:
-        _check_replaceable(matches, job.match_settings)
-        make_folder(matches.parent)
-    return retry_damaged(lambda: _write_files(job, progress))
-
-
-def _write_files(job: _Job, progress: Progress) -> HlocSummary:
-    folder = job.out.with_name(job.out.name + ".features")
-    make_rows = local_engine(job.images, job.extractor, job.workers)
-
-    def report(done: int, _: int, text: str) -> None:
-        progress(done, job.total, text)
-
-    extraction = update_features(job.images, job.names, folder, job.extractor, make_rows, report)
-    features = FeatureSet(folder)
-    if not features.names:
-        reason = features.failed[job.names[0]]
-        raise DataError(f"{job.images}: none of the {len(job.names)} images can be read. The first one: {reason}")
-    _write_features(job, features)
-    pairs, matched = (0, 0) if job.matches is None else _write_matches(job, job.matches, features, progress)
-    progress(job.total, job.total, "finished")
-    return HlocSummary(
-        out=job.out,
-        images=len(features),
-        extracted=extraction.extracted,
-        reused=extraction.reused,
-        skipped=features.failed,
-        matches=job.matches,
-        pairs=pairs,
-        matched=matched,
+    files = _Files(
+        out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
     )
+    files.check_replaceable()
+    folder, total = out.with_name(out.name + ".features"), len(names) + len(chosen)
+    write = partial(files.write, total, progress)
+    return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
-def _write_features(job: _Job, features: FeatureSet) -> None:
-    """Write the features file, unless it already holds the images of the feature set."""
-    current = {name: [features.checksums[name]] for name in features.names}
-    if job.out.exists() and _read_groups(job.out) == current:
-        return
-    with atomic_write(job.out) as unfinished:
-        _create(unfinished, job.feature_settings)
+@dataclass(frozen=True)
+class _Files:
+    """The files to write, and their settings."""
+
+    features: Path
+    matches: Path | None
+    extractor: ExtractorInfo
+    pairs: list[NamePair]
+    ratio: float | None
+    device: torch.device
+
+    def settings(self, content: str) -> Settings:
+        """Return the settings stored in the file of `features` or of `matches`."""
+        settings = {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(self.extractor)}
+        return settings | ({"ratio": self.ratio} if content == "matches" else {})
+
+    def check_replaceable(self) -> None:
+        """Refuse to replace a file that doap did not write or wrote with other settings."""
+        for path, content in ((self.features, "features"), (self.matches, "matches")):
+            if path is None:
+                continue
+            make_folder(path.parent)
+            if path.exists() and not _is_intact(path):
+                raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
+            if path.exists() and (difference := _difference(path, self.settings(content))):
+                raise DataError(f"{path}: exists and cannot be updated: {difference}. Choose another name.")
+
+    def write(self, total: int, progress: Progress, features: FeatureSet, extraction: ExtractionSummary) -> HlocSummary:
+        """Write both files."""
+        self._write_features(features)
+        extracted, reused, skipped = extraction.extracted, extraction.reused, extraction.skipped
+        summary = HlocSummary(self.features, len(features), extracted, reused, skipped, self.matches)
+        if self.matches is not None:
+            pairs, matched = self._write_matches(self.matches, features, total, progress)
+            summary = dataclasses.replace(summary, pairs=pairs, matched=matched)
+        progress(total, total, "finished")
+        return summary
+
+    def _write_features(self, features: FeatureSet) -> None:
+        """Write the features file, unless it already holds the images of the feature set."""
+        current = {name: [features.checksums[name]] for name in features.names}
+        if self.features.exists() and _read_groups(self.features) == current:
+            return
+        with atomic_write(self.features) as unfinished:
+            _create(unfinished, self.settings("features"))
+            with _open(unfinished, "a") as file:
+                for image in features.stream():
+                    write_group(file, image.name, feature_group(image.features), [image.checksum])
+
+    def _write_matches(self, out: Path, features: FeatureSet, total: int, progress: Progress) -> tuple[int, int]:
+        """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
+
+        HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
+        opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
+        """
+        settings, unfinished = self.settings("matches"), out.with_name(out.name + ".unfinished")
+        resumed = _is_intact(unfinished) and _difference(unfinished, settings) is None
+        source = unfinished if resumed else out if out.exists() else None
+        stored = _read_groups(source) if source else {}
+        current = {name: features.checksums[name] for name in features.names}
+        stale = {
+            group
+            for group, (name0, checksum0, name1, checksum1) in stored.items()
+            if current.get(name0) != checksum0 or current.get(name1) != checksum1
+        }
+        wanted = {pair_group(*pair): pair for pair in self.pairs if current.keys() >= set(pair)}
+        missing = [pair for group, pair in wanted.items() if group not in stored or group in stale]
+        if source == out and not stale and not missing:
+            return len(stored), 0
+        if not resumed:
+            shutil.copyfile(source, unfinished) if source else _create(unfinished, settings)
         with _open(unfinished, "a") as file:
-            for image in features.stream():
-                write_group(file, image.name, feature_group(image.features), [image.checksum])
+            for group in stale:
+                del file[group]
 
+        @lru_cache(_CACHED_IMAGES)
+        def read(name: str) -> Tensor:
+            return features.read(name).features.descriptors.to(self.device)
 
-def _write_matches(job: _Job, out: Path, features: FeatureSet, progress: Progress) -> tuple[int, int]:
-    """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
-
-    HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
-    opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
-    """
-    unfinished = out.with_name(out.name + ".unfinished")
-    resumed = _is_intact(unfinished) and _difference(unfinished, job.match_settings) is None
-    source = unfinished if resumed else out if out.exists() else None
-    stored = _read_groups(source) if source else {}
-    checksums = {name: features.checksums[name] for name in features.names}
-    stale = {
-        group
-        for group, (name0, checksum0, name1, checksum1) in stored.items()
-        if checksums.get(name0) != checksum0 or checksums.get(name1) != checksum1
-    }
-    wanted = {pair_group(*pair): pair for pair in job.pairs if checksums.keys() >= set(pair)}
-    missing = [pair for group, pair in wanted.items() if group not in stored or group in stale]
-    if source == out and not stale and not missing:
-        return len(stored), 0
-    if not resumed:
-        shutil.copyfile(source, unfinished) if source else _create(unfinished, job.match_settings)
-    with _open(unfinished, "a") as file:
-        for group in stale:
-            del file[group]
-    _match_pairs(job, unfinished, features, missing, progress)
-    unfinished.replace(out)
-    return len(stored) - len(stale) + len(missing), len(missing)
-
-
-def _match_pairs(
-    job: _Job, unfinished: Path, features: FeatureSet, pairs: Sequence[NamePair], progress: Progress
-) -> None:
-    @lru_cache(_CACHED_IMAGES)
-    def read(name: str) -> Tensor:
-        return features.read(name).features.descriptors.to(job.device)
-
-    for number, (name0, name1) in enumerate(pairs, start=job.total - len(pairs)):
-        progress(number, job.total, f"{name0} {name1}")
-        descriptors0, descriptors1 = read(name0), read(name1)
-        matches, distances = match_descriptors(descriptors0, descriptors1, ratio=job.ratio)
-        # As in hloc's nearest neighbours: (1 + cosine) / 2. For binary descriptors, the fraction of equal bits.
-        binary = descriptors0.dtype == torch.uint8
-        scores = 1 - (distances / (8 * descriptors0.shape[1]) if binary else distances.square() / 4)
-        arrays = match_group(matches.cpu().numpy(), scores.cpu().numpy(), len(descriptors0))
-        with _open(unfinished, "a") as file:
-            checksums = features.checksums
-            write_group(file, pair_group(name0, name1), arrays, [name0, checksums[name0], name1, checksums[name1]])
+        for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
+            progress(number, total, f"{name0} {name1}")
+            arrays = match_group(read(name0), read(name1), self.ratio)
+            with _open(unfinished, "a") as file:
+                write_group(file, pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
+        unfinished.replace(out)
+        return len(stored) - len(stale) + len(missing), len(missing)
 
 
 def pair_group(name0: str, name1: str) -> str:
@@ -280,32 +247,22 @@ def feature_group(features: Features) -> Group:
     }
 
 
-def match_group(matches: NDArray[np.integer[Any]], scores: NDArray[Any], count: int) -> Group:
-    """Return the arrays of an image pair.
-
-    Args:
-        matches: (M, 2) indices of keypoints in both images; a keypoint of image 0 occurs at most once.
-        scores: (M,), larger is better.
-        count: N0, the number of keypoints in image 0.
-    """
-    number = check_shape(matches, "M 2", name="matches")["M"]
-    check_shape(scores, str(number), name="scores")
-    first = matches[:, 0]
-    if number and (first.min() < 0 or first.max() >= count or len(np.unique(first)) < number):
-        raise ArgumentError(f"matches: expected each keypoint of image 0 at most once, from 0 to {count - 1}.")
-    matches0, scores0 = np.full(count, -1, np.int32), np.zeros(count, np.float32)
-    matches0[first], scores0[first] = matches[:, 1], scores
+def match_group(descriptors0: Tensor, descriptors1: Tensor, ratio: float | None = None) -> Group:
+    """Match the descriptors (N0, D) and (N1, D) of two images; return the arrays of the pair."""
+    matches, distances = match_descriptors(descriptors0, descriptors1, ratio=ratio)
+    # As in hloc's nearest neighbours: (1 + cosine) / 2. For binary descriptors, the fraction of equal bits.
+    binary = descriptors0.dtype == torch.uint8
+    scores = 1 - (distances / (8 * descriptors0.shape[1]) if binary else distances.square() / 4)
+    matches0, scores0 = np.full(len(descriptors0), -1, np.int32), np.zeros(len(descriptors0), np.float32)
+    first, second = matches.cpu().numpy().T
+    matches0[first], scores0[first] = second, scores.cpu().numpy()
     return {"matches0": matches0, "matching_scores0": scores0}
 
 
 def write_group(file: Any, name: str, arrays: Group, source: list[str]) -> None:
-    """Add a group to an open file. It is linked last, so that a group with a name is complete.
+    """Add a group to an open file, with the checksums (for a pair also the names) of its images as `source`.
 
-    Args:
-        file: Open HDF5 file.
-        name: Name of the group.
-        arrays: Its datasets.
-        source: Checksums of the images that it was computed from; for a pair also their names.
+    It is linked last, so that a group with a name is complete.
     """
     group = file.create_group(None)
     for key, values in arrays.items():
@@ -327,10 +284,6 @@ def _read_groups(path: Path) -> dict[str, list[str]]:
     return groups
 
 
-def _make_settings(content: str, extractor: ExtractorInfo, **more: Any) -> Settings:
-    return {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(extractor), **more}
-
-
 def _difference(path: Path, settings: Settings) -> str | None:
     """Explain why an HDF5 file cannot be continued with these settings; None if it can."""
     with _open(path, "r") as file:
@@ -341,16 +294,6 @@ def _difference(path: Path, settings: Settings) -> str | None:
         if stored.get(key) != settings.get(key):
             return f"{key} is {settings.get(key)!r} instead of {stored.get(key)!r}"
     return ExtractorInfo(**stored["extractor"]).difference(ExtractorInfo(**settings["extractor"]))
-
-
-def _check_replaceable(path: Path, settings: Settings) -> None:
-    """Refuse to replace a file that doap did not write or wrote with other settings."""
-    if not path.exists():
-        return
-    if not _is_intact(path):
-        raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
-    if difference := _difference(path, settings):
-        raise DataError(f"{path}: exists and cannot be updated: {difference}. Choose another name.")
 
 
 def _is_intact(path: Path) -> bool:

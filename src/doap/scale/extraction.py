@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -17,16 +17,15 @@ import torch
 
 from doap.checks import check_choice
 from doap.describer import Describer
-from doap.descriptor import load
 from doap.detectors import Detector
 from doap.device import Precision
-from doap.errors import ArgumentError
+from doap.errors import ArgumentError, DataError
 from doap.files import sha256
 from doap.images import list_images
 from doap.scale.extractor import Extractor, Stored, open_extractor
 from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
 from doap.scale.local import extract_in_process, extract_locally
-from doap.scale.stages import Reopen, make_portable, make_stages, portable_describer
+from doap.scale.stages import make_portable, make_stages
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
@@ -104,7 +103,6 @@ def extract_folder(
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16".
         progress: Called with the number of processed images, the number of images, and the speed.
     """
-    _check_engine(engine, workers, address)
     images = Path(images).absolute()
     names = list_names(images)
     extractor = open_extractor(
@@ -116,56 +114,37 @@ def extract_folder(
         device="cpu" if engine == "ray" else device,
         precision=precision,
     )
-    if engine == "ray":
-        make_rows = _ray_engine(images, extractor, workers, address, str(device), precision)
-    else:
-        make_rows = local_engine(images, extractor, workers, precision)
-    return update_features(images, names, Path(out), extractor, make_rows, progress)
+    make_rows = _make_engine(images, extractor, workers, engine, address, str(device))
+    return _update(images, names, Path(out), extractor, make_rows, progress)[1]
 
 
-def update_features(
-    images: Path, names: Sequence[str], out: Path, extractor: Extractor, make_rows: MakeRows, progress: Progress
-) -> ExtractionSummary:
-    """Bring a feature set up to date with a folder of images.
+def use_features(
+    images: Path,
+    names: Sequence[str],
+    out: Path,
+    extractor: Extractor,
+    workers: int | None,
+    total: int,
+    progress: Progress,
+    action: Callable[[FeatureSet, ExtractionSummary], _Result],
+) -> _Result:
+    """Bring a feature set up to date with the named images of a folder, and run an action that reads it.
 
-    Args:
-        images: Folder of images.
-        names: Names of all its images.
-        out: Folder of the feature set.
-        extractor: Extractor of the features.
-        make_rows: Engine that runs the extractor.
-        progress: As for `extract_folder`.
+    The progress counts images among a `total` that includes the steps of the action. If a part of the set is damaged,
+    it is deleted, its images are extracted again and the action is repeated.
     """
-    start = time.perf_counter()
-    with PartWriter(out, extractor.info) as writer:
-        progress(0, len(names), "comparing checksums")
-        known = FeatureSet(out).checksums
-        missing = _find_missing(images, names, known)
-        removed = sorted(known.keys() - set(names))
-        if removed:
-            writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
-        reused, processed, extracted, engine_start = len(names) - len(missing), 0, 0, time.perf_counter()
-        with closing(_run(make_rows, missing)) as tables:
-            for table in tables:
-                writer.add(table)
-                processed += len(table)
-                extracted += table["error"].null_count
-                speed = processed / (time.perf_counter() - engine_start)
-                progress(reused + processed, len(names), f"{speed:,.1f} images/s")
-    features = FeatureSet(out)
-    for part in features.superseded:
-        part.unlink()
-    seconds = time.perf_counter() - start
-    return ExtractionSummary(
-        out, extracted, reused, len(removed), features.failed, seconds, images_per_second=processed / seconds
-    )
+    make_rows = _make_engine(images, extractor, workers)
 
+    def report(done: int, _: int, text: str) -> None:
+        progress(done, total, text)
 
-def retry_damaged(action: Callable[[], _Result]) -> _Result:
-    """Run an action that extracts and reads features; if it finds a damaged part, delete the part and run it again."""
     while True:
         try:
-            return action()
+            features, summary = _update(images, names, out, extractor, make_rows, report)
+            if not features.names:
+                reason = features.failed[names[0]]
+                raise DataError(f"{images}: none of the {len(names)} images can be read. The first one: {reason}")
+            return action(features, summary)
         except DamagedPart as damage:
             damage.part.unlink()
 
@@ -175,57 +154,68 @@ def list_names(images: Path) -> list[str]:
     return [path.relative_to(images).as_posix() for path in list_images(images)]
 
 
-def local_engine(
-    images: Path, extractor: Extractor, workers: int | None = 1, precision: Precision = "auto"
-) -> MakeRows:
-    """Return the engine of this machine: in the calling process for one worker, with worker processes for more."""
-    detect, describe = make_stages(images, extractor)
-    if workers == 1:
-        return partial(extract_in_process, detect=detect, describe=describe)
-    portable = make_portable(detect, _reopen(extractor, precision))
-
-    def make_rows(names: Sequence[str]) -> Generator[pa.Table]:
-        processes = workers or min(os.cpu_count() or 1, 1 + len(names) // _IMAGES_PER_WORKER)
-        if processes == 1:
-            return extract_in_process(names, detect, describe)
-        return extract_locally(names, portable, describe, processes)
-
-    return make_rows
-
-
-def _ray_engine(
-    images: Path, extractor: Extractor, workers: int | None, address: str | None, device: str, precision: Precision
-) -> MakeRows:
-    from doap.scale.ray import extract_with_ray
-
-    reopen = _reopen(extractor, precision)
-    detect, describe = make_stages(images, extractor)
-    detect, describe = make_portable(detect, reopen), describe.to("cpu")
-    if describe.network is not None:
-        describe = replace(describe, network=portable_describer(describe.network, reopen))
-    processors = workers or os.cpu_count() or 1
-    return partial(
-        extract_with_ray, detect=detect, describe=describe, workers=processors, address=address, device=device
+def _update(
+    images: Path, names: Sequence[str], out: Path, extractor: Extractor, make_rows: MakeRows, progress: Progress
+) -> tuple[FeatureSet, ExtractionSummary]:
+    """Bring a feature set up to date with the named images of a folder."""
+    start = time.perf_counter()
+    with PartWriter(out, extractor.info) as writer:
+        progress(0, len(names), "comparing checksums")
+        known = FeatureSet(out).checksums
+        missing = _find_missing(images, names, known)
+        removed = sorted(known.keys() - set(names))
+        if removed:
+            writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
+        reused, processed, extracted, engine_start = len(names) - len(missing), 0, 0, time.perf_counter()
+        # An empty list does not start the engine.
+        with closing(make_rows(missing)) as tables:
+            for table in tables if missing else ():
+                writer.add(table)
+                processed += len(table)
+                extracted += table["error"].null_count
+                speed = processed / (time.perf_counter() - engine_start)
+                progress(reused + processed, len(names), f"{speed:,.1f} images/s")
+    features = FeatureSet(out)
+    for part in features.superseded:
+        part.unlink()
+    seconds = time.perf_counter() - start
+    return features, ExtractionSummary(
+        out, extracted, reused, len(removed), features.failed, seconds, images_per_second=processed / seconds
     )
 
 
-def _check_engine(engine: str, workers: int | None, address: str | None) -> None:
+def _make_engine(
+    images: Path,
+    extractor: Extractor,
+    workers: int | None,
+    engine: Engine = "local",
+    address: str | None = None,
+    device: str = "auto",
+) -> MakeRows:
+    """Return an engine. The local one runs in the calling process for one worker, and starts processes for more."""
     check_choice(engine, get_args(Engine), name="engine")
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers: expected 1 or more, got {workers}.")
     if address is not None and engine != "ray":
         raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
+    detect, describe = make_stages(images, extractor)
+    if engine == "local" and workers == 1:
+        return partial(extract_in_process, detect=detect, describe=describe)
+    portable, processors = make_portable(detect, extractor.reopen), os.cpu_count() or 1
+    if engine == "ray":
+        from doap.scale.ray import extract_with_ray
 
+        second = make_portable(describe.to("cpu"), extractor.reopen)
+        settings = (portable, second, workers or processors, address, device)
+        return lambda names: extract_with_ray(names, *settings)
 
-def _reopen(extractor: Extractor, precision: Precision) -> Reopen | None:
-    name = extractor.info.descriptor
-    return None if name is None else partial(load, name, device="cpu", precision=precision)
+    def make_rows(names: Sequence[str]) -> Generator[pa.Table]:
+        processes = workers or min(processors, 1 + len(names) // _IMAGES_PER_WORKER)
+        if processes == 1:
+            return extract_in_process(names, detect, describe)
+        return extract_locally(names, portable, describe, processes)
 
-
-def _run(make_rows: MakeRows, names: Sequence[str]) -> Generator[pa.Table]:
-    """Run an engine, unless there is nothing to do."""
-    if names:
-        yield from make_rows(names)
+    return make_rows
 
 
 def _find_missing(images: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:

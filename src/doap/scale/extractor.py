@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -69,11 +71,16 @@ class ExtractorInfo:
 
 @dataclass(frozen=True)
 class Extractor:
-    """A descriptor and a detector, ready to extract features; created by `open_extractor`."""
+    """A descriptor and a detector, ready to extract features; created by `open_extractor`.
+
+    Attributes:
+        reopen: Loads the describer in another process; None if it was given as an object.
+    """
 
     describer: Describer
     detector: Detector
     info: ExtractorInfo
+    reopen: Callable[[], Describer] | None
 
     def extract(self, image: str | Path | NDArray[np.uint8]) -> Features:
         """Extract the features of an image file or of grey pixels (height, width)."""
@@ -92,13 +99,15 @@ def open_extractor(
 ) -> Extractor:
     """Load a descriptor and a detector, check that they fit together, and compute their fingerprint.
 
-    Args:
-        descriptor, detector, max_keypoints, stored, device, precision: As for `doap.extract_folder`.
-        exact: Store real descriptors as float32 if `stored` is None.
+    The arguments are those of `doap.extract_folder`. `exact` changes the default of `stored` to float32.
     """
-    name = None
+    name = reopen = None
     if isinstance(descriptor, str | Path):
-        name, descriptor = _absolute(descriptor), load(descriptor, device=device, precision=precision)
+        name, file = str(descriptor), Path(descriptor).absolute()
+        # Other processes must find the file.
+        name = str(file) if file.is_file() and name not in {*SHIPPED, *BASELINES} else name
+        reopen = partial(load, name, device="cpu", precision=precision)
+        descriptor = load(name, device=device, precision=precision)
     if detector is None and isinstance(descriptor, DetectsKeypoints):
         detector = descriptor.detector
     detector, binary = as_detector(detector), descriptor.kind == "binary"
@@ -123,13 +132,7 @@ def open_extractor(
         stored=stored,
     )
     identity = _hash(info, fingerprint(descriptor), sample.frames)
-    return Extractor(descriptor, detector, dataclasses.replace(info, fingerprint=identity))
-
-
-def _absolute(descriptor: str | Path) -> str:
-    """Return a name as it is and a file as an absolute path, so that other processes find it."""
-    name = str(descriptor)
-    return str(Path(name).absolute()) if Path(name).is_file() and name not in {*SHIPPED, *BASELINES} else name
+    return Extractor(descriptor, detector, dataclasses.replace(info, fingerprint=identity), reopen)
 
 
 def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> str:

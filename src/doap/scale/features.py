@@ -53,13 +53,7 @@ _PART_BYTES, _PART_SECONDS = 64 << 20, 120
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image with its features.
-
-    Attributes:
-        name: Path inside the folder of images.
-        checksum: SHA-256 of the file.
-        features: Keypoints and descriptors.
-    """
+    """An image with its features; `name` is its path inside the folder, `checksum` the SHA-256 of its file."""
 
     name: str
     checksum: str
@@ -215,10 +209,7 @@ def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dic
 
 
 class PartWriter:
-    """Context manager that appends rows to a feature set; only one writer may be open at a time (not checked).
-
-    On exit it writes the remaining rows, also after an error or an interrupt.
-    """
+    """Context manager that appends rows to a feature set. It writes the last ones on exit, also after an error."""
 
     def __init__(self, folder: Path, extractor: ExtractorInfo) -> None:
         """Create or continue a set. If another extractor wrote it, its rows no longer count."""

@@ -38,14 +38,7 @@ def extract_in_process(names: Sequence[str], detect: Detect, describe: Describe)
 
 
 def extract_locally(names: Sequence[str], detect: Detect, describe: Describe, workers: int) -> Generator[pa.Table]:
-    """Yield the rows of images in batches, in the order in which detection finishes.
-
-    Args:
-        names: Images.
-        detect: First stage, picklable.
-        describe: Second stage.
-        workers: Number of worker processes.
-    """
+    """Yield the rows of images in batches, in the order in which detection in worker processes finishes."""
     pending = deque[Future[pa.Table]]()
     threads = workers if describe.device.type == "cpu" else _GPU_THREADS
     with (

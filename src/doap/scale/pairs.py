@@ -50,34 +50,21 @@ def select_pairs(
     if top < 1 or max_keypoints < 1:
         raise ArgumentError(f"top and max_keypoints: expected 1 or more, got {top} and {max_keypoints}.")
     features = as_feature_set(features)
-    if index is not None:
-        return _select(features, as_index(index), top, max_keypoints, neighbours, probes, progress)
-    with TemporaryDirectory() as folder:
-        built = build_index(features, Path(folder) / "index", max_keypoints=max_keypoints, progress=progress)
-        return _select(features, Index(built), top, max_keypoints, neighbours, probes, progress)
-
-
-def _select(
-    features: FeatureSet,
-    index: Index,
-    top: int,
-    max_keypoints: int,
-    neighbours: int,
-    probes: int | None,
-    progress: Progress,
-) -> list[tuple[str, str]]:
-    check_extractor(index.folder, index.meta, features)
-    names = sorted({*features.names, *index.names})
-    position = {name: number for number, name in enumerate(names)}
     selected: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
-    for done, image in enumerate(features.stream(), start=1):
-        progress(done, len(features), image.name)
-        voters = image.features.strongest(max_keypoints).descriptors
-        votes = cast_votes(index, voters, neighbours=neighbours, probes=probes)
-        best = rank_images(index, votes, top, exclude=index.images.numbers.get(image.name))
-        partners = [position[index.images.names[number]] for number, _ in best]
-        pairs = np.array([(position[image.name], partner) for partner in partners], np.int64).reshape(-1, 2)
-        selected.append(np.sort(pairs, axis=1))
+    with TemporaryDirectory() as folder:
+        if index is None:
+            index = build_index(features, Path(folder) / "index", max_keypoints=max_keypoints, progress=progress)
+        index = as_index(index)
+        check_extractor(index.folder, index.meta, features)
+        names = sorted({*features.names, *index.names})
+        position = {name: number for number, name in enumerate(names)}
+        for done, image in enumerate(features.stream(), start=1):
+            progress(done, len(features), image.name)
+            voters = image.features.strongest(max_keypoints).descriptors
+            votes = cast_votes(index, voters, neighbours=neighbours, probes=probes)
+            best = rank_images(index, votes, top, exclude=index.images.numbers.get(image.name))
+            pairs = [(position[image.name], position[index.images.names[number]]) for number, _ in best]
+            selected.append(np.sort(np.array(pairs, np.int64).reshape(-1, 2), axis=1))
     unique = np.unique(np.concatenate(selected), axis=0)
     return [(names[first], names[second]) for first, second in unique.tolist()]
 

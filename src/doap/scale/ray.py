@@ -31,12 +31,7 @@ def extract_with_ray(
     A task processes several images. The images of a task that Ray gives up are processed again, one per task, so that
     only the image that crashes processes fails. It has no checksum, so the next run tries it again.
 
-    Args:
-        names: Images.
-        detect, describe: Stages, picklable.
-        workers: Number of processors to start Ray with, if it is started here.
-        address: Address of a cluster; None uses the Ray that this process is connected to, or starts one.
-        device: Device of the actors; "auto" uses the GPUs of the cluster, if it has any.
+    Without an address, it uses the Ray that this process is connected to, or starts one with `workers` processors.
     """
     import_extra("ray.data", "scale")
     ray = import_extra("ray", "scale")
@@ -63,25 +58,20 @@ def extract_with_ray(
 
 
 def plan_actors(cluster: Mapping[str, float], describe: Describe, device: str) -> tuple[str, int, dict[str, int]]:
-    """Choose the device, the number and the resource request of the actors.
+    """Choose the device, the number and the resource request of the actors for the resources of a cluster.
 
     Every GPU gets one actor. On CPUs there is one single-threaded actor per processor. It requests no processor, so
     that both stages can use all of them.
-
-    Args:
-        cluster: Resources of the cluster.
-        describe: Second stage.
-        device: As for `extract_with_ray`.
     """
     gpus, processors = int(cluster.get("GPU", 0)), max(1, int(cluster.get("CPU", 1)))
     if not device.startswith(("auto", "cuda")):
         return str(resolve_device(device)), processors, {"num_cpus": 0}
-    if describe.network is not None and gpus:
-        # An actor sees only the GPU that Ray assigns to it.
-        return "cuda", gpus, {"num_gpus": 1}
-    if describe.network is not None and device != "auto":
+    if describe.describer is None or (device == "auto" and not gpus):
+        return "cpu", processors, {"num_cpus": 0}
+    if not gpus:
         raise ArgumentError(f"device: the Ray cluster has no GPU for {device}. Use auto or cpu.")
-    return "cpu", processors, {"num_cpus": 0}
+    # An actor sees only the GPU that Ray assigns to it.
+    return "cuda", gpus, {"num_gpus": 1}
 
 
 def _stream(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +185,7 @@ def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOUR
 
 
 def rank_images(index: Index, votes: Votes, top: int, *, exclude: int | None = None) -> list[tuple[int, float]]:
-    """Return numbers and votes of the images with the most votes, sorted by votes and name.
-
-    Args:
-        index: The index.
-        votes: Votes of a photo.
-        top: Maximum number of images.
-        exclude: Number of an image to leave out.
-    """
+    """Return numbers and votes of the `top` images with the most votes, without image number `exclude`."""
     kept = votes.images != exclude if exclude is not None else np.ones(len(votes.images), np.bool_)
     images, totals = votes.images[kept], votes.totals[kept]
     if len(images) > top:
@@ -214,6 +207,5 @@ def _match_by_votes(index: Index, query: Features, number: int, votes: Votes) ->
 def _match_stored(query: Features, features: FeatureSet, name: str) -> tuple[Points, Points]:
     """Return keypoints (M, 2) and (M, 2) of mutual nearest neighbours among all keypoints of both images."""
     stored = features.read(name).features
-    descriptors = stored.descriptors.to(query.descriptors.device)
-    pairs = match(query, Features(stored.frames, stored.responses, descriptors, stored.image_size))
+    pairs = match(query, replace(stored, descriptors=stored.descriptors.to(query.descriptors.device)))
     return query.keypoints[pairs[:, 0]], stored.keypoints[pairs[:, 1]]

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -40,11 +40,7 @@ IMAGES_PER_BATCH = 4
 
 
 class PatchCutter:
-    """Describer whose descriptors are the patches themselves, S·S bytes each, to be described in the second stage.
-
-    Args:
-        descriptor: Descriptor of the second stage; it defines the size and the extent of the patches.
-    """
+    """Describer whose descriptors are the patches for the second stage's descriptor, S·S bytes each."""
 
     kind: Kind = "binary"
 
@@ -96,34 +92,34 @@ class Describe:
     """Second stage: rows of several images.
 
     Attributes:
-        network: Describes the patches of all images together; None if the first stage described them.
+        describer: Describes the patches of all images together; None if the first stage described them.
         extractor: Identity and settings for the rows.
     """
 
-    network: Describer | None
+    describer: Describer | None
     extractor: ExtractorInfo
 
     @property
     def device(self) -> torch.device:
-        """Device of the network."""
-        parameter = next(self.network.parameters(), None) if isinstance(self.network, nn.Module) else None
-        return torch.device("cpu") if parameter is None else parameter.device
+        """Device of the describer."""
+        parameters = list(self.describer.parameters()) if isinstance(self.describer, nn.Module) else []
+        return parameters[0].device if parameters else torch.device("cpu")
 
     def to(self, device: str) -> Describe:
-        """Return the stage with its network on another device; the network of this stage stays where it is."""
-        if not isinstance(self.network, nn.Module) or self.device == torch.device(device):
+        """Return the stage with a copy of its describer on another device."""
+        if not isinstance(self.describer, nn.Module) or self.device == torch.device(device):
             return self
-        return replace(self, network=cast(Describer, copy.deepcopy(self.network).to(device)))
+        return replace(self, describer=cast(Describer, copy.deepcopy(self.describer).to(device)))
 
     def __call__(self, images: Sequence[ImageResult]) -> pa.Table:
         """Return the rows of any number of images, in their order."""
         found = [image.features for image in images if isinstance(image, StoredImage)]
-        if self.network is None or not found:
+        if self.describer is None or not found:
             return make_table(images, self.extractor)
         # Bytes go to the device; floats would take four times as long.
         patches = torch.cat([features.descriptors for features in found]).to(self.device)
-        size = self.network.patch_size
-        described = self.network.describe(patches.view(-1, 1, size, size).float() / 255).cpu()
+        size = self.describer.patch_size
+        described = self.describer.describe(patches.view(-1, 1, size, size).float() / 255).cpu()
         parts = iter(described.split([len(features) for features in found]))
         results = [
             replace(image, features=replace(image.features, descriptors=next(parts)))
@@ -134,6 +130,9 @@ class Describe:
         return make_table(results, self.extractor)
 
 
+_Stage = TypeVar("_Stage", Detect, Describe)
+
+
 def make_stages(images: Path, extractor: Extractor) -> tuple[Detect, Describe]:
     """Return both stages for this process."""
     describer, limit = extractor.describer, extractor.info.max_keypoints
@@ -142,30 +141,18 @@ def make_stages(images: Path, extractor: Extractor) -> tuple[Detect, Describe]:
     return Detect(images, extractor.detector, PatchCutter(describer), limit), Describe(describer, extractor.info)
 
 
-def make_portable(detect: Detect, reopen: Reopen | None) -> Detect:
-    """Return the first stage in a form that can be pickled; it can be called after it was unpickled elsewhere.
-
-    Args:
-        detect: First stage for this process.
-        reopen: Loads the describer in another process; None if it was given as an object.
-    """
-    if not _is_picklable(detect.detector):
-        raise ArgumentError(
-            f"detector: {detect.detector.name} cannot be sent to other processes (not picklable). Use workers=1."
-        )
-    return replace(detect, describer=portable_describer(detect.describer, reopen))
-
-
-def portable_describer(describer: Describer, reopen: Reopen | None) -> Describer:
-    """Return a describer in a form that can be pickled: itself, or a placeholder that is unpickled by `reopen`."""
-    if _is_picklable(describer):
-        return describer
-    if reopen is None:
-        raise ArgumentError(
-            f"descriptor: a {type(describer).__name__} cannot be sent to other processes (not picklable). "
-            "Pass its name or file instead of the object, or use workers=1."
-        )
-    return cast(Describer, _Placeholder(reopen))
+def make_portable(stage: _Stage, reopen: Reopen | None) -> _Stage:
+    """Return a stage that can be pickled and then called in another process, where `reopen` loads its describer."""
+    if _is_picklable(stage):
+        return stage
+    if reopen is not None:
+        portable = replace(stage, describer=cast(Describer, _Placeholder(reopen)))
+        if _is_picklable(portable):
+            return portable
+    raise ArgumentError(
+        f"descriptor and detector: a {type(stage.describer).__name__} with this detector cannot be sent to other "
+        "processes (not picklable). Pass names or files instead of objects, or use workers=1."
+    )
 
 
 class _Placeholder:

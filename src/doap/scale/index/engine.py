@@ -52,7 +52,7 @@ class IndexPlan:
 
 
 def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None = None) -> IndexPlan:
-    """Choose the parameters of an index for a number of descriptors.
+    """Choose the parameters of an index for N = `count` descriptors, and its kind unless it is given.
 
     There are 2·√N lists, and √lists of them are searched per query. Both parts of a search, finding the lists and
     comparing their descriptors, then grow more slowly than N. Twice as many lists would take four times as long to
@@ -63,12 +63,6 @@ def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None =
     ('ivf', 2000, 45, 128000)
     >>> plan.rule
     '1,000,000 real descriptors: ivf, since flat is for up to 100,000, ivf for up to 2,000,000, ivf-pq for more'
-
-    Args:
-        count: N, the number of descriptors.
-        descriptors: Kind of the descriptors.
-        dim: D, their number of dimensions or bits.
-        kind: Kind of the index; None chooses it by `count`.
     """
     limits = LIMITS[descriptors]
     if kind is not None:
