@@ -119,6 +119,15 @@ def test_matched_pairs_are_not_matched_again(grown):
         np.testing.assert_array_equal(opened.read_matches(*new), few)
 
 
+def test_matches_of_colmaps_own_matcher_are_not_reused(photos, tmp_path, database):
+    out = tmp_path / "database.db"
+    write(photos, out, pairs=None)
+    with pycolmap.Database.open(out) as opened:
+        opened.write_matches(ids(opened)["0.png"], ids(opened)["3.png"], np.array([[0, 0]]))
+    write(photos, out)
+    assert content(out) == content(database.out)
+
+
 def test_other_settings_rewrite_the_database(photos, tmp_path, database):
     shutil.copytree(database.out.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"

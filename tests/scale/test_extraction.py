@@ -24,7 +24,7 @@ from doap.images import list_images, read_grey
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
-from doap.scale.stages import Describe, make_portable, make_stages, portable_describer
+from doap.scale.stages import Describe, Detect, make_portable, make_stages
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
 from oracles.photos import write_photo
 
@@ -314,7 +314,8 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_can_be_sent_to_other_processes(name):
     baseline = load(name)
-    received = pickle.loads(pickle.dumps(portable_describer(baseline, partial(load, name))))
+    detect = make_portable(Detect(Path("images"), sift(), baseline, 10), partial(load, name))
+    received = pickle.loads(pickle.dumps(detect)).describer
     assert (received.name, fingerprint(received)) == (baseline.name, fingerprint(baseline))
 
 
@@ -328,7 +329,7 @@ def test_every_detector_can_be_sent_to_other_processes(name, photos):
 
 
 def test_an_object_that_cannot_be_pickled_needs_a_name_or_one_worker(photos, tmp_path):
-    with pytest.raises(ArgumentError, match=r"OpenCVBaseline cannot be sent .* Pass its name or file .* workers=1"):
+    with pytest.raises(ArgumentError, match=r"OpenCVBaseline .* cannot be sent .* Pass names or files .* workers=1"):
         run(photos, tmp_path / "f", rootsift(patch_size=64), workers=2)
     assert not (tmp_path / "f").exists()
     assert run(photos, tmp_path / "f", rootsift(patch_size=64)).extracted == PHOTOS

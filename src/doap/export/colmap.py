@@ -251,8 +251,9 @@ def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
 
 
 def _copy_matches(job: _Job, new: Path, manifest: Manifest, previous: Manifest) -> None:
-    """Copy the matches of unchanged images from the previous database, if the same rules produced them."""
-    if any(previous.get(key) != manifest[key] for key in ("format", "fingerprint", "ratio")):
+    """Copy the matches of unchanged images from the previous database, if doap matched them by the same rules."""
+    same_rules = all(previous.get(key) == manifest[key] for key in ("format", "fingerprint", "ratio"))
+    if not same_rules or previous["pairs"] is None:
         return
     pycolmap = _import_pycolmap()
     same = {name for name, checksum in manifest["images"].items() if previous["images"].get(name) == checksum}

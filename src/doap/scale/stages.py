@@ -102,7 +102,9 @@ class Describe:
     @property
     def device(self) -> torch.device:
         """Device of the describer."""
-        parameters = list(self.describer.parameters()) if isinstance(self.describer, nn.Module) else []
+        parameters: list[nn.Parameter] = (
+            list(self.describer.parameters()) if isinstance(self.describer, nn.Module) else []
+        )
         return parameters[0].device if parameters else torch.device("cpu")
 
     def to(self, device: str) -> Describe:
