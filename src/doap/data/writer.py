@@ -245,7 +245,7 @@ class SetWriter:
     def _resume(self) -> None:
         """Accept the units up to the first missing or damaged one and remove the rest."""
         with self._patches.open("a+b") as file:
-            file.truncate(max(file.tell(), HEADER))
+            file.truncate(max(self._patches.stat().st_size, HEADER))
             while (notes := _read_notes(self._unit(self.done))) is not None:
                 file.seek(self._end)
                 length = int(notes["patches"]) * self.patch_size**2

@@ -11,6 +11,7 @@ from doap.checks import check_choice, check_shape
 from doap.errors import ArgumentError
 from doap.types import Geometry
 
+Points = NDArray[np.float64]
 GeometryModel = Literal["fundamental", "homography", "essential"]
 
 _MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
@@ -55,12 +56,7 @@ def estimate_geometry(
     if count < _MIN_MATCHES[model]:
         return nothing
     try:
-        if cameras is not None:
-            matrix, mask = _fit_essential(points0, points1, threshold, *cameras)
-        else:
-            fit: Any = cv2.findHomography if model == "homography" else cv2.findFundamentalMat
-            settings = {"maxIters": _ITERATIONS, "confidence": _CONFIDENCE}
-            matrix, mask = fit(points0, points1, cv2.USAC_MAGSAC, threshold, **settings)
+        matrix, mask = _fit(points0, points1, model, threshold, cameras)
     except cv2.error:
         # OpenCV 5 raises an error if it finds no model for a few matches.
         return nothing
@@ -69,22 +65,29 @@ def estimate_geometry(
     return Geometry(np.asarray(matrix, np.float64), np.asarray(mask).ravel().astype(np.bool_))
 
 
-def _fit_essential(
-    points0: NDArray[np.float64], points1: NDArray[np.float64], threshold: float, camera0: ArrayLike, camera1: ArrayLike
+def _fit(
+    points0: Points,
+    points1: Points,
+    model: GeometryModel,
+    threshold: float,
+    cameras: tuple[ArrayLike, ArrayLike] | None,
 ) -> tuple[Any, Any]:
-    """Return OpenCV's essential matrix and inlier mask; the threshold is in pixels."""
+    """Return OpenCV's matrix and inlier mask. The matrix may be None or contain several solutions."""
     import cv2
 
-    points0, focal0 = _normalised(points0, camera0)
-    points1, focal1 = _normalised(points1, camera1)
-    limit = threshold * 2 / (focal0 + focal1)
-    fit: Any = cv2.findEssentialMat
-    settings = {"method": cv2.USAC_MAGSAC, "prob": _CONFIDENCE, "threshold": limit, "maxIters": _ITERATIONS}
-    matrix, mask = fit(points0, points1, np.eye(3), **settings)
-    return matrix, mask
+    options: dict[str, Any] = {"method": cv2.USAC_MAGSAC, "maxIters": _ITERATIONS}
+    if cameras is not None:
+        rays0, focal0 = _normalised(points0, cameras[0])
+        rays1, focal1 = _normalised(points1, cameras[1])
+        at_unit_focal = threshold * 2 / (focal0 + focal1)
+        return cv2.findEssentialMat(rays0, rays1, np.eye(3), prob=_CONFIDENCE, threshold=at_unit_focal, **options)
+    options |= {"ransacReprojThreshold": threshold, "confidence": _CONFIDENCE}
+    if model == "homography":
+        return cv2.findHomography(points0, points1, **options)
+    return cv2.findFundamentalMat(points0, points1, **options)
 
 
-def _normalised(points: NDArray[np.float64], camera: ArrayLike) -> tuple[NDArray[np.float64], float]:
+def _normalised(points: Points, camera: ArrayLike) -> tuple[Points, float]:
     """Return the points (M, 2) in normalised camera coordinates, and the mean focal length."""
     intrinsics = np.asarray(camera, np.float64)
     check_shape(intrinsics, "3 3", name="cameras")

@@ -85,8 +85,8 @@ def _largest_products(left: Tensor, right: Tensor, block: int) -> tuple[Tensor, 
 
     Returns:
         (N0,) column of the largest entry of each row; (N0,) that entry; (N0,) the second largest
-        entry, −∞ in a table of one column; (N1,) the largest entry of each column among those that
-        are not the largest of their row.
+        entry, −∞ in a table of one column; (N1,) the largest entry of each column, not counting the
+        largest entry of each row.
     """
     blocks = list(row_blocks(len(left), len(right), block))
     table = left.new_empty(blocks[0].stop, len(right))

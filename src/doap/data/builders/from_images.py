@@ -49,21 +49,25 @@ def build_from_images(
 ) -> Path:
     """Build a patch set from a folder of photos.
 
-    Each subfolder is a scene; photos directly in `folder` form one scene. A ledger may list photos, scenes and splits
-    instead. Resumable: call it again to continue. The result has the same bytes as an uninterrupted build.
+    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after
+    it. A ledger may list photos, scenes and splits instead. Resumable: call it again to continue an
+    interrupted build. The result has the same bytes as an uninterrupted build.
 
         build_from_images("photos", "my.patches", views=SyntheticViews(count=7), workers=4)
 
     Args:
         folder: Folder of the photos.
         out: Folder of the new set. It must not exist.
-        ledger: CSV file with the columns file, scene (or place) and split; its rows are stored in the set.
+        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored
+            in the set. The scene column may be called `place`.
         split: Split of the ledger to use; None uses all rows.
         patch_size: Side S of the patches in pixels.
-        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
+            descriptor trained on the set uses the same extent.
         views: Synthetic views to render of each photo.
         tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
-        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
+        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
+            its own.
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
@@ -71,34 +75,27 @@ def build_from_images(
     Returns:
         `out`.
     """
-    folder, views = Path(folder), views or SyntheticViews()
+    folder = Path(folder)
     rows = _read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
     scenes = _group_by_scene(rows, folder, without_tracks)
-    builder = {
-        "command": "from-images",
-        "photos": [name for names in scenes.values() for name in names],
-        "split": split,
-        "without_tracks": sorted(without_tracks),
-        "views": asdict(views),
-        "seed": seed,
-        "patch_size": patch_size,
-        "extent": extent,
-        "tracks": tracks,
-    }
+    settings = _Settings(patch_size, extent, views or SyntheticViews(), tracks, sorted(without_tracks), seed)
+    photos = [name for names in scenes.values() for name in names]
+    builder = {"command": "from-images", "photos": photos, "split": split, **asdict(settings)}
     writer = SetWriter(out, patch_size, builder, rows if ledger else [])
-    # Inside the unfinished set, so that files left by a killed worker are removed with it.
-    work = writer.folder / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    overlapping = [scene for scene, names in scenes.items() if len(names) > 1 and scene not in without_tracks]
-    photos = [(name if scene in without_tracks else scene, name) for scene, names in scenes.items() for name in names]
-    tasks: list[_Tracks | _Photo] = [
-        _Tracks(folder, scene, tuple(scenes[scene]), patch_size, extent, work) for scene in overlapping if tracks
-    ]
-    for number, (scene, name) in enumerate(photos):
-        tasks.append(_Photo(folder, scene, name, patch_size, extent, seed, number, views))
-    _run(tasks, writer, workers, progress)
+    _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
     return writer.finish()
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Settings that determine the patches; see `build_from_images`."""
+
+    patch_size: int
+    extent: float
+    views: SyntheticViews
+    tracks: bool
+    without_tracks: list[str]
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,7 @@ class _Tracks:
     folder: Path
     scene: str
     names: tuple[str, ...]
-    patch_size: int
-    extent: float
+    settings: _Settings
     work: Path
 
     @property
@@ -124,8 +120,9 @@ class _Tracks:
                 # A smaller model may repeat part of a larger one, point by point.
                 tracks = read_tracks(model, database).without(used)
                 used.update(tracks.observations())
-                parts.append(cut_tracks(tracks, self.folder, self.scene, self.patch_size, extent=self.extent))
-        return _join_models(parts, self.scene, self.patch_size)
+                patch_size, extent = self.settings.patch_size, self.settings.extent
+                parts.append(cut_tracks(tracks, self.folder, self.scene, patch_size, extent=extent))
+        return _join_models(parts, self.scene, self.settings.patch_size)
 
 
 @dataclass(frozen=True)
@@ -135,21 +132,42 @@ class _Photo:
     folder: Path
     scene: str
     name: str
-    patch_size: int
-    extent: float
-    seed: int
     number: int
-    views: SyntheticViews
+    settings: _Settings
 
     @property
     def unit(self) -> str:
         return self.name
 
     def __call__(self) -> Cut:
-        photo = self.folder / self.name
         return synthetic_groups(
-            photo, self.scene, self.name, self.patch_size, self.seed, self.number, self.views, self.extent
+            self.folder / self.name,
+            self.scene,
+            self.name,
+            self.settings.patch_size,
+            self.settings.seed,
+            self.number,
+            self.settings.views,
+            self.settings.extent,
         )
+
+
+def _tasks(folder: Path, scenes: dict[str, list[str]], settings: _Settings, work: Path) -> list[_Tracks | _Photo]:
+    """Return the tasks of a build in order: the tracks of all scenes, then all photos."""
+    # `work` is inside the unfinished set, so that files left by a killed worker are removed with
+    # it.
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    tasks: list[_Tracks | _Photo] = [
+        _Tracks(folder, scene, tuple(names), settings, work)
+        for scene, names in scenes.items()
+        if settings.tracks and len(names) > 1 and scene not in settings.without_tracks
+    ]
+    photos = [(scene, name) for scene, names in scenes.items() for name in names]
+    for number, (scene, name) in enumerate(photos):
+        own_scene = name if scene in settings.without_tracks else scene
+        tasks.append(_Photo(folder, own_scene, name, number, settings))
+    return tasks
 
 
 def _run(tasks: Sequence[_Tracks | _Photo], writer: SetWriter, workers: int, progress: Progress) -> None:

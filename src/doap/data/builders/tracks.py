@@ -245,10 +245,10 @@ def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
     return half, np.degrees(np.arctan2(shape[:, 1, 0], shape[:, 0, 0]))
 
 
-def _near_points(xy: Floats, observed: _Observations, kept: Integers, views: int) -> Integers:
-    """Return pairs (P, 2) of indices into `kept`: points close to each other in some image."""
+def _near_points(xy: Floats, observed: _Observations, points: Integers, views: int) -> Integers:
+    """Return pairs (P, 2) of indices into `points` that are close to each other in some image."""
     new_index = np.full(len(observed.xyz), -1)
-    new_index[kept] = np.arange(len(kept))
+    new_index[points] = np.arange(len(points))
     pairs = [np.empty((0, 2), np.int64)]
     for number in range(views):
         own = observed.image == number
