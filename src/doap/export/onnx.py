@@ -58,7 +58,7 @@ def write_onnx(descriptor: Descriptor, out: str | Path, *, calibration: PatchSet
     Args:
         descriptor: Descriptor to export; it is not modified.
         out: Usually `*.onnx`, the suffix that `doap.load` recognises.
-        calibration: Patches that set the ranges of int8, similar to those that will be described; None keeps float32.
+        calibration: Patches that set the ranges of int8, similar to your own; None keeps float32.
     """
     out = make_folder(Path(out).parent) / Path(out).name
     if calibration is not None:
