@@ -178,8 +178,9 @@ def _scores(image0: _Described, image1: _Described, homography: NDArray[np.float
         return []
     scores = []
     for descriptors0, descriptors1 in zip(image0.descriptors, image1.descriptors, strict=True):
-        pairs, distances = match_descriptors(descriptors0[keep0], descriptors1[keep1])
-        correct = pairs.new_tensor(same[tuple(pairs.cpu().numpy().T)]).bool()
+        # Average Precision is computed in float64, which MPS devices lack.
+        pairs, distances = (part.cpu() for part in match_descriptors(descriptors0[keep0], descriptors1[keep1]))
+        correct = torch.from_numpy(same[tuple(pairs.numpy().T)])
         precision = float(average_precision(distances[None], correct[None], without_positives=0.0))
         scores.append(precision * int(correct.sum()) / findable)
     return scores
