@@ -160,6 +160,17 @@ def test_evaluation_without_gradient_gives_the_same_value(loss):
     torch.testing.assert_close(value, loss(x, groups).detach())
 
 
+@pytest.mark.gpu
+@EACH
+def test_gpu_equals_cpu(loss, cuda):
+    x, groups = outputs(dtype=torch.float64), torch.arange(24) // 3
+    on_gpu = x.detach().to(cuda).requires_grad_()
+    value, expected = loss(on_gpu, groups), loss(x, groups)
+    assert value.device.type == "cuda"
+    torch.testing.assert_close(value.cpu(), expected)
+    torch.testing.assert_close(gradient(value, on_gpu).cpu(), gradient(expected, x))
+
+
 @EACH
 def test_wrong_input_raises_a_named_error(loss):
     with pytest.raises(ShapeError, match=r"descriptors: expected \(M, D\), got \(3,\)"):
@@ -199,5 +210,5 @@ def test_settings_of_listwise_ap_are_checked(settings, key):
 
 
 def test_initial_bins_of_hamming_need_a_final_number():
-    with pytest.raises(ArgumentError, match="initial_bins: expected bins beside it for hamming distances, got 4 only"):
+    with pytest.raises(ArgumentError, match="initial_bins: expected bins too for hamming distances, got 4 without it"):
         ListwiseAP("hamming", initial_bins=4)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import doap
-from doap.errors import DataError
+from doap.errors import ArgumentError, DataError
 from doap.losses import ListwiseAP
 from doap.training import Config, read_log, train
 from doap.training.distributed import joined
@@ -275,6 +275,22 @@ def test_a_time_budget_ends_the_run(patches, tmp_path):
     assert events[-1]["kind"] == "end"
     assert time.perf_counter() - begin < 60
     assert events[-2]["step"] >= 1
+
+
+def test_an_unknown_device_is_an_error(patches, tmp_path):
+    with pytest.raises(ArgumentError, match="device: expected auto, cpu, cuda, cuda:N or mps, got 'tpu'"):
+        train(config(patches), tmp_path, device="tpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_training_on_a_gpu_runs_and_resumes(patches, tmp_path, cuda, kind):
+    recipe = config(patches, network={"kind": kind}, run={"micro_batch": 20})
+    best = train(recipe, tmp_path, device=cuda)
+    assert read_log(tmp_path / "log.jsonl")[0]["device"].startswith("cuda")
+    (tmp_path / "report.html").unlink()
+    assert train(recipe, tmp_path, device=cuda) == best
+    assert doap.load(best, device="cpu").dim == 16
 
 
 def test_another_recipe_does_not_resume_a_run(patches, tmp_path):

@@ -3,12 +3,6 @@
 Notation for one query: c⁺ and c are the numbers of positives and of all items in a bin (or in a tie). C⁺ and C are
 their cumulative sums up to and including that bin, C⁺₋₁ and C₋₁ those without it. N⁺ is the number of positives. The
 query itself is never counted.
-
-| function | use |
-|---|---|
-| `average_precision` | exact AP of (Q, N) distances, by sorting: evaluation |
-| `average_precision_by_counting` | the same value, faster for few positives: validation |
-| `relaxed_average_precision` | AP of soft histograms, differentiable: the loss |
 """
 
 from __future__ import annotations

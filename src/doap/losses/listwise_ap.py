@@ -21,10 +21,10 @@ BINS = 8
 class ListwiseAP(Loss):
     """1 − mean AP over the queries that have a match in the batch.
 
-    The Average Precision is the differentiable one of `doap.functional.listwise_average_precision`. The loss takes
-    the outputs of the network and relaxes them: rows are normalised to unit length for `euclidean` and `squared`, and
-    go through tanh for `hamming`, whose bits are the signs of the outputs. Queries without a match are skipped and
-    counted. A batch without any match has loss 0.
+    `doap.functional.relaxed_average_precision` computes the differentiable AP. The loss takes the outputs of the
+    network and relaxes them: rows are normalised to unit length for `euclidean` and `squared`, and go through tanh for
+    `hamming`, whose bits are the signs of the outputs. Queries without a match are skipped and counted. A batch
+    without any match has loss 0.
 
     `ListwiseAP()` is what `doap train` uses by default; `ListwiseAP.paper()` has the settings of the paper.
 
@@ -91,7 +91,7 @@ class ListwiseAP(Loss):
         )
         self.final_bins = BINS if bins is None and distance != "hamming" else bins
         if initial_bins is not None and self.final_bins is None:
-            raise ArgumentError(f"initial_bins: expected bins beside it for hamming distances, got {initial_bins} only")
+            raise ArgumentError(f"initial_bins: expected bins too for hamming distances, got {initial_bins} without it")
         self.anneal(0.0)
 
     @classmethod

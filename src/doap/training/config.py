@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from doap.data.augment import Augmentation
 from doap.data.sampler import SAMPLERS
+from doap.device import Precision
 from doap.errors import DataError
 from doap.losses import LOSSES
 from doap.networks import NETWORKS
@@ -42,9 +43,7 @@ class DataSection(StrictModel):
     train: Path | None = Field(None, description="patch-group set to train on; `doap train --data`")
     validation: Path | None = Field(None, description="set to validate on; None holds out scenes of the training set")
     regression_set: Path | None = Field(None, description="set on which fine-tuning must not lose mAP")
-    held_out: float = Field(
-        0.1, gt=0, lt=1, description="share of the groups to hold out if there is no validation set"
-    )
+    held_out: float = Field(0.1, gt=0, lt=1, description="share of the groups to hold out without a validation set")
     batch_size: int = Field(1024, ge=6, description="M, maximum number of patches per batch, over all ranks")
     per_group: int = Field(2, ge=2, description="maximum number of patches per group in a batch")
     mining: bool = Field(False, description="label mining: similar groups of a scene ignore each other")
@@ -123,9 +122,7 @@ class OptimiserSection(StrictModel):
     """`[optimiser]`: stochastic gradient descent (paper, appendix D)."""
 
     # The paper's 0.1 does not carry over: the gradient of its released layer lacks a factor 2 in the cross-bin terms.
-    learning_rate: float = Field(
-        3.0, gt=0, description="learning rate at batch size 1024; proportional to the batch size"
-    )
+    learning_rate: float = Field(3.0, gt=0, description="at batch size 1024; scaled in proportion to the batch size")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
 
@@ -145,7 +142,7 @@ class RunSection(StrictModel):
     """`[run]`: seed, precision, logging and checkpoints."""
 
     seed: int = Field(0, ge=0)
-    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    precision: Precision = Field("auto", description="arithmetic of the network")
     compile: bool = Field(False, description="torch.compile; takes half a minute, so it pays on long runs")
     micro_batch: int | None = Field(None, ge=2, description="patches per forward pass; None for the whole batch")
     log_every: int = Field(20, ge=1)

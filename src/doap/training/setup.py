@@ -71,8 +71,11 @@ def build_descriptor(config: Config) -> Descriptor:
     if (init.spec.network, init.kind, init.dim) == (section.name, "real", settings.get("inner")):
         descriptor.network.load_state_dict({**descriptor.network.state_dict(), **init.network.state_dict()})
     elif (init.kind, init.dim) == (descriptor.kind, descriptor.dim):
-        dropout = {"dropout": settings["dropout"]} if "dropout" in settings else {}
-        descriptor = Descriptor.build(init.spec.network, init.kind, **{**init.spec.arguments, **dropout})
+        # Dropout is a choice of the training, not of the architecture.
+        arguments = dict(init.spec.arguments)
+        if "dropout" in arguments:
+            arguments["dropout"] = settings.get("dropout", arguments["dropout"])
+        descriptor = Descriptor.build(init.spec.network, init.kind, **arguments)
         descriptor.network.load_state_dict(init.network.state_dict())
     else:
         raise DataError(
