@@ -28,9 +28,6 @@ def draw_preview(patch_set: str | Path | PatchSet, out: str | Path, *, groups: i
         out: PNG file to write.
         groups: Number of groups to draw.
         seed: Random seed.
-
-    Returns:
-        `out`.
     """
     opened = patch_set if isinstance(patch_set, PatchSet) else open_set(patch_set)
     drawn = np.random.default_rng(seed).choice(len(opened), min(groups, len(opened)), replace=False)

@@ -159,13 +159,7 @@ class SetSummary:
 
 
 def open_set(path: str | Path) -> PatchSet:
-    """Open a patch set and check everything that can be checked without reading the patches.
-
-    Opening takes milliseconds for any size. `check_set` reads and checks the whole set.
-
-    Args:
-        path: Folder of the set.
-    """
+    """Open a patch set of any size in milliseconds; `check_set` also reads and checks the patches."""
     path = Path(path)
     meta = _read_meta(path)
     patches = _map_patches(path / "patches.npy", (meta["patches"], meta["patch_size"], meta["patch_size"]))
@@ -182,11 +176,7 @@ def open_set(path: str | Path) -> PatchSet:
 
 
 def check_set(path: str | Path) -> SetSummary:
-    """Read a whole patch set, raise `DataError` at the first fault, and return a summary.
-
-    Args:
-        path: Folder of the set.
-    """
+    """Read a whole patch set, raise `DataError` at the first fault, and return a summary."""
     patch_set = open_set(path)
     path = patch_set.path
     for file in (path / "patches.npy", path / "groups.parquet"):
@@ -219,9 +209,6 @@ def split_set(path: str | Path, out: str | Path, scenes: Sequence[str]) -> Path:
         path: Folder of the set.
         out: Folder of the new set. It must not exist.
         scenes: Names of the scenes to copy.
-
-    Returns:
-        `out`.
     """
     patch_set = open_set(path)
     unknown = [name for name in scenes if name not in patch_set.scene_names]
@@ -246,9 +233,6 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
     Args:
         paths: Folders of the sets. Their patches have one size.
         out: Folder of the new set. It must not exist.
-
-    Returns:
-        `out`.
     """
     if not paths:
         raise ArgumentError("paths: expected at least one set, got none.")

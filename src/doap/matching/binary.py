@@ -30,13 +30,6 @@ class _Keys:
         shift = (rows + columns).bit_length()
         return _Keys(shift, torch.int32 if (bits + 1) << shift < 2**31 else torch.int64)
 
-    @property
-    def largest(self) -> int:
-        return torch.iinfo(self.dtype).max
-
-    def indices(self, size: int, device: torch.device) -> Tensor:
-        return torch.arange(size, dtype=self.dtype, device=device)
-
     def distances(self, keys: Tensor) -> Tensor:
         return keys >> self.shift
 
@@ -61,8 +54,11 @@ def match_binary(
         (N0,) int64 indices into the gallery, (N0,) int32 distances, (N0,) bool.
     """
     keys = _Keys.fit(8 * queries.shape[1], len(queries), len(gallery))
-    rows, columns = (keys.indices(len(side), queries.device) for side in (queries, gallery))
-    first, second, first_of_column = _smallest_keys(queries, gallery, keys, ratio is not None, mutual, block)
+    rows = torch.arange(len(queries), dtype=keys.dtype, device=queries.device)
+    columns = torch.arange(len(gallery), dtype=keys.dtype, device=queries.device)
+    first, second, first_of_column = _smallest_keys(
+        queries, gallery, keys, rows, columns, block, want_second=ratio is not None, want_columns=mutual
+    )
     nearest = keys.columns(first, rows).long()
     distances = keys.distances(first).int()
     kept = torch.ones_like(nearest, dtype=torch.bool)
@@ -75,21 +71,29 @@ def match_binary(
 
 
 def _smallest_keys(
-    queries: Tensor, gallery: Tensor, keys: _Keys, want_second: bool, want_columns: bool, block: int
+    queries: Tensor,
+    gallery: Tensor,
+    keys: _Keys,
+    rows: Tensor,
+    columns: Tensor,
+    block: int,
+    *,
+    want_second: bool,
+    want_columns: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the smallest key (N0,) and second key (N0,) of each row, and the smallest (N1,) per column.
 
-    Second keys and column keys are the largest integer unless they are wanted.
+    Keys that are not wanted are the largest integer.
     """
     bits, half = 8 * queries.shape[1], 1 << (keys.shift - 1)
+    largest = torch.iinfo(keys.dtype).max
     signs0, signs1 = _signs(queries), _signs(gallery).T
-    rows, columns = (keys.indices(len(side), queries.device) for side in (queries, gallery))
     blocks = list(row_blocks(len(queries), len(gallery), block))
     # Hamming distance = (D − dot) / 2. These are the keys of the first block for dot products of 0.
     base = rows[blocks[0], None] + columns + bits * half
     dots, table = torch.empty_like(base, dtype=signs0.dtype), torch.empty_like(base)
-    first, second = torch.empty_like(rows), torch.full_like(rows, keys.largest)
-    first_of_column = torch.full_like(columns, keys.largest)
+    first, second = torch.empty_like(rows), torch.full_like(rows, largest)
+    first_of_column = torch.full_like(columns, largest)
     for part in blocks:
         size = part.stop - part.start
         torch.mm(signs0[part], signs1, out=dots[:size])
@@ -101,7 +105,7 @@ def _smallest_keys(
             first_of_column = torch.minimum(first_of_column, here.amin(0) + part.start)
         if want_second:
             nearest = keys.columns(first[part], rows[part])
-            second[part] = here.scatter_(1, nearest[:, None].long(), keys.largest).amin(1)
+            second[part] = here.scatter_(1, nearest[:, None].long(), largest).amin(1)
     return first, second, first_of_column
 
 

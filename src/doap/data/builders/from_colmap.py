@@ -48,9 +48,6 @@ def build_from_colmap(
         scene: Name of the scene; None uses the name of the image folder.
         ledger: Licence ledger of the images, one dictionary each.
         progress: Called before each unit (a range of points).
-
-    Returns:
-        `out`.
     """
     model, images = Path(model), Path(images)
     tracks = read_tracks(model, None if database is None else Path(database))

@@ -71,9 +71,6 @@ def build_from_images(
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
-
-    Returns:
-        `out`.
     """
     folder = Path(folder)
     rows = _read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
@@ -154,8 +151,7 @@ class _Photo:
 
 def _tasks(folder: Path, scenes: dict[str, list[str]], settings: _Settings, work: Path) -> list[_Tracks | _Photo]:
     """Return the tasks of a build in order: the tracks of all scenes, then all photos."""
-    # `work` is inside the unfinished set, so that files left by a killed worker are removed with
-    # it.
+    # `work` is inside the unfinished set: files left by a killed worker are removed with it.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     tasks: list[_Tracks | _Photo] = [

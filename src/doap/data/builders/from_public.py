@@ -44,9 +44,6 @@ def build_from_public(
         patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial
             transformer.
         progress: Called after each unit; the total is unknown and reported as 0.
-
-    Returns:
-        `out`.
     """
     root = Path(root)
     found = check_folder(root)
