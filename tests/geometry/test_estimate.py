@@ -38,8 +38,8 @@ FAILS_IN_OPENCV = np.array(
 
 
 def project(points, rotation, shift):
-    seen = (points @ rotation.T + shift) @ CAMERA.T
-    return seen[:, :2] / seen[:, 2:]
+    projected = (points @ rotation.T + shift) @ CAMERA.T
+    return projected[:, :2] / projected[:, 2:]
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_homography_of_a_plane_is_found():
     random = np.random.default_rng(1)
     homography = np.array([[1.1, 0.1, 5], [-0.05, 0.95, -8], [1e-4, -5e-5, 1]])
     xy0 = random.uniform(0, 500, (100, 2))
-    seen = np.column_stack([xy0, np.ones(100)]) @ homography.T
-    xy1 = seen[:, :2] / seen[:, 2:]
+    projected = np.column_stack([xy0, np.ones(100)]) @ homography.T
+    xy1 = projected[:, :2] / projected[:, 2:]
     xy1[70:] = random.uniform(0, 500, (30, 2))
     found = estimate_geometry(xy0, xy1, "homography")
     assert found.inliers.sum() == pytest.approx(70, abs=1)

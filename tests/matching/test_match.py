@@ -57,15 +57,15 @@ def as_tuples(pairs):
 def real_rows(kind, rows, dim, generator):
     if kind == "grid":  # many equal distances, and zero rows
         return torch.randint(0, 3, (rows, dim), generator=generator).float()
-    made = normalize(torch.randn(rows, dim, generator=generator))
+    values = normalize(torch.randn(rows, dim, generator=generator))
     if kind == "norms":
-        made *= torch.logspace(-2, 3, rows)[:, None]
+        values *= torch.logspace(-2, 3, rows)[:, None]
     if kind in ("repeated", "one bit apart"):
-        made = made[torch.randint(0, max(1, rows // 3), (rows,), generator=generator)]
+        values = values[torch.randint(0, max(1, rows // 3), (rows,), generator=generator)]
     if kind == "one bit apart":  # a float32 product cannot distinguish them
-        up = torch.randint(0, 2, made.shape, generator=generator).bool()
-        made = torch.where(up, torch.nextafter(made, torch.tensor(2.0)), made)
-    return made
+        up = torch.randint(0, 2, values.shape, generator=generator).bool()
+        values = torch.where(up, torch.nextafter(values, torch.tensor(2.0)), values)
+    return values
 
 
 KINDS = st.sampled_from(["unit", "grid", "norms", "repeated", "one bit apart"])

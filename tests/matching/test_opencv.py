@@ -20,8 +20,8 @@ def matches(queries, gallery):
 
 
 def unit(generator, rows):
-    made = generator.standard_normal((rows, 128)).astype(np.float32)
-    return made / np.linalg.norm(made, axis=1, keepdims=True)
+    descriptors = generator.standard_normal((rows, 128)).astype(np.float32)
+    return descriptors / np.linalg.norm(descriptors, axis=1, keepdims=True)
 
 
 SETS = {

@@ -42,7 +42,7 @@ class SyntheticViews:
 def random_homography(
     shape: tuple[int, ...], views: SyntheticViews, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return a random homography (3, 3) from a photo, seen as a plane, to a view of the same size.
+    """Return a random homography (3, 3) from a planar photo to a view of the same size.
 
     The camera is rolled, tilted about a random axis, zoomed and shifted.
 

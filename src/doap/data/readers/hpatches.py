@@ -54,7 +54,10 @@ class HPatches:
 
 
 def read_hpatches(root: str | Path) -> HPatches:
-    """Open the folder of the HPatches patches without reading pixels."""
+    """Open the folder of the HPatches patches without reading pixels.
+
+    groups = read_hpatches("hpatches-release").load("v_wall")   # (n, 16, 65, 65) uint8
+    """
     root = Path(root)
     sequences = tuple(folder.name for folder in _folders(root))
     if not sequences:

@@ -36,7 +36,10 @@ class ImageSequence:
 
 
 def read_oxford(root: str | Path) -> list[ImageSequence]:
-    """Open a folder of sequences, or one sequence, without reading pixels; sorted by name."""
+    """Open a folder of sequences, or one sequence, without reading pixels; sorted by name.
+
+    homographies = read_oxford("oxford")[0].homographies   # (6, 3, 3)
+    """
     root = Path(root)
     folders = _folders(root)
     if not folders:

@@ -108,7 +108,10 @@ class PhotoTour:
 
 
 def read_phototour(root: str | Path) -> PhotoTour:
-    """Open a PhotoTour folder: read info.txt and interest.txt, but no pixels."""
+    """Open a PhotoTour folder: read info.txt and interest.txt, but no pixels.
+
+    patches = read_phototour("liberty").load([0, 1])   # (2, 64, 64) uint8
+    """
     root = Path(root).resolve()
     sheets, points = _find_sheets(root), _read_points(root)
     _check_gaps(sheets)

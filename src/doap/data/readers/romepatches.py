@@ -74,7 +74,10 @@ class RomePatches:
 
 
 def read_romepatches(root: str | Path) -> RomePatches:
-    """Open the folder of RomePatches without reading pixels."""
+    """Open the folder of RomePatches without reading pixels.
+
+    patches = read_romepatches("rome").load("train").patches   # (N, 51, 51) uint8
+    """
     root = Path(root)
     splits = tuple(split for split in SPLITS if split_files(root, split)[0].is_file())
     if not splits:
