@@ -101,6 +101,7 @@ class _Options:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that affects the figures, by name."""
+        overlap = f"{MIN_INLIERS} inliers and {MIN_INLIER_RATIO * 100:.0f} % of the matches of a descriptor"
         return {
             "detector": self.detector.name,
             "magnification": self.detector.magnification,
@@ -111,7 +112,7 @@ class _Options:
             "views per photo": VIEWS,
             "matches": "mutual nearest neighbours, no ratio test",
             "geometry": "fundamental matrix by USAC_MAGSAC, 1.5 px",
-            "overlapping pair": f"{MIN_INLIERS} inliers and {MIN_INLIER_RATIO:.0%} of the matches, any descriptor",
+            "overlapping pair": overlap,
             "interval": "95 % of 1,000 resamples of photos",
         }
 

@@ -54,10 +54,11 @@ def decide(
         "no difference": f"No significant difference on {photos} photo{'' if photos == 1 else 's'}",
         "mixed": "Mixed result",
     }
-    ratio = seconds[candidate.name] / seconds[baseline.name]
+    ratio = f"{seconds[candidate.name] / seconds[baseline.name]:.2g}"
+    duration = "as long" if ratio == "1" else f"{ratio} times as long"
     cost = (
         f"a descriptor of {candidate.name} takes {candidate.bytes:,} bytes ({baseline.name}: {baseline.bytes:,}), and "
-        f"describing a photo takes {ratio:.2g} times as long as with {baseline.name}"
+        f"describing a photo takes {duration} as with {baseline.name}"
     )
     clauses = [*(_clause(stage, candidate.name) for stage in (pairs, views)), cost]
     return Verdict(answer, f"{heads[answer]}: {'; '.join(clauses)}.")
