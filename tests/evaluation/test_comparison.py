@@ -123,7 +123,7 @@ def test_unusable_photos_are_skipped_with_the_reason(photos, tmp_path):
     assert comparison.photos == ["0.png", "1.png"]
     assert comparison.photos_given == 4
     assert list(comparison.skipped) == ["broken.jpg", "flat.png"]
-    assert "damaged or foreign" in comparison.skipped["broken.jpg"]
+    assert "damaged or not an image" in comparison.skipped["broken.jpg"]
     assert "sift detects no keypoints" in comparison.skipped["flat.png"]
 
 

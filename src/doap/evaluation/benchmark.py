@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic import PlainValidator, ValidationError
 
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError, DoapError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.result import Dataset, Scores
+from doap.settings import StrictModel, explain
 from doap.types import Progress, no_progress
 
 S = TypeVar("S", bound="BenchmarkSettings")
@@ -39,10 +40,8 @@ class Benchmark(Protocol):
         """Evaluate one descriptor; `seed` is the seed of the bootstrap."""
 
 
-class BenchmarkSettings(BaseModel):
+class BenchmarkSettings(StrictModel):
     """Base class of a benchmark's settings: the names, types, limits and defaults of its keyword arguments."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def parse(cls: type[S], settings: Mapping[str, object]) -> S:
@@ -64,12 +63,10 @@ class BenchmarkSettings(BaseModel):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            first = error.errors()[0]
-            cause = first.get("ctx", {}).get("error")
+            cause = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(cause, DoapError):
                 raise cause from error
-            name = ".".join(map(str, first["loc"]))
-            raise ArgumentError(f"{name}: {first['msg']}, got {first['input']!r}.") from error
+            raise ArgumentError(f"{explain(error, cls.model_fields)}.") from error
 
 
 class BenchmarkType(Protocol):
