@@ -64,7 +64,7 @@ def test_the_shipped_descriptor_is_the_default_candidate(doap, photos, tmp_path)
             ["baselines: expected at least one besides the candidate", "sift"],
         ),
         (["--descriptor", "sift", "--detector", "surf"], ["detector: expected one of sift", "'surf'"]),
-        (["--descriptor", "sift", "--baselines", "dsp-sift"], ["dsp-sift", "--detector colmap"]),
+        (["--descriptor", "sift", "--baselines", "dsp-sift"], ["dsp-sift", "Use the detector colmap."]),
     ],
 )
 def test_error_is_one_line(doap, photos, tmp_path, arguments, words):

@@ -50,7 +50,7 @@ def test_text_output_lists_the_best_first_and_what_was_skipped(doap, sequences, 
     assert second.startswith("random ")
     assert advice.startswith("next: doap report ")
     assert "skipped: dsp-sift: " in ran.stderr
-    assert "--detector colmap" in ran.stderr
+    assert "Use the detector colmap." in ran.stderr
 
 
 def test_descriptors_are_cached(doap, sequences, tmp_path):
@@ -68,7 +68,7 @@ def test_descriptors_are_cached(doap, sequences, tmp_path):
     [
         (["sift", "nonsense", "."], 1, ["benchmark: expected one of", *BENCHMARKS]),
         (["sift", "oxford", "nowhere"], 1, ["nowhere", "expected sequences"]),
-        (["nobody", "oxford", "."], 1, ["nobody: expected a file", "rootsift"]),
+        (["nobody", "oxford", "."], 1, ["nobody: expected one of", "rootsift"]),
         (["oxford", "."], 2, ["Expected one or more descriptors, a benchmark and a folder"]),
     ],
 )
