@@ -17,7 +17,7 @@ from doap.errors import DataError
 from doap.functional import euclidean
 from doap.losses import LOSSES, Loss
 from doap.losses.gathered_batch import GatheredBatch, relax
-from doap.networks import NETWORKS, NetworkSettings, PatchNetwork
+from doap.networks import NETWORKS, PatchNetwork
 from doap.random_streams import stream
 from doap.settings import StrictModel
 from doap.training import read_log, train
@@ -46,7 +46,7 @@ class Contrastive(Loss):
 class Small(PatchNetwork):
     """One convolution and one linear layer."""
 
-    class Settings(NetworkSettings):
+    class Settings(StrictModel):
         dim: int = Field(32, ge=8)
         width: int = Field(4, ge=1)
 
