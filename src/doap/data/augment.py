@@ -1,4 +1,4 @@
-"""Augmentation: random changes of the patches of a batch that keep the matches.
+"""Augmentation: random changes of the patches of a batch that keep the matches, their shape and their type.
 
 Random numbers are drawn for the whole batch, and each rank uses those of its own patches. Ranks that share a batch
 therefore change each patch as a single process would.
@@ -66,9 +66,6 @@ def flip_and_rotate(
         labels: (M,) group of each patch of the batch, counted from 0.
         generator: Random generator; one number is drawn per group of the batch.
         own: (m,) positions of `patches` in the batch if they are the part of one rank; None for the whole batch.
-
-    Returns:
-        Patches of the same shape and type.
     """
     drawn = generator.integers(8, size=int(labels.max(initial=-1)) + 1)
     turns = torch.from_numpy(_of_patches(drawn[labels], own, len(patches)))
@@ -95,14 +92,9 @@ def change_light(
 
     Args:
         patches: (m, …, S, S) uint8.
-        labels: (M,) as in `flip_and_rotate`; only their number matters.
-        generator: Random generator; two numbers are drawn per patch of the batch.
-        own: As in `flip_and_rotate`.
+        labels, generator, own: As in `flip_and_rotate`; two numbers are drawn per patch of the batch.
         gain: Maximum relative change, 0 to 1.
         offset: Maximum offset as a fraction of 255, 0 to 1.
-
-    Returns:
-        Patches of the same shape and type.
     """
     if not (0 <= gain <= 1 and 0 <= offset <= 1):
         raise ArgumentError(f"gain and offset: expected 0 to 1, got {gain} and {offset}")
@@ -130,13 +122,8 @@ def jitter_frames(
 
     Args:
         patches: (m, 1, S, S) uint8.
-        labels: (M,) as in `change_light`.
-        generator: Random generator; four numbers are drawn per patch of the batch.
-        own: As in `flip_and_rotate`.
+        labels, generator, own: As in `flip_and_rotate`; four numbers are drawn per patch of the batch.
         amount: 0 or more; 0.1 means 1.6 pixels of a 32-pixel patch, 10 % in scale and 6°.
-
-    Returns:
-        Patches of the same shape and type.
     """
     if amount < 0:
         raise ArgumentError(f"amount: expected 0 or more, got {amount}")
@@ -167,16 +154,11 @@ def degrade(
 
     Args:
         patches: (m, 1, S, S) uint8.
-        labels: (M,) as in `change_light`.
-        generator: Random generator; it draws three strengths per patch of the batch, the noise of the pixels, and the
-            position of the JPEG blocks.
-        own: As in `flip_and_rotate`.
+        labels, generator, own: As in `flip_and_rotate`; three strengths per patch of the batch, the noise of the pixels
+            and the position of the JPEG blocks are drawn.
         blur: Maximum standard deviation of a Gaussian, in pixels of the patch.
         noise: Maximum standard deviation of the noise, as a fraction of 255.
         jpeg: Maximum compression, 0 to 1; 1 is JPEG quality 5, in steps of 10.
-
-    Returns:
-        Patches of the same shape and type.
     """
     if blur < 0 or noise < 0 or not 0 <= jpeg <= 1:
         raise ArgumentError(f"blur, noise, jpeg: expected 0 or more, jpeg up to 1, got {blur}, {noise} and {jpeg}")

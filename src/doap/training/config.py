@@ -11,15 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from doap.data.augment import Augmentation
@@ -55,7 +47,7 @@ class _Registered(StrictModel):
 
     registry: ClassVar[Mapping[str, Any]]
     name: str
-    settings: SerializeAsAny[StrictModel]
+    settings: StrictModel
 
     @classmethod
     def keys(cls, values: Mapping[str, Any]) -> list[str]:
@@ -84,11 +76,10 @@ class _Registered(StrictModel):
             raise PydanticCustomError("unknown_name", f"Input should be one of {', '.join(cls.registry)}")
         return name
 
-    @model_serializer(mode="wrap")
-    def _flatten(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values = serialise(self)
-        settings = values.pop("settings")
-        return {**values, **settings}
+    @model_serializer
+    def _flatten(self) -> dict[str, Any]:
+        own = {key: value for key, value in self if key != "settings"}
+        return {**own, **dict(self.settings)}
 
 
 class SamplerSection(_Registered):
@@ -96,7 +87,7 @@ class SamplerSection(_Registered):
 
     registry = SAMPLERS
     name: str = Field("groups", description="name in SAMPLERS")
-    settings: SerializeAsAny[StrictModel] = SAMPLERS["groups"].Settings()
+    settings: StrictModel = SAMPLERS["groups"].Settings()
 
 
 class NetworkSection(_Registered):
@@ -105,7 +96,7 @@ class NetworkSection(_Registered):
     registry = NETWORKS
     name: str = Field("l2net", description="name in NETWORKS")
     kind: Kind = Field("real", description="real for unit vectors, binary for bits")
-    settings: SerializeAsAny[StrictModel] = NETWORKS["l2net"].Settings()
+    settings: StrictModel = NETWORKS["l2net"].Settings()
     init: Path | None = Field(None, description="initial weights: a file, or a shipped name such as doap-128")
     init_weight: float = Field(0.0, ge=0, lt=1, description="share of the initial weights in the saved average")
 
@@ -115,7 +106,7 @@ class LossSection(_Registered):
 
     registry = LOSSES
     name: str = Field("listwise-ap", description="name in LOSSES")
-    settings: SerializeAsAny[StrictModel] = LOSSES["listwise-ap"].Settings()
+    settings: StrictModel = LOSSES["listwise-ap"].Settings()
 
 
 class OptimiserSection(StrictModel):
