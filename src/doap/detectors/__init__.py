@@ -37,6 +37,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
     "affine": affine,
     "colmap": colmap,
 }
+"""Detectors by name; `DETECTORS[name]()` creates one."""
 
 
 def as_detector(detector: str | Detector | None) -> Detector:

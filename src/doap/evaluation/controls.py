@@ -47,3 +47,4 @@ def _generator(patches: Tensor) -> np.random.Generator:
 
 
 CONTROLS: dict[str, Callable[[], FunctionDescriber]] = {"constant": constant, "random": random, "shuffled": shuffled}
+"""Descriptors that must score at chance level, by name."""

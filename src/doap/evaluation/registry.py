@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, BenchmarkType] = {
     "patches": PatchesBenchmark,
     "sweeps": SweepsBenchmark,
 }
+"""Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 
 
 def open_benchmark(

@@ -13,6 +13,7 @@ from doap.types import Geometry
 
 Points = NDArray[np.float64]
 GeometryModel = Literal["fundamental", "homography", "essential"]
+"""Two-view geometry to estimate."""
 
 _MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
 _CONFIDENCE, _ITERATIONS = 0.99999, 10_000

@@ -29,6 +29,7 @@ from doap.scale.stages import make_portable, make_stages
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
+"""Extraction engine: processes on this machine, or Ray."""
 MakeRows = Callable[[Sequence[str]], Generator[pa.Table]]
 """A configured engine: yields the rows of the named images, several at a time and in any order."""
 
