@@ -90,22 +90,22 @@ def test_images_are_removed_and_added(doap, folder, index):
 
 def test_errors_are_one_line(doap, folder, index, tmp_path):
     photo = folder / "photos" / "0" / "0.png"
-    assert_one_line(doap("index", "search", photo, "--index", tmp_path / "no"), "no: expected an index")
-    assert_one_line(doap("index", "search", photo, "--index", index, "--probes", 3), "flat has no lists")
+    assert_one_line(doap("index", "search", photo, "--index", tmp_path / "no"), "no: not an index")
+    assert_one_line(doap("index", "search", photo, "--index", index, "--probes", 3), "a flat index has no lists")
     assert_one_line(
         doap("index", "search", photo, "--index", index, "--descriptor", "sift"), "expected the descriptor", "rootsift"
     )
     assert_one_line(doap("index", "search", tmp_path / "no.png", "--index", index), "no.png")
     assert_one_line(doap("index", "remove", "9.png", "--index", index), "9.png", "no such image")
-    assert_one_line(doap("index", "build", tmp_path / "no", "--out", tmp_path / "x", "--json"), "expected features")
+    assert_one_line(doap("index", "build", tmp_path / "no", "--out", tmp_path / "x", "--json"), "not a feature set")
     assert_one_line(doap("index", "build", folder / "features", "--out", index, "--json"), "exists")
     write_features(tmp_path / "empty", {"a.jpg": random_features(0, 0)})
-    assert_one_line(doap("index", "build", tmp_path / "empty", "--out", tmp_path / "x", "--json"), "got none")
+    assert_one_line(doap("index", "build", tmp_path / "empty", "--out", tmp_path / "x", "--json"), "none of the images has a keypoint")
     write_features(tmp_path / "other", {"a.jpg": random_features(0, 9)})
-    assert_one_line(doap("index", "add", tmp_path / "other", "--index", index, "--json"), "dim 32 instead of 128")
+    assert_one_line(doap("index", "add", tmp_path / "other", "--index", index, "--json"), "dim is 32 instead of 128")
     shard = index / "shard-000001.faiss"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-    assert_one_line(doap("index", "verify", index), "shard-000001.faiss", "sha256")
+    assert_one_line(doap("index", "verify", index), "shard-000001.faiss", "SHA-256")
 
 
 def test_wrong_usage_exits_with_two(doap, folder, index):

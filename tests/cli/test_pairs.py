@@ -38,7 +38,7 @@ def test_errors_are_one_line(doap, tmp_path):
     ran = doap("pairs", tmp_path / "no", "--out", tmp_path / "pairs.txt", "--json")
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
-    assert "expected features" in line
+    assert "not a feature set" in line
 
 
 def test_commands_have_the_defaults_of_the_functions():
