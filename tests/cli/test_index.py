@@ -100,7 +100,10 @@ def test_errors_are_one_line(doap, folder, index, tmp_path):
     assert_one_line(doap("index", "build", tmp_path / "no", "--out", tmp_path / "x", "--json"), "not a feature set")
     assert_one_line(doap("index", "build", folder / "features", "--out", index, "--json"), "exists")
     write_features(tmp_path / "empty", {"a.jpg": random_features(0, 0)})
-    assert_one_line(doap("index", "build", tmp_path / "empty", "--out", tmp_path / "x", "--json"), "none of the images has a keypoint")
+    assert_one_line(
+        doap("index", "build", tmp_path / "empty", "--out", tmp_path / "x", "--json"),
+        "none of the images has a keypoint",
+    )
     write_features(tmp_path / "other", {"a.jpg": random_features(0, 9)})
     assert_one_line(doap("index", "add", tmp_path / "other", "--index", index, "--json"), "dim is 32 instead of 128")
     shard = index / "shard-000001.faiss"
