@@ -385,3 +385,13 @@ def test_without_h5py_the_error_names_the_extra(images, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtra, match=r"pip install 'doap\[hloc\]'"):
         run(images, tmp_path / "f.h5")
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_matches_of_the_cpu(images, tmp_path, cuda):
+    match(images, tmp_path / "cpu", device="cpu")
+    match(images, tmp_path / "gpu", device=cuda)
+    for pair in PAIRS:
+        expected, found = (hloc_matches(tmp_path / name / "m.h5", *pair) for name in ("cpu", "gpu"))
+        assert np.array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)

@@ -378,8 +378,8 @@ def test_the_second_stage_moves_its_network_and_leaves_the_original(network, pho
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_extracts_the_features_of_the_cpu_with_the_same_fingerprint(photos, tmp_path):
-    run(photos, tmp_path / "f", "doap-128", device="cuda", precision="float32")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gpu_extracts_the_features_of_the_cpu_with_the_same_fingerprint(photos, tmp_path, cuda, workers):
+    run(photos, tmp_path / "f", "doap-128", device=cuda, precision="float32", workers=workers)
     assert_complete(tmp_path / "f", photos, load("doap-128", device="cpu", precision="float32"), error=1e-3)
     assert run(photos, tmp_path / "f", "doap-128", device="cpu").extracted == 0
