@@ -89,6 +89,8 @@ def parameters(function: Callable[..., object]) -> Iterator[Parameter]:
         required = parameter.default is inspect.Parameter.empty
         shown = getattr(parameter.default, "value", parameter.default)
         default = "required" if required else "" if shown is None or kind is bool else f"`{shown}`"
+        if isinstance(info.show_default, str):
+            default = info.show_default
         text = joined(info.help)
         if isinstance(info, ArgumentInfo):
             label = info.metavar or name.upper()

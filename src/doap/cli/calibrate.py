@@ -19,7 +19,7 @@ def calibrate(
     detector: Annotated[str, typer.Option(help="Keypoint detector to calibrate.")] = "sift",
     magnification: Annotated[
         list[float] | None,
-        typer.Option(help="Value to try; repeatable.  [default: seven values around the detector's own]"),
+        typer.Option(help="Value to try; repeatable.", show_default="seven values around the detector's own"),
     ] = None,
     max_photos: Annotated[int, typer.Option(min=1, help="Maximum number of photos, spread over all.")] = 10,
     views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 2,

@@ -34,7 +34,9 @@ def from_colmap(
     ] = None,
     patch_size: PatchSize = 32,
     extent: Extent = 1.0,
-    scene: Annotated[str | None, typer.Option(help="Name of the scene.  [default: name of the image folder]")] = None,
+    scene: Annotated[
+        str | None, typer.Option(help="Name of the scene.", show_default="name of the image folder")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build a patch set from the tracks of a COLMAP model. Resumable: rerun the same command to continue."""

@@ -27,7 +27,7 @@ def evaluate(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
     detector: Annotated[
-        str | None, typer.Option(help="Keypoint detector, the same for all descriptors.  [default: sift]")
+        str | None, typer.Option(help="Keypoint detector, the same for all descriptors.", show_default="sift")
     ] = None,
     max_keypoints: Annotated[int | None, typer.Option(min=2, help="Maximum number of keypoints per image.")] = None,
     setting: Annotated[
@@ -35,7 +35,7 @@ def evaluate(
         typer.Option("--set", metavar="NAME=VALUE", help="Setting of the benchmark, such as split=b; repeatable."),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder of cached descriptors.  [default: cache in the folder of results]")
+        Path | None, typer.Option(help="Folder of cached descriptors.", show_default="cache in the folder of results")
     ] = None,
     device: Device = "auto",
     seed: Seed = 0,

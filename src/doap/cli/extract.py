@@ -45,11 +45,11 @@ def extract(
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
     stored: Annotated[
-        Stored | None, typer.Option(help="Storage type of real-valued descriptors.  [default: float16]")
+        Stored | None, typer.Option(help="Storage type of real-valued descriptors.", show_default="float16")
     ] = None,
     engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of worker processes.  [default: number of CPU cores]")
+        int | None, typer.Option(min=1, help="Number of worker processes.", show_default="number of CPU cores")
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to connect to, such as auto or ray://host:10001.")

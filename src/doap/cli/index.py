@@ -41,11 +41,11 @@ def build(
     features: Features,
     out: Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")],
     kind: Annotated[
-        Kind | None, typer.Option(help="Type of the index.  [default: by the number of descriptors]")
+        Kind | None, typer.Option(help="Type of the index.", show_default="by the number of descriptors")
     ] = None,
     shards: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
     max_keypoints: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of keypoints per image.  [default: all]")
+        int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,

@@ -23,9 +23,7 @@ class Precision(str, Enum):
 
 
 Descriptor = Annotated[str, typer.Option(help=DESCRIPTOR_HELP)]
-Detector = Annotated[
-    str | None, typer.Option(help="Keypoint detector.  [default: sift, or the descriptor's own]", show_default=False)
-]
+Detector = Annotated[str | None, typer.Option(help="Keypoint detector.", show_default="sift, or the descriptor's own")]
 MaxKeypoints = Annotated[int, typer.Option(min=1, help="Maximum number of keypoints per image.")]
 Ratio = Annotated[float | None, typer.Option(min=0, max=1, help="Threshold of the ratio test, such as 0.8.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]

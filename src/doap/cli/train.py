@@ -27,7 +27,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Folder for checkpoints, log and report; resumed if it exists.")],
     data: Annotated[Path | None, typer.Option(help="Patch set to train on.")] = None,
     validation: Annotated[
-        Path | None, typer.Option(help="Patch set to validate on.  [default: scenes held out of the training set]")
+        Path | None, typer.Option(help="Patch set to validate on.", show_default="scenes held out of the training set")
     ] = None,
     init: Annotated[Path | None, typer.Option(help="Initial weights: a *.safetensors file, or doap-128.")] = None,
     regression_set: Annotated[
@@ -36,7 +36,7 @@ def train(
     budget: Annotated[
         str | None, typer.Option(help="Wall-clock budget, such as 60m or 1.5h, instead of a number of steps.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.  [default: the recipe's]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.", show_default="the recipe's")] = None,
     device: Device = "auto",
     allocator: Annotated[
         Allocator, typer.Option(help="tuned keeps freed memory for the next step; default leaves malloc as it is.")
