@@ -1,10 +1,12 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
-The figures of docs/loss.md are computed with `doap.functional`. matches.jpg is the output of `doap match --sample`.
+The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json, and
+matches.jpg is the output of `doap match --sample`. hard_pair.py draws the picture of the README.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -126,11 +128,28 @@ def pushes() -> Figure:
     return figure
 
 
+def adapting() -> Figure:
+    """Draw mAP and FPR95 on the validation photos during fine-tuning."""
+    run = json.loads((HERE.parents[1] / "results" / "own-photos" / "run.json").read_text(encoding="utf-8"))
+    minutes = [one["seconds"] / 60 for one in run["validations"]]
+    figure, panels = plt.subplots(1, 2, figsize=(7.6, 2.9), layout="constrained")
+    for axes, key, title in zip(
+        panels, ("map", "fpr95"), ("mAP, higher is better", "FPR95, lower is better"), strict=True
+    ):
+        axes.plot(minutes, [one[key] for one in run["validations"]], "o-", color=LINE, markersize=4, label="fine-tuned")
+        for (name, baseline), style in zip(run["baselines"].items(), (":", "--"), strict=True):
+            label = {"sift": "SIFT", "rootsift": "RootSIFT"}[name]
+            axes.axhline(baseline[key], color=FAINT, linestyle=style, label=label)
+        axes.set(xlabel="minutes", title=title, yscale="log" if key == "fpr95" else "linear")
+    panels[0].legend(loc="upper right", bbox_to_anchor=(1, 0.92))
+    return figure
+
+
 def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
