@@ -63,7 +63,7 @@ class HlocSummary:
         out: The features file.
         images: Number of images in it.
         extracted: Number of images that this run extracted.
-        reused: Number of images that an earlier run processed and that have not changed since.
+        reused: Number of images that an earlier run extracted and that have not changed since.
         skipped: Images without features, and the reasons.
         matches: The matches file, if one was written.
         pairs: Number of image pairs in it.

@@ -45,7 +45,7 @@ class ExtractionSummary:
     Attributes:
         out: Folder of the feature set.
         extracted: Number of images that this run extracted.
-        reused: Number of images that an earlier run processed and that have not changed since.
+        reused: Number of images that an earlier run extracted and that have not changed since.
         removed: Number of images that are no longer in the folder.
         skipped: Images without features, and the reasons.
         seconds: Duration of the run.
@@ -167,7 +167,7 @@ def _update(
         removed = sorted(known.keys() - set(names))
         if removed:
             writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
-        reused, processed, extracted, engine_start = len(names) - len(missing), 0, 0, time.perf_counter()
+        processed, extracted, engine_start = 0, 0, time.perf_counter()
         # An empty list does not start the engine.
         with closing(make_rows(missing)) as tables:
             for table in tables if missing else ():
@@ -175,11 +175,12 @@ def _update(
                 processed += len(table)
                 extracted += table["error"].null_count
                 speed = processed / (time.perf_counter() - engine_start)
-                progress(reused + processed, len(names), f"{speed:,.1f} images/s")
+                progress(len(names) - len(missing) + processed, len(names), f"{speed:,.1f} images/s")
     features = FeatureSet(out)
     for part in features.superseded:
         part.unlink()
     seconds = time.perf_counter() - start
+    reused = len(features) - extracted
     return features, ExtractionSummary(
         out, extracted, reused, len(removed), features.failed, seconds, images_per_second=processed / seconds
     )
