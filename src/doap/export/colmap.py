@@ -160,8 +160,7 @@ def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: ExtractionSummary) -> ColmapSummary:
-    manifest = _make_manifest(job, features)
-    previous = _read_manifest(job.out)
+    pycolmap, manifest, previous = _import_pycolmap(), _make_manifest(job, features), _read_manifest(job.out)
     if previous != manifest:
         unfinished = _beside(job.out, ".unfinished")
         if _read_manifest(unfinished) != manifest:
@@ -171,7 +170,8 @@ def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: Extr
             _write_manifest(unfinished, manifest)
         if job.pairs is not None:
             _write_matches(unfinished, job, features, progress)
-            _verify(unfinished)
+            options = pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0})
+            pycolmap.geometric_verification(unfinished, two_view_geometry_options=options)
         unfinished.replace(job.out)
     progress(job.total, job.total, "finished")
     return _summarise(job.out, features, unchanged=previous == manifest)
@@ -283,12 +283,6 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
                 continue
             matches = match(read(name0), read(name1), ratio=job.ratio)
             opened.write_matches(ids[name0], ids[name1], matches.astype(np.uint32))
-
-
-def _verify(database: Path) -> None:
-    pycolmap = _import_pycolmap()
-    options = pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0})
-    pycolmap.geometric_verification(database, two_view_geometry_options=options)
 
 
 def _read_ids(opened: Any) -> dict[str, int]:

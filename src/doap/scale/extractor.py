@@ -121,16 +121,8 @@ def open_extractor(
     sample = extract_sample(descriptor, detector)
     # Fail here rather than after the first thousand images.
     encode(sample.descriptors, stored)
-    info = ExtractorInfo(
-        fingerprint="",
-        descriptor=name,
-        detector=detector.name,
-        magnification=detector.magnification,
-        max_keypoints=max_keypoints,
-        kind=descriptor.kind,
-        dim=descriptor.dim,
-        stored=stored,
-    )
+    shape = descriptor.kind, descriptor.dim
+    info = ExtractorInfo("", name, detector.name, detector.magnification, max_keypoints, *shape, stored)
     identity = _hash(info, fingerprint(descriptor), sample.frames)
     return Extractor(descriptor, detector, dataclasses.replace(info, fingerprint=identity), reopen)
 
