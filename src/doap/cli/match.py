@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 import doap
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
+from doap.cli.options import (
+    DEFAULT_DESCRIPTOR,
+    AsJson,
+    Descriptor,
+    Detector,
+    Device,
+    MaxKeypoints,
+    NetworkPrecision,
+    Precision,
+    Ratio,
+)
 from doap.cli.picture import check_writable, write_picture
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
@@ -38,6 +48,7 @@ def match(
     ] = Model.fundamental,
     threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
     device: Device = "auto",
+    precision: NetworkPrecision = Precision.auto,
     as_json: AsJson = False,
 ) -> None:
     """Match two images and report how many matches are geometrically consistent."""
@@ -50,13 +61,12 @@ def match(
     found = doap.match_images(
         first,
         second,
-        descriptor,
+        doap.load(descriptor, device=device, precision=precision.value),
         detector=detector,
         max_keypoints=max_keypoints,
         ratio=ratio,
         model=model.value,
         threshold=threshold,
-        device=device,
     )
     keypoints = len(found.features0), len(found.features1)
     matches, inliers = len(found.matches), int(found.geometry.inliers.sum())
