@@ -119,8 +119,9 @@ def row(*cells: str) -> str:
 
 
 def summary(function: Callable[..., object]) -> str:
-    """Return the first sentence of a command's help."""
-    return re.split(r"(?<=[.?!])\s", joined(inspect.getdoc(function)))[0]
+    """Return the first sentence of a command's help that is not a question."""
+    sentences = re.split(r"(?<=[.?!;])\s", joined(inspect.getdoc(function)))
+    return next(one for one in sentences if not one.endswith("?")).replace(";", ".")
 
 
 def joined(text: str | None) -> str:
