@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,14 +133,16 @@ def test_every_block_of_a_page_runs(page, workspace, tmp_path, monkeypatch):
     folder = tmp_path / "here"
     shutil.copytree(workspace, folder)
     monkeypatch.chdir(folder)
-    names = {"__name__": page}
+    # Dataclasses look up the module that defines them.
+    module = types.ModuleType(page)
+    monkeypatch.setitem(sys.modules, page, module)
     for block in BLOCKS[page]:
         if block.reason is not None:
             continue
         if block.language == "python":
             # Leading empty lines make an error report the line of the page.
             code = compile("\n" * block.line + block.text, block.page, "exec")
-            exec(code, names)
+            exec(code, module.__dict__)
         for words in block.commands:
             run_command(words, monkeypatch)
 
