@@ -16,7 +16,8 @@ GeometryModel = Literal["fundamental", "homography", "essential"]
 """Two-view geometry to estimate."""
 
 _MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
-_CONFIDENCE, _ITERATIONS = 0.99999, 10_000
+CONFIDENCE, ITERATIONS = 0.99999, 10_000
+"""Confidence and maximum number of iterations of RANSAC."""
 
 
 def estimate_geometry(
@@ -76,13 +77,13 @@ def _fit(
     """Return OpenCV's matrix and inlier mask. The matrix may be None or contain several solutions."""
     import cv2
 
-    options: dict[str, Any] = {"method": cv2.USAC_MAGSAC, "maxIters": _ITERATIONS}
+    options: dict[str, Any] = {"method": cv2.USAC_MAGSAC, "maxIters": ITERATIONS}
     if cameras is not None:
         rays0, focal0 = _normalised(points0, cameras[0])
         rays1, focal1 = _normalised(points1, cameras[1])
         at_unit_focal = threshold * 2 / (focal0 + focal1)
-        return cv2.findEssentialMat(rays0, rays1, np.eye(3), prob=_CONFIDENCE, threshold=at_unit_focal, **options)
-    options |= {"ransacReprojThreshold": threshold, "confidence": _CONFIDENCE}
+        return cv2.findEssentialMat(rays0, rays1, np.eye(3), prob=CONFIDENCE, threshold=at_unit_focal, **options)
+    options |= {"ransacReprojThreshold": threshold, "confidence": CONFIDENCE}
     if model == "homography":
         return cv2.findHomography(points0, points1, **options)
     return cv2.findFundamentalMat(points0, points1, **options)
