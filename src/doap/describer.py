@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from doap.checks import check_shape
 from doap.detectors import Detector
-from doap.images import Pyramid
-from doap.types import Kind
+from doap.errors import ArgumentError
+from doap.images import Pyramid, frames_from_arrays
+from doap.types import Features, Kind
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 PatchFunction = Callable[[Tensor], Tensor | NDArray[np.generic]]
 """A function of patches: (N, 1, S, S) floats in 0…1 → (N, D) floats or (N, D/8) uint8."""
@@ -72,6 +76,14 @@ class DetectsKeypoints(ImageDescriber, Protocol):
 
 
 @runtime_checkable
+class MatchesPairs(DetectsKeypoints, Protocol):
+    """A pipeline with a learned matcher, which compares the keypoints of two images itself."""
+
+    def match_features(self, features0: Features, features1: Features) -> NDArray[np.int64]:
+        """Return (M, 2) indices of matching keypoints; each keypoint occurs once at most."""
+
+
+@runtime_checkable
 class Identified(Describer, Protocol):
     """A describer that computes its own fingerprint, for example from its weights."""
 
@@ -82,22 +94,41 @@ class Identified(Describer, Protocol):
 def fingerprint(describer: Describer) -> str:
     """Return a checksum that identifies a describer with its weights and settings, on any device.
 
-    A `Descriptor` hashes its spec and weights, an ONNX describer its file. For any other describer,
-    the checksum covers the descriptors of fixed patches, or of the keypoints of a fixed image if it
-    needs one.
+    A `Descriptor` hashes its spec and weights, a pipeline its weights, an ONNX describer its file. For
+    any other describer, the checksum covers its `sample_descriptors`.
     """
     if isinstance(describer, Identified):
         return describer.fingerprint()
-    if isinstance(describer, DetectsKeypoints):
-        random = np.random.Generator(np.random.PCG64(0))
-        image = random.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
-        described = describer.describe_frames(image, describer.detector.detect(image, 16)[0])
-    else:
-        described = describer.describe(fixed_patches(describer.patch_size))
     extent = f"{describer.extent} " if describer.extent != 1 else ""
     digest = hashlib.sha256(f"{describer.kind} {describer.dim} {describer.patch_size} {extent}".encode())
-    digest.update(described.cpu().contiguous().numpy().data)
+    digest.update(sample_descriptors(describer).cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def hash_weights(digest: _Hash, network: nn.Module) -> None:
+    """Add the names, types, shapes and values of all weights of a network to a checksum."""
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+
+
+def sample_descriptors(describer: Describer) -> Tensor:
+    """Describe a fixed input; the descriptors depend on weights, settings, device and precision.
+
+    The input is fixed patches. A describer with its own detector describes its keypoints of a fixed
+    image instead, and one that only describes images describes fixed frames of that image.
+    """
+    random = np.random.Generator(np.random.PCG64(0))
+    image = random.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+    if isinstance(describer, DetectsKeypoints):
+        return describer.describe_frames(image, describer.detector.detect(image, 16)[0])
+    try:
+        return describer.describe(fixed_patches(describer.patch_size))
+    except ArgumentError:
+        if not isinstance(describer, ImageDescriber):
+            raise
+    xy, angle = random.uniform(16, 112, (16, 2)), random.uniform(-180, 180, 16)
+    return describer.describe_frames(image, frames_from_arrays(xy, random.uniform(4, 16, 16), angle))
 
 
 def fixed_patches(size: int) -> Tensor:

@@ -18,9 +18,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from doap import __version__
-from doap.baselines import BASELINES, OnnxDescriber, tfeat
+from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.checks import check_choice, check_shape
-from doap.describer import Describer, PatchFunction, fixed_patches, from_function
+from doap.describer import Describer, PatchFunction, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
@@ -229,9 +229,7 @@ class Descriptor(nn.Module):
         """Return a checksum of spec and weights that is independent of device and precision."""
         spec = self.spec.model_dump(exclude={"precision"})
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-            digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        hash_weights(digest, self.network)
         if self.spec.network is None:
             # The spec does not contain the code of your own network, so its output is hashed too.
             reference = copy.deepcopy(self).cpu().float()
@@ -306,7 +304,9 @@ def load(
 
             - a shipped descriptor: "doap-128" or "doap-256bit";
             - a baseline in `doap.baselines.BASELINES`, for example "rootsift";
-            - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or TFeat's `*.params`;
+            - a learned pipeline in `doap.baselines.PIPELINES`, for example "aliked-lightglue";
+            - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or the published weights of a learned
+              baseline (see `doap.baselines.weight_files`);
             - your own function of patches as "package.module:function" or "file.py:function", which
               is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
               32 and 1.0.
@@ -321,22 +321,26 @@ def load(
         A `Descriptor` for `*.safetensors`, another `Describer` otherwise.
     """
     name, path = str(source), Path(source)
-    if name in SHIPPED or (name not in BASELINES and path.is_file() and path.suffix not in (".onnx", ".params")):
+    named = name in BASELINES or name in PIPELINES
+    if name in SHIPPED or (not named and path.is_file() and path.suffix not in (".onnx", *SUFFIXES)):
         return Descriptor.load(source, network=network, device=device, precision=precision)
     target = resolve_device(device)
     if network is not None:
         raise ArgumentError(f"network: expected a *.safetensors file to load into it, got {name!r}.")
     if name in BASELINES:
         return BASELINES[name]()
+    if name in PIPELINES:
+        return PIPELINES[name](target)
     if path.is_file():
-        return OnnxDescriber(path) if path.suffix == ".onnx" else tfeat(path, target)
+        return OnnxDescriber(path) if path.suffix == ".onnx" else load_baseline(path, target)
     module, colon, function = name.rpartition(":")
     if colon and function.isidentifier():
         found = _import_function(module, function)
         return from_function(found, getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0))
+    names = ", ".join([*SHIPPED, *BASELINES, *PIPELINES])
+    suffixes = ", ".join(f"*{suffix}" for suffix in (".safetensors", ".onnx", *SUFFIXES))
     raise DataError(
-        f"{name}: expected one of {', '.join([*SHIPPED, *BASELINES])}, a file (*.safetensors, *.onnx, *.params) or "
-        "module:function; no such name or file exists."
+        f"{name}: expected one of {names}, a file ({suffixes}) or module:function; no such name or file exists."
     )
 
 

@@ -41,10 +41,17 @@ class DataError(DoapError):
 
 
 class MissingExtra(DoapError, ImportError):  # noqa: N818 - named after what is missing
-    """An optional library is not installed; the extra `doap[extra]` installs it."""
+    """An optional library is not installed.
 
-    def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is not installed. Run `pip install 'doap[{extra}]'`.")
+    Args:
+        library: Name of the library.
+        extra: Extra of doap that installs it.
+        install: Arguments of `pip install`, for a library that no extra installs.
+    """
+
+    def __init__(self, library: str, extra: str = "", *, install: str = "") -> None:
+        arguments = install or f"'doap[{extra}]'"
+        super().__init__(f"{library} is not installed. Run `pip install {arguments}`.")
 
 
 def import_extra(module: str, extra: str) -> Any:

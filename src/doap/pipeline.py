@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from doap.checks import check_shape
-from doap.describer import Describer, DetectsKeypoints, ImageDescriber
+from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
@@ -197,22 +197,28 @@ def match_images(
     Args:
         image0: Image file, or grey pixels (height, width) uint8.
         image1: Another image of the same scene.
-        descriptor: Name or file for `doap.load`, or a `Describer`.
+        descriptor: Name or file for `doap.load`, or a `Describer`. A pipeline such as
+            "aliked-lightglue" detects and matches keypoints itself.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the
             default.
         max_keypoints: Maximum number of keypoints per image.
-        ratio: Ratio test; see `match`.
+        ratio: Ratio test; see `match`. A pipeline has its own matcher and takes none.
         model: "fundamental", or "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
     describer = as_describer(descriptor, device)
+    if ratio is not None and isinstance(describer, MatchesPairs):
+        raise ArgumentError(f"ratio: expected None, because the pipeline has its own matcher, got {ratio}. Omit it.")
     finder = detector_for(describer, detector)
     grey0, grey1 = as_grey(image0), as_grey(image1)
     features0, features1 = (
         extract(grey, describer, detector=finder, max_keypoints=max_keypoints) for grey in (grey0, grey1)
     )
-    matches = match(features0, features1, ratio=ratio)
+    if isinstance(describer, MatchesPairs):
+        matches = describer.match_features(features0, features1)
+    else:
+        matches = match(features0, features1, ratio=ratio)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
     return ImageMatches(grey0, grey1, features0, features1, matches, geometry)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import rootsift, teblid
+from doap.baselines import load_baseline, rootsift, teblid
 from doap.describer import Describer, from_function
 from doap.detectors import sift
-from doap.errors import ShapeError
+from doap.errors import ArgumentError, ShapeError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.images import extract_patches, frames_from_arrays
 from doap.pipeline import describe_patches
@@ -120,3 +120,55 @@ def test_patches_must_be_square():
 
 def test_an_object_with_the_right_attributes_is_a_describer():
     assert isinstance(Counting(), Describer)
+
+
+class FramesOnly:
+    """A describer of images that cannot describe patches, and has no detector and no fingerprint of its own."""
+
+    patch_size, dim, kind, extent = 32, 1, "real", 1.0
+
+    def __init__(self, factor=1.0):
+        self.factor, self.calls = factor, 0
+
+    def describe(self, patches):
+        raise ArgumentError("frames only: expected an image.")
+
+    def describe_frames(self, image, frames):
+        self.calls += 1
+        return self.factor * torch.from_numpy(frames[:, :, 2].sum(1, keepdims=True))
+
+
+def test_a_describer_without_patches_is_cached(tmp_path):
+    image, frames = np.full((40, 40), 7, np.uint8), frames_from_arrays([[10, 20]], [4])
+    cached, other = CachedDescriber(FramesOnly(), tmp_path), CachedDescriber(FramesOnly(2.0), tmp_path)
+    calls = cached.describer.calls
+    assert [cached.describe_frames(image, frames).item() for _ in range(3)] == [30, 30, 30]
+    assert cached.describer.calls == calls + 1
+    assert other.fingerprint != cached.fingerprint
+    assert other.describe_frames(image, frames).item() == 60
+
+
+def test_a_describer_of_patches_that_fails_is_not_hidden():
+    class Failing(Counting):
+        def describe(self, patches):
+            raise ArgumentError("failing: always.")
+
+    with pytest.raises(ArgumentError, match="failing: always"):
+        CachedDescriber(Failing())
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("file", ["SIFT+Boost-F.pth", "SIFT+Boost-B.pth"])
+def test_featurebooster_is_cached_and_identified_by_its_weights(data_folder, tmp_path, file):
+    image = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
+    frames = frames_from_arrays([[40, 30], [50, 45]], [12, 9], [20, 75])
+    boosted = load_baseline(data_folder / "baselines" / file)
+    described = CachedDescriber(boosted, tmp_path).describe_frames(image, frames)
+    again = CachedDescriber(boosted, tmp_path)
+    assert torch.equal(again.describe_frames(image, frames), described)
+    assert again.seconds == 0
+    changed = load_baseline(data_folder / "baselines" / file)
+    assert changed.fingerprint() == boosted.fingerprint()
+    with torch.no_grad():
+        changed._network.final_proj.bias.add_(1e-3)
+    assert changed.fingerprint() != boosted.fingerprint()

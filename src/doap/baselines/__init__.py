@@ -7,13 +7,16 @@ from doap.baselines.binary import akaze, beblid, boostdesc, latch, orb, teblid
 from doap.baselines.dsp_sift import ColmapBaseline, colmap_rootsift, dsp_sift
 from doap.baselines.onnx import OnnxDescriber
 from doap.baselines.opencv import OpenCVBaseline
+from doap.baselines.pipelines import PIPELINES, Pipeline
 from doap.baselines.real import daisy, rootsift, sift, vgg
-from doap.baselines.tfeat import tfeat
+from doap.baselines.weight_files import SUFFIXES, load_baseline
+from doap.baselines.wide import WideBaseline, rootsift_wide
 from doap.describer import Describer
 
 BASELINES: dict[str, Callable[[], Describer]] = {
     "sift": sift,
     "rootsift": rootsift,
+    "rootsift-wide": rootsift_wide,
     "vgg": vgg,
     "daisy": daisy,
     "teblid": teblid,
@@ -31,9 +34,13 @@ BASELINES: dict[str, Callable[[], Describer]] = {
 
 __all__ = [
     "BASELINES",
+    "PIPELINES",
+    "SUFFIXES",
     "ColmapBaseline",
     "OnnxDescriber",
     "OpenCVBaseline",
+    "Pipeline",
+    "WideBaseline",
     "akaze",
     "beblid",
     "boostdesc",
@@ -41,10 +48,11 @@ __all__ = [
     "daisy",
     "dsp_sift",
     "latch",
+    "load_baseline",
     "orb",
     "rootsift",
+    "rootsift_wide",
     "sift",
     "teblid",
-    "tfeat",
     "vgg",
 ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.checks import check_shape
-from doap.describer import Describer, DetectsKeypoints, ImageDescriber, fingerprint, fixed_patches
+from doap.describer import Describer, ImageDescriber, fingerprint, sample_descriptors
 from doap.files import atomic_write
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, describe_patches
@@ -24,7 +24,7 @@ class CachedDescriber:
     """Describe patches, or frames of an image, and cache the descriptors on disk.
 
     The cache is a folder of `KEY.npy` files. The key is a checksum of the pixels, of the describer's fingerprint and of
-    the descriptors of fixed patches, so other pixels, weights, devices or precisions do not share an entry.
+    the descriptors of a fixed input, so other pixels, weights, devices or precisions do not share an entry.
 
     Args:
         describer: Describer to use.
@@ -39,10 +39,8 @@ class CachedDescriber:
         self.describer, self.cache, self.seconds = describer, cache, 0.0
         self.fingerprint = fingerprint(describer)
         self._key = hashlib.sha256(self.fingerprint.encode())
-        # The fingerprint of a describer with its own detector already covers its output.
-        if cache and not isinstance(describer, DetectsKeypoints):
-            sample = describer.describe(fixed_patches(describer.patch_size))
-            self._key.update(sample.cpu().contiguous().numpy().data)
+        if cache:
+            self._key.update(sample_descriptors(describer).cpu().contiguous().numpy().data)
 
     def describe_patches(self, patches: NDArray[np.uint8]) -> Tensor:
         """Describe patches (N, S, S) of any size as (N, D) float32 or (N, D/8) uint8, on the CPU."""

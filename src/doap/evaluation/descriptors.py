@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from doap.baselines import BASELINES
+from doap.baselines import BASELINES, PIPELINES
 from doap.describer import Describer
 from doap.descriptor import SHIPPED, load
 from doap.device import Precision
@@ -19,7 +19,7 @@ from doap.evaluation.controls import CONTROLS
 DescriptorSource = str | Path | Describer
 """A name, a file or `module:function` as in `doap.load`, or a describer."""
 
-GROUPS: dict[str, Iterable[str]] = {"baselines": BASELINES, "controls": CONTROLS}
+GROUPS: dict[str, Iterable[str]] = {"baselines": BASELINES, "pipelines": PIPELINES, "controls": CONTROLS}
 """Words that stand for several descriptors."""
 
 
@@ -54,7 +54,8 @@ def open_describers(
     Args:
         descriptors: One descriptor, several, or a mapping from the names to use to descriptors. A descriptor is
             anything that `doap.load` accepts, the name of a control, or a describer. In a sequence, the word
-            `baselines` stands for all baselines in `BASELINES`, and `controls` for all controls in `CONTROLS`.
+            `baselines` stands for all baselines in `BASELINES`, `pipelines` for all learned pipelines in `PIPELINES`,
+            and `controls` for all controls in `CONTROLS`.
         device: Device of the networks; see `doap.load`.
         precision: Precision of the networks; see `doap.load`.
 
@@ -94,8 +95,8 @@ def _open(source: DescriptorSource, device: str | torch.device, precision: Preci
 
 
 def _file_of(source: str | Path) -> Path | None:
-    """Return the file that a descriptor is loaded from; None for baselines, controls and functions."""
-    if str(source) in BASELINES or str(source) in CONTROLS:
+    """Return the file that a descriptor is loaded from; None for baselines, pipelines, controls and functions."""
+    if any(str(source) in names for names in GROUPS.values()):
         return None
     path = SHIPPED.get(str(source)) or Path(source)
     return path if path.is_file() else None

@@ -1,0 +1,135 @@
+"""FeatureBooster with the weights published by its authors, compared with a plain implementation in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+from doap.baselines import load_baseline, sift
+from doap.describer import ImageDescriber
+from doap.detectors import sift as sift_detector
+from doap.errors import ArgumentError
+from doap.images import Pyramid, frames_from_arrays
+
+PHOTO = data.camera()[60:360, 100:460].copy()
+FILES = {"SIFT+Boost-F.pth": ("sift-boost-f", "real", 128), "SIFT+Boost-B.pth": ("sift-boost-b", "binary", 256)}
+
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(params=FILES)
+def file(request, data_folder):
+    return data_folder / "baselines" / request.param
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return sift_detector().detect(PHOTO, 40)[0]
+
+
+def boosted(state: dict[str, np.ndarray], descriptors: np.ndarray, geometry: np.ndarray) -> np.ndarray:
+    """Return the (N, D) outputs of the network, with one keypoint and one channel at a time in the attention."""
+
+    def linear(name: str, rows: np.ndarray) -> np.ndarray:
+        return rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    def perceptron(name: str, rows: np.ndarray, layers: int) -> np.ndarray:
+        for layer in range(layers):
+            rows = linear(f"{name}.{2 * layer}", np.maximum(rows, 0) if layer else rows)
+        return rows
+
+    def layer_norm(name: str, rows: np.ndarray) -> np.ndarray:
+        centred = rows - rows.mean(axis=1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-6)
+        return scaled * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+    def attention(name: str, rows: np.ndarray) -> np.ndarray:
+        """A mean of the values of all keypoints, weighted by the exponentials of their keys; queries gate it."""
+        query, key, value = (linear(f"{name}.{part}", rows) for part in ("query", "key", "value"))
+        gated = np.zeros_like(value)
+        for channel in range(value.shape[1]):
+            weighted = total = 0.0
+            for other in range(len(rows)):
+                weight = np.exp(key[other, channel])
+                weighted += weight * value[other, channel]
+                total += weight
+            for keypoint in range(len(rows)):
+                gated[keypoint, channel] = weighted / total / (1 + np.exp(-query[keypoint, channel]))
+        return linear(f"{name}.proj", gated)
+
+    encoded = descriptors + perceptron("denc.encoder", descriptors, 3) + perceptron("kenc.encoder", geometry, 5)
+    rows = layer_norm("layer_norm", encoded)
+    for layer in range(4):
+        name = f"attn_proj.layers.{layer}"
+        rows = layer_norm(f"{name}.attn.layer_norm", rows + attention(f"{name}.attn", rows))
+        rows = layer_norm(f"{name}.ffn.layer_norm", rows + perceptron(f"{name}.ffn.mlp", rows, 2))
+    return linear("final_proj", rows)
+
+
+def expected_outputs(file, frames: np.ndarray) -> np.ndarray:
+    """Compute unit SIFT descriptors and the geometry of each keypoint, and pass them through the plain network."""
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    height, width = PHOTO.shape
+    geometry = []
+    for frame in frames.astype(np.float64):
+        half_side, angle = np.hypot(frame[0, 0], frame[1, 0]), np.arctan2(frame[1, 0], frame[0, 0])
+        x, y = (frame[0, 2] - width / 2) / (0.7 * width), (frame[1, 2] - height / 2) / (0.7 * width)
+        geometry.append([x, y, half_side / 6, (2 * np.pi - angle) % (2 * np.pi)])
+    descriptors = sift().describe_frames(PHOTO, frames).double().numpy()
+    return boosted({name: value.double().numpy() for name, value in state.items()}, descriptors, np.array(geometry))
+
+
+def test_featurebooster_is_a_describer_of_frames(file):
+    baseline = load_baseline(file)
+    name, kind, dim = FILES[file.name]
+    assert isinstance(baseline, ImageDescriber)
+    assert (baseline.name, baseline.kind, baseline.dim, baseline.extent) == (name, kind, dim, 1.0)
+
+
+def test_outputs_equal_a_plain_loop(file, frames):
+    outputs = expected_outputs(file, frames)
+    found = load_baseline(file).describe_frames(PHOTO, frames).numpy()
+    if file.name == "SIFT+Boost-F.pth":
+        np.testing.assert_allclose(found, outputs / np.linalg.norm(outputs, axis=1, keepdims=True), atol=1e-3)
+    else:
+        bits = np.unpackbits(found, axis=1)
+        # Rounding decides about outputs near 0.
+        clear = np.abs(outputs) > 1e-3 * np.abs(outputs).max()
+        assert clear.mean() > 0.95
+        assert np.array_equal(bits[clear], (outputs > 0)[clear])
+
+
+def test_the_order_of_keypoints_does_not_matter(file, frames):
+    order = np.random.default_rng(0).permutation(len(frames))
+    baseline = load_baseline(file)
+    one, other = baseline.describe_frames(PHOTO, frames)[order], baseline.describe_frames(PHOTO, frames[order])
+    if baseline.kind == "real":
+        torch.testing.assert_close(other, one, atol=1e-4, rtol=0)
+    else:
+        assert np.unpackbits((one ^ other).numpy()).mean() < 1e-3
+
+
+def test_a_descriptor_depends_on_the_other_keypoints_and_on_the_position(data_folder, frames):
+    baseline = load_baseline(data_folder / "baselines" / "SIFT+Boost-F.pth")
+    among_all, among_few = baseline.describe_frames(PHOTO, frames)[:5], baseline.describe_frames(PHOTO, frames[:5])
+    assert (among_all - among_few).norm(dim=1).min() > 1e-3
+    # The pattern repeats every 50 pixels, so SIFT is the same at both positions.
+    tiled = np.tile(PHOTO[100:150, 100:150], (6, 6))
+    repeated = frames_from_arrays([[100, 150], [200, 150]], [12, 12])
+    assert torch.equal(*sift().describe_frames(tiled, repeated))
+    one, other = baseline.describe_frames(tiled, repeated)
+    assert (one - other).norm() > 1e-2
+
+
+def test_an_image_and_its_pyramid_agree_and_no_keypoints_are_fine(file, frames):
+    baseline = load_baseline(file)
+    assert torch.equal(baseline.describe_frames(Pyramid(PHOTO), frames), baseline.describe_frames(PHOTO, frames))
+    none = baseline.describe_frames(PHOTO, frames[:0])
+    assert none.shape == ((0, 128) if baseline.kind == "real" else (0, 32))
+
+
+def test_patches_are_refused_because_they_have_no_position(file):
+    with pytest.raises(ArgumentError, match="needs the positions of all keypoints of an image, got 2 patches"):
+        load_baseline(file).describe(torch.zeros(2, 1, 32, 32))

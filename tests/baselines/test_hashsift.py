@@ -1,0 +1,79 @@
+"""HashSIFT with the projection published by its authors."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+from doap.baselines import load_baseline, sift
+from doap.detectors import sift as sift_detector
+from doap.images import angles, centres, extract_patches, frames_from_arrays, inside, resize_frames, scales
+
+PHOTO = data.camera()[100:400, 100:400].copy()
+
+
+@pytest.fixture
+def weights(data_folder):
+    return data_folder / "baselines" / "hashsift-256.npy"
+
+
+def signs(projection: np.ndarray, descriptors: np.ndarray) -> np.ndarray:
+    """Return (N, D) bits by the definition: bit d is 1 if the bias plus the weighted sum is positive."""
+    bits = np.zeros((len(descriptors), len(projection)), np.uint8)
+    for row, descriptor in enumerate(descriptors):
+        for column, (bias, *weights) in enumerate(projection):
+            bits[row, column] = bias + np.dot(weights, descriptor) > 0
+    return bits
+
+
+def opencv_sift(frame: np.ndarray, factor: float) -> np.ndarray:
+    """Return OpenCV's SIFT (128,) of an enlarged keypoint of the photo, from a level with the blur of the keypoint."""
+    (x, y), angle = centres(frame[None])[0], angles(frame[None])[0]
+    size = float(factor * scales(frame[None])[0] / 3)
+    keypoint = cv2.KeyPoint(float(x), float(y), size, float(angle), 0, 0)
+    return cv2.SIFT.create(nOctaveLayers=1, sigma=size / 2).compute(PHOTO, [keypoint])[1][0]
+
+
+@pytest.mark.data
+def test_hashsift_is_a_binary_describer(weights):
+    baseline = load_baseline(weights)
+    assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 256, "binary", 6.75 / 6)
+    described = baseline.describe(torch.zeros(0, 1, 32, 32))
+    assert (described.shape, described.dtype) == ((0, 32), torch.uint8)
+
+
+@pytest.mark.data
+def test_bits_are_the_signs_of_an_explicit_product(weights):
+    patches = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    # OpenCV's SIFT has integers and a length of about 512; the baseline `sift` scales it to 1.
+    descriptors = 512 * sift().describe(patches).double().numpy()
+    expected = np.packbits(signs(np.load(weights), descriptors), axis=1)
+    assert np.array_equal(load_baseline(weights).describe(patches), expected)
+
+
+@pytest.mark.data
+def test_keypoints_give_the_bits_of_opencvs_sift_on_keypoints_of_6_75_sizes(weights):
+    """OpenCV describes the same enlarged keypoints in the photo; it samples the pixels in its own way."""
+    frames = sift_detector().detect(PHOTO, 300)[0]
+    wide = resize_frames(frames, 6.75 / 6)
+    frames = frames[inside(resize_frames(wide, 1.5), *PHOTO.shape)][:40]
+    assert len(frames) == 40
+    found = np.unpackbits(load_baseline(weights).describe_frames(PHOTO, frames).numpy(), axis=1)
+    agreement = {}
+    for sizes in (6.0, 6.75, 7.5):
+        descriptors = np.array([opencv_sift(frame, sizes / 6) for frame in frames], np.float64)
+        agreement[sizes] = (found == signs(np.load(weights), descriptors)).mean()
+    assert agreement[6.75] == max(agreement.values()) > 0.9
+
+
+@pytest.mark.data
+def test_a_patch_and_a_frame_of_the_enlarged_region_agree(weights):
+    """A frame shows 6 sizes; the patch of the same keypoint shows 6.75 sizes."""
+    baseline = load_baseline(weights)
+    frames = frames_from_arrays([[150, 150]], [32], [0])
+    patch = torch.from_numpy(extract_patches(PHOTO, resize_frames(frames, baseline.extent), 32)).unsqueeze(1) / 255
+    one, other = baseline.describe_frames(PHOTO, frames), baseline.describe(patch)
+    assert np.unpackbits((one ^ other).numpy()).mean() < 0.15

