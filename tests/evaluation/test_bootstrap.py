@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from doap.errors import ArgumentError
-from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
+from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean, central_interval
+from doap.random_streams import stream
 
 
 def test_interval_of_a_mean_equals_the_normal_approximation():
@@ -56,9 +57,26 @@ def test_the_same_seed_gives_the_same_interval():
     assert bootstrap_mean(values, seed=5) != bootstrap_mean(values, seed=6)
 
 
-def test_one_value_has_no_width():
-    found = bootstrap_mean([0.5], seed=0)
-    assert (found.low, found.value, found.high) == (0.5, 0.5, 0.5)
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_independent_units_have_a_value_but_no_interval(count):
+    values = np.arange(4.0 * count)
+    clusters = np.arange(count).repeat(4)
+    nothing = (None, None, count, [])
+    for found in (
+        bootstrap_mean(values[:count], seed=0),
+        bootstrap_mean(values, seed=0, clusters=clusters),
+        bootstrap_interval(lambda weights: float(weights @ values[:count]) / count, count, seed=0),
+        bootstrap_interval(lambda weights: float(weights.mean()), len(values), seed=0, clusters=clusters),
+    ):
+        assert (found.low, found.high, found.units, found.resampled) == nothing
+        assert np.isnan(found.bounds).all()
+    assert bootstrap_mean(values[:count], seed=0).value == values[:count].mean()
+
+
+def test_three_clusters_have_an_interval():
+    found = bootstrap_mean([0.0, 0.0, 1.0, 2.0], seed=0, clusters=np.array([0, 0, 1, 2]))
+    assert (found.low, found.high) == found.bounds
+    assert found.low < found.value < found.high
 
 
 def test_nothing_to_resample_is_an_error():
@@ -66,3 +84,77 @@ def test_nothing_to_resample_is_an_error():
         bootstrap_mean([], seed=0)
     with pytest.raises(ArgumentError, match="units: expected 1 or more, got 0"):
         bootstrap_interval(lambda weights: 0.0, 0, seed=0)
+
+
+def weighted_mean(values):
+    return lambda weights: float(weights @ values / weights.sum())
+
+
+def test_two_stages_equal_a_loop_that_draws_clusters_and_then_values_in_them():
+    """The oracle writes down the values of each resample; clusters have different sizes."""
+    scenes = {"a": [0.1, 0.9, 0.4], "b": [0.5], "c": [0.2, 0.3], "d": [0.7, 0.8, 0.6, 1.0, 0.0]}
+    values = np.array([value for some in scenes.values() for value in some])
+    labels = [name for name, some in scenes.items() for _ in some]
+    generator, medians = stream(7, "bootstrap"), []
+    for _ in range(60):
+        drawn = []
+        for number in generator.integers(4, size=4):
+            some = list(scenes.values())[number]
+            drawn += [some[index] for index in generator.integers(len(some), size=len(some))]
+        medians.append(float(np.median(drawn)))
+
+    def median(weights):
+        return float(np.median(np.repeat(values, weights.astype(int))))
+
+    found = bootstrap_interval(median, len(values), 7, 60, clusters=labels)
+    assert found.resampled == pytest.approx(medians, abs=1e-6)
+    assert (found.low, found.high) == pytest.approx(central_interval(medians))
+    assert (found.value, found.units) == (np.median(values), 4)
+
+
+def test_the_variance_of_two_stages_is_that_of_the_theory():
+    """It is the variance between clusters plus the mean variance within them, divided by the sizes."""
+    random = np.random.default_rng(0)
+    table = random.normal(size=(12, 1)) + 0.5 * random.normal(size=(12, 6))
+    theory = (table.mean(axis=1).var() + table.var(axis=1).mean() / 6) / 12
+    found = bootstrap_interval(weighted_mean(table.ravel()), table.size, 0, 2500, clusters=np.arange(12).repeat(6))
+    assert np.var(found.resampled) == pytest.approx(theory, rel=0.12)
+
+
+def test_intervals_of_clustered_data_are_wider_than_those_by_pair():
+    random = np.random.default_rng(1)
+    values = (random.normal(size=(8, 1)) + 0.2 * random.normal(size=(8, 5))).ravel()
+    by_pair = bootstrap_interval(weighted_mean(values), 40, seed=0, resamples=400)
+    by_sequence = bootstrap_interval(weighted_mean(values), 40, seed=0, resamples=400, clusters=np.arange(8).repeat(5))
+    assert by_sequence.value == by_pair.value
+    assert by_sequence.high - by_sequence.low > 1.7 * (by_pair.high - by_pair.low)
+
+
+def test_nineteen_of_twenty_clustered_intervals_contain_the_true_mean_and_those_by_pair_do_not():
+    """Twenty scenes of five pairs, whose mean varies more than the pairs of a scene."""
+    random, scenes = np.random.default_rng(2), np.arange(20).repeat(5)
+    held = {"scenes": 0, "pairs": 0}
+    for seed in range(60):
+        values = random.normal(size=20)[scenes] + 0.3 * random.normal(size=100)
+        for name, clusters in (("scenes", scenes), ("pairs", None)):
+            found = bootstrap_interval(weighted_mean(values), 100, seed, 100, clusters=clusters)
+            held[name] += found.low <= 0 <= found.high
+    assert 0.85 <= held["scenes"] / 60 <= 0.99
+    assert held["pairs"] / 60 < 0.75
+
+
+def test_resamples_of_two_descriptors_are_paired():
+    """The second descriptor is better by the same amount on every pair, and therefore in every resample."""
+    random, scenes = np.random.default_rng(3), np.array(["x", "x", "y", "z", "z", "z"])
+    values = random.normal(size=6)
+    one, other = (
+        bootstrap_interval(weighted_mean(some), 6, seed=4, clusters=scenes) for some in (values, values + 0.25)
+    )
+    assert np.subtract(other.resampled, one.resampled) == pytest.approx(np.full(200, 0.25), abs=2e-6)
+
+
+def test_labels_of_clusters_do_not_matter():
+    values = np.arange(9.0)
+    numbers, names = np.repeat([5, 9, 70], 3), np.repeat(["graf", "trees", "wall"], 3)
+    one, other = (bootstrap_interval(weighted_mean(values), 9, seed=0, clusters=some) for some in (numbers, names))
+    assert one == other

@@ -235,7 +235,10 @@ def test_parts_are_noise_kinds_and_sequences(evaluate) -> None:
     assert list(parts) == ["easy", "hard", "tough", "illumination", "viewpoint", "i_dome", "v_wall", "v_boat"]
     total = figure(scores, "matching mAP (python)").total
     assert total.value == pytest.approx(np.mean([parts[name].value for name in SEQUENCES]))
-    assert total.units == figure(scores, "retrieval mAP (python)").total.units == 15
+    assert total.units == figure(scores, "retrieval mAP (python)").total.units == 3
+    assert (parts["easy"].units, parts["viewpoint"].units, parts["v_wall"].units) == (3, 2, 1)
+    assert parts["easy"].low is not None
+    assert parts["viewpoint"].low is parts["v_wall"].low is None
     assert (len(scores.curves), scores.histogram is not None) == (2, True)
 
 

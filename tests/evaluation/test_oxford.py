@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -15,12 +16,14 @@ from doap.baselines import rootsift, teblid
 from doap.describer import ImageDescriber, from_function
 from doap.detectors import harris_laplace, sift
 from doap.errors import ArgumentError, DataError
+from doap.evaluation.bootstrap import central_interval
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.image_pair import RECALLS, score_one_to_one
 from doap.evaluation.overlap import overlap_errors
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.images import centres, extract_patches, read_grey, scales, transform_frames
+from doap.random_streams import stream
 from oracles.photos import write_photo
 
 HEIGHT, WIDTH = 200, 260
@@ -65,6 +68,23 @@ def scores(benchmark):
     return benchmark.evaluate(CachedDescriber(rootsift()), seed=0)
 
 
+@pytest.fixture(scope="module")
+def of_sequences(tmp_path_factory):
+    """Return the benchmark of a number of sequences, the first easy and the last hard, and RootSIFT's scores."""
+
+    @functools.cache
+    def evaluated(count):
+        folder = tmp_path_factory.mktemp(f"{count} sequences")
+        for number in range(count):
+            views = homographies() + np.array([[0, 0, 0], [0, 0, 0], [1.5e-4 * number, 0, 0]])
+            views[0] = np.eye(3)
+            write_sequence(folder / f"s{number}", views)
+        benchmark = OxfordBenchmark(folder, max_keypoints=150)
+        return benchmark, benchmark.evaluate(CachedDescriber(rootsift()), seed=0)
+
+    return evaluated
+
+
 def photos(benchmark):
     """Return the six photos of a sequence."""
     return [benchmark.pairs[0].photos[0], *(pair.photos[1] for pair in benchmark.pairs)]
@@ -103,9 +123,44 @@ def test_figures_are_named_and_the_first_is_map(scores):
         "homography AUC@5",
     ]
     for figure in scores.figures:
-        assert (figure.better, figure.unit, set(figure.parts)) == ("higher", "pairs of images", {"blobs"})
-        assert 0 <= figure.total.low <= figure.total.value <= figure.total.high <= 1
-        assert figure.total.units == 5
+        assert (figure.better, figure.unit, figure.part_unit) == ("higher", "sequences", "pairs of images")
+        part = figure.parts["blobs"]
+        assert 0 <= part.low <= part.value <= part.high <= 1
+        assert (part.units, part.value) == (5, figure.total.value)
+
+
+def test_one_or_two_sequences_have_no_interval(scores, of_sequences):
+    for some, count in ((scores, 1), (of_sequences(2)[1], 2)):
+        for figure in some.figures:
+            assert (figure.total.low, figure.total.high, figure.total.units) == (None, None, count)
+
+
+def test_intervals_resample_sequences_and_then_their_pairs(of_sequences):
+    """The oracle pools the pairs of each resample and takes the mean."""
+    benchmark, scores = of_sequences(4)
+    assert benchmark.protocol["resampled"] == "sequences, and pairs of images within sequences"
+    precision = [found.matches.average_precision for found in benchmark._score_pairs(CachedDescriber(rootsift()))]
+    generator, means = stream(0, "bootstrap"), []
+    for _ in range(400):
+        drawn = []
+        for sequence in generator.integers(4, size=4):
+            drawn += [precision[5 * sequence + pair] for pair in generator.integers(5, size=5)]
+        means.append(np.mean(drawn))
+    total = scores.figures[0].total
+    assert total.resampled == pytest.approx(means, abs=1e-6)
+    assert (total.low, total.high) == pytest.approx(central_interval(means))
+    assert total.value == pytest.approx(np.mean(precision))
+    for figure in scores.figures:
+        assert figure.total.units == 4
+        assert figure.total.low <= figure.total.value <= figure.total.high
+
+
+def test_resamples_of_two_descriptors_are_paired(of_sequences):
+    """Every resample draws the same pairs for both, so their difference varies less than either."""
+    benchmark, scores = of_sequences(4)
+    other = benchmark.evaluate(CachedDescriber(teblid()), seed=0)
+    one, two = (np.array(some.figures[0].total.resampled) for some in (scores, other))
+    assert np.corrcoef(one, two)[0, 1] > 0.5
 
 
 def test_rootsift_scores_high(scores):
@@ -259,7 +314,7 @@ def test_an_image_without_keypoints_has_no_matches(root, tmp_path):
     benchmark = OxfordBenchmark(folder, max_keypoints=200)
     scores = benchmark.evaluate(CachedDescriber(rootsift()), seed=0)
     assert benchmark.protocol["pairs without correspondences"] == "1, left out of mAP and recall"
-    assert [figure.total.units for figure in scores.figures] == [4, 4, 5, 5, 5, 5]
+    assert [figure.parts["one flat"].units for figure in scores.figures] == [4, 4, 5, 5, 5, 5]
     assert value(scores, "mAP") > 0.5
 
 

@@ -12,6 +12,8 @@ from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
 from doap.functional import average_precision, fpr_at_recall
+from doap.random_streams import stream
+from doap.validation.retrieval import retrieve
 from oracles.listwise import relation_tables
 
 SIDE = 32
@@ -143,13 +145,48 @@ def test_controls_score_chance(benchmark, name):
     assert figures["verification AP"].value == pytest.approx(share, abs=0.02)
 
 
-def test_intervals_contain_the_value_and_resample_groups(benchmark):
+def test_intervals_contain_the_value_and_resample_scenes(tmp_path):
+    units = [(scene, "a.png", number) for scene, number in (("wall", 20), ("graf", 30), ("boat", 15), ("bark", 25))]
+    benchmark = PatchesBenchmark(write_set(tmp_path / "four", units), pairs=2000)
+    assert benchmark.protocol["resampled"].startswith("scenes, and groups within scenes")
     figures, _ = evaluate(benchmark, weak)
     for figure in figures.values():
+        assert (figure.unit, figure.total.units) == ("scenes", 4)
         assert figure.total.low <= figure.total.value <= figure.total.high
         assert figure.total.low < figure.total.high
-    assert figures["retrieval mAP"].total.units == 100
-    assert figures["retrieval mAP"].parts["graf"].units == 60
+    for name in ("retrieval mAP", "matching mAP"):
+        assert (figures[name].part_unit, figures[name].parts["graf"].units) == ("groups", 30)
+
+
+def test_the_interval_of_two_scenes_is_missing_and_that_of_one_resamples_its_groups(benchmark):
+    figures, _ = evaluate(benchmark, weak)
+    for figure in figures.values():
+        assert (figure.total.low, figure.total.high, figure.total.units) == (None, None, 2)
+    part = figures["retrieval mAP"].parts["graf"]
+    assert (part.units, part.low < part.value < part.high) == (60, True)
+
+
+def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path):
+    """The oracle pools the queries of the drawn groups of the drawn scenes."""
+    units = [(scene, "a.png", number) for scene, number in (("wall", 6), ("graf", 9), ("boat", 4))]
+    benchmark = PatchesBenchmark(write_set(tmp_path / "three", units), pairs=200)
+    described = CachedDescriber(from_function(weak)).describe_patches(benchmark.sample.patches)
+    retrieved = retrieve(described, benchmark.sample.relation)
+    scenes: dict[int, dict[int, list[float]]] = {}
+    for query, precision in zip(retrieved.triplets[:, 0], retrieved.average_precision, strict=True):
+        scene, group = int(benchmark.sample.scene_ids[query]), int(benchmark.sample.relation.groups[query])
+        scenes.setdefault(scene, {}).setdefault(group, []).append(float(precision))
+    ordered = [[groups[group] for group in sorted(groups)] for _, groups in sorted(scenes.items())]
+    generator, means = stream(0, "bootstrap"), []
+    for _ in range(200):
+        drawn: list[float] = []
+        for scene in generator.integers(3, size=3):
+            groups = ordered[scene]
+            for group in generator.integers(len(groups), size=len(groups)):
+                drawn += groups[group]
+        means.append(np.mean(drawn))
+    figures, _ = evaluate(benchmark, weak)
+    assert figures["retrieval mAP"].total.resampled == pytest.approx(means, abs=1e-6)
 
 
 def test_gallery_shows_correct_and_wrong_matches(benchmark):

@@ -72,6 +72,15 @@ def test_resamples_are_stored_for_the_total_only(tmp_path):
     assert read.parts["graf"] == Estimate(0.5, 0.4, 0.6, 5)
 
 
+def test_an_estimate_without_an_interval_is_valid_json(tmp_path):
+    alone = Estimate(0.5, None, None, 2)
+    figure = Figure("mAP", "higher", "scenes", alone, {"graf": alone})
+    path = write_result(dataclasses.replace(RESULT, figures=(figure,)), tmp_path / "r.json")
+    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert (stored["figures"][0]["total"]["low"], stored["figures"][0]["total"]["high"]) == (None, None)
+    assert read_result(path).headline == figure
+
+
 def test_figures_are_found_by_name():
     assert RESULT.headline.name == "mAP"
     assert RESULT.figure("FPR95").total.value == 0.1

@@ -12,7 +12,8 @@ from torch.nn.functional import normalize
 from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
 from doap.errors import ArgumentError, DataError
-from doap.export.colmap import make_keypoints, write_colmap
+from doap.export.colmap import write_colmap
+from doap.export.colmap_database import make_keypoints
 from doap.export.pairs import resolve_pairs
 from doap.functional import quantise
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales

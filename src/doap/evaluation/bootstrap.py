@@ -15,12 +15,14 @@ LEVEL = 0.95
 """Confidence level of all intervals."""
 DECIMALS = 6
 """Decimals of the resamples that are stored in results."""
+MIN_CLUSTERS = 3
+"""Minimum number of independent units of an interval: resamples of two units only repeat their two values."""
 
 
 def bootstrap_mean(
     values: ArrayLike, seed: int, *, clusters: NDArray[np.integer] | None = None, resamples: int = 400
 ) -> Estimate:
-    """Estimate the mean of (N,) values with its confidence interval.
+    """Estimate the mean of (N,) values with its confidence interval, if there are `MIN_CLUSTERS` values or clusters.
 
     >>> found = bootstrap_mean([0.0, 1.0, 1.0, 0.0], seed=0)
     >>> found.value, found.low, found.high
@@ -39,14 +41,21 @@ def bootstrap_mean(
     cluster = np.arange(len(values)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     # The mean over clusters of different sizes is a ratio of two sums.
     sums, counts = np.bincount(cluster, values), np.bincount(cluster).astype(np.float64)
+    if len(sums) < MIN_CLUSTERS:
+        return Estimate(float(values.mean()), None, None, len(sums))
     means = [float((weights @ sums) / (weights @ counts)) for weights in _resamples(len(sums), seed, resamples)]
     return _estimate(float(values.mean()), means, len(sums))
 
 
 def bootstrap_interval(
-    statistic: Callable[[NDArray[np.float64]], float], units: int, seed: int, resamples: int = 200
+    statistic: Callable[[NDArray[np.float64]], float],
+    units: int,
+    seed: int,
+    resamples: int = 200,
+    *,
+    clusters: ArrayLike | None = None,
 ) -> Estimate:
-    """Estimate any statistic of weighted units with its confidence interval.
+    """Estimate any statistic of weighted units with its confidence interval, if there are `MIN_CLUSTERS` units.
 
     Args:
         statistic: Function of the weights (units,): how often each unit was drawn, whole numbers that
@@ -54,11 +63,21 @@ def bootstrap_interval(
         units: Number of units.
         seed: Random seed.
         resamples: Number of resamples.
+        clusters: (units,) labels, for example the scene of each image pair. A resample draws clusters with replacement,
+            and then units within each of them; a cluster that is drawn twice is resampled twice. The estimate counts
+            clusters as units. None treats every unit as independent.
     """
     if units < 1:
         raise ArgumentError(f"units: expected 1 or more, got {units}.")
-    drawn = [statistic(weights) for weights in _resamples(units, seed, resamples)]
-    return _estimate(statistic(np.ones(units)), drawn, units)
+    count = units if clusters is None else len(np.unique(clusters))
+    if count < MIN_CLUSTERS:
+        return Estimate(statistic(np.ones(units)), None, None, count)
+    if clusters is None:
+        weights_of_resamples = _resamples(units, seed, resamples)
+    else:
+        weights_of_resamples = _cluster_resamples(np.unique(clusters, return_inverse=True)[1], seed, resamples)
+    drawn = [statistic(weights) for weights in weights_of_resamples]
+    return _estimate(statistic(np.ones(units)), drawn, count)
 
 
 def central_interval(resampled: ArrayLike) -> tuple[float, float]:
@@ -71,6 +90,18 @@ def _resamples(units: int, seed: int, number: int) -> Iterator[NDArray[np.float6
     generator = stream(seed, "bootstrap")
     for _ in range(number):
         yield np.bincount(generator.integers(units, size=units), minlength=units).astype(np.float64)
+
+
+def _cluster_resamples(cluster: NDArray[np.intp], seed: int, number: int) -> Iterator[NDArray[np.float64]]:
+    """Yield weights (units,) of a two-stage bootstrap: clusters, then units within each drawn cluster."""
+    generator = stream(seed, "bootstrap")
+    members = [np.flatnonzero(cluster == label) for label in range(cluster.max() + 1)]
+    for _ in range(number):
+        weights = np.zeros(len(cluster))
+        for label in generator.integers(len(members), size=len(members)):
+            inside = members[label]
+            weights[inside] += np.bincount(generator.integers(len(inside), size=len(inside)), minlength=len(inside))
+        yield weights
 
 
 def _estimate(value: float, resampled: list[float], units: int) -> Estimate:

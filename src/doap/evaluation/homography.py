@@ -23,7 +23,7 @@ def reprojection_errors(xy0: ArrayLike, xy1: ArrayLike, homography: ArrayLike) -
         (M,) errors; infinite for a point that the homography maps to infinity.
     """
     points1 = np.asarray(xy1, np.float64)
-    return _distances(_project(np.asarray(xy0, np.float64), homography), points1)
+    return _distances(project(np.asarray(xy0, np.float64), homography), points1)
 
 
 def matching_accuracy(errors: Floats, thresholds: ArrayLike) -> Floats:
@@ -54,7 +54,7 @@ def corner_error(estimated: NDArray[np.float64] | None, truth: ArrayLike, size: 
         return float("inf")
     right, bottom = size[1] - 1.0, size[0] - 1.0
     corners = np.array([[0, 0], [right, 0], [right, bottom], [0, bottom]])
-    return float(_distances(_project(corners, estimated), _project(corners, truth)).mean())
+    return float(_distances(project(corners, estimated), project(corners, truth)).mean())
 
 
 def area_under_recall(errors: ArrayLike, threshold: float) -> float:
@@ -82,7 +82,8 @@ def area_under_recall(errors: ArrayLike, threshold: float) -> float:
     return float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum() / threshold)
 
 
-def _project(points: Floats, homography: ArrayLike) -> Floats:
+def project(points: Floats, homography: ArrayLike) -> Floats:
+    """Map points (N, 2) by a homography (3, 3); points at infinity are infinite or NaN."""
     matrix = np.asarray(homography, np.float64)
     check_shape(points, "N 2", name="points")
     check_shape(matrix, "3 3", name="homography")

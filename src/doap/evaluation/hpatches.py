@@ -28,8 +28,8 @@ not the default of 2,000. The newer Python program plots the mean over seven poo
 the mean of the illumination and the viewpoint sequences, which are both parts here; the older one printed the mean
 of all sequences.
 
-Intervals resample sequences for verification, because each patch occurs in twenty pairs; image pairs for matching;
-and queries for retrieval.
+Intervals resample sequences in all tasks, because the image pairs, the queries and the pairs of patches of one
+sequence show the same plane. One sequence has no interval.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
 from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
-from doap.evaluation.result import Dataset, Figure, Scores
+from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol, precision_among
 from doap.functional.distance import table_distances
 from doap.functional.metrics import average_precision_at_ranks, average_precision_of_chances
@@ -122,7 +122,7 @@ class HPatchesBenchmark:
         if self.retrieval is not None:
             queries, distractors = self.retrieval
             for name, values in retrieve_queries(descriptors, queries, distractors).items():
-                figures.append(self._figure(f"retrieval mAP ({name})", "queries", values, queries.sequence, seed))
+                figures.append(self._figure(f"retrieval mAP ({name})", values, queries.sequence, seed))
         if self.verification is None:
             return Scores(tuple(figures))
         verified = score_verification(self.verification, descriptors, seed)
@@ -135,21 +135,25 @@ class HPatchesBenchmark:
         for protocol in AP_PROTOCOLS:
             values = np.concatenate([one[protocol] for one in matched])
             name = f"matching mAP ({protocol})"
-            figures.append(self._figure(name, "pairs of images", values, sequence_of_pair, seed))
+            figures.append(self._figure(name, values, sequence_of_pair, seed))
         return figures
 
-    def _figure(self, name: str, unit: str, values: Floats, sequence: NDArray[np.int64], seed: int) -> Figure:
+    def _figure(self, name: str, values: Floats, sequence: NDArray[np.int64], seed: int) -> Figure:
         """Return the mean of values (U, 3) of units in sequences (U,); parts are noise levels, kinds and sequences."""
+
+        def mean(some: Floats, of: NDArray[np.bool_] | slice = slice(None)) -> Estimate:
+            return bootstrap_mean(some[of], seed, clusters=sequence[of])
+
         mean_over_noise = values.mean(axis=1)
-        parts = {noise: bootstrap_mean(values[:, level], seed) for level, noise in enumerate(NOISE)}
+        parts = {noise: mean(values[:, level]) for level, noise in enumerate(NOISE)}
         names = np.array(self.sequences)[sequence]
         for prefix, kind in KINDS.items():
             of_kind = np.char.startswith(names, prefix)
             if of_kind.any():
-                parts[kind] = bootstrap_mean(mean_over_noise[of_kind], seed)
+                parts[kind] = mean(mean_over_noise, of_kind)
         for number in np.unique(sequence):
-            parts[self.sequences[number]] = bootstrap_mean(mean_over_noise[sequence == number], seed)
-        return Figure(name, "higher", unit, bootstrap_mean(mean_over_noise, seed), parts)
+            parts[self.sequences[number]] = mean(mean_over_noise, sequence == number)
+        return Figure(name, "higher", "sequences", mean(mean_over_noise), parts)
 
 
 def match_sequence(descriptors: Tensor) -> dict[APProtocol, Floats]:
@@ -300,5 +304,6 @@ def _protocol(split: str, sequences: int, left_out: dict[str, str]) -> dict[str,
         "verification": f"{POSITIVES:g} positives a negative; ties: python negatives first, matlab positives first",
         "retrieval": "distractors of other sequences; ties: python and matlab matches first",
         "matching": "nearest neighbour one way; ties: python and matlab first patch, order of the file",
+        "resampled": "sequences",
         "left out": left_out,
     }

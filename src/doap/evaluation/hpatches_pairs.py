@@ -155,5 +155,7 @@ def _spread(lists: Sequence[tuple[Tensor, Tensor]], seed: int) -> Estimate:
 
 def _shift(spread: Estimate, value: float) -> Estimate:
     """Move an interval to another value: the AP protocols differ less than the sequences do."""
-    low, high = (min(max(end + value - spread.value, 0.0), 1.0) for end in (spread.low, spread.high))
+    if spread.low is None:
+        return replace(spread, value=value)
+    low, high = (min(max(end + value - spread.value, 0.0), 1.0) for end in spread.bounds)
     return replace(spread, value=value, low=low, high=high)

@@ -14,12 +14,15 @@ All figures but the last are means over image pairs. mAP follows VLBenchmarks an
 Harris-Affine regions; the default here is SIFT. SIFT's regions are circular, and at viewpoint changes of 60°
 or more a circular region overlaps with no other. Such pairs have no positives and are left out of mAP and
 recall. At chance level, the precision is the share of all keypoint pairs that overlap, about 0.002.
+
+The pairs of a sequence share image 1 and its content, so they are not independent. Intervals resample sequences, and
+pairs within each drawn sequence; those of one sequence resample its pairs.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -35,7 +38,7 @@ from doap.data.readers.oxford import ImageSequence
 from doap.detectors import Detector, sift
 from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
-from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
+from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.image_pair import (
@@ -50,7 +53,7 @@ from doap.evaluation.image_pair import (
     score_pair,
 )
 from doap.evaluation.overlap import RADIUS
-from doap.evaluation.result import Curve, Dataset, Estimate, Figure, Gallery, Histogram, Scores
+from doap.evaluation.result import Curve, Dataset, Figure, Gallery, Histogram, Scores
 from doap.evaluation.verification import distance_histogram
 from doap.images import extract_patches, read_grey
 from doap.types import Progress, no_progress
@@ -59,6 +62,7 @@ CORNER_THRESHOLDS = (1, 3, 5)
 """Thresholds of the homography AUC, in pixels."""
 GALLERY_SIZE, GALLERY_PATCH = 12, 32
 """Number of best and of worst matches in the gallery, and the side of their patches."""
+RESAMPLES = 400
 
 
 class OxfordBenchmark:
@@ -156,6 +160,7 @@ def _protocol(detector: Detector, settings: OxfordBenchmark.Settings, pairs: Seq
         "ties": "lowest index of shuffled keypoints in matching, expected in AP",
         "pairs of images": len(pairs),
         "pairs without correspondences": f"{without}, left out of mAP and recall",
+        "resampled": "sequences, and pairs of images within sequences",
     }
 
 
@@ -171,27 +176,38 @@ def _checksum(sequences: Sequence[ImageSequence]) -> str:
 
 def _mean(name: str, values: Sequence[float], sequences: Sequence[str], seed: int) -> Figure:
     """Return the mean of (P,) values of image pairs, and by sequence."""
-    parts = {part: bootstrap_mean(some, seed) for part, some in _by_sequence(np.array(values), sequences).items()}
-    return Figure(name, "higher", "pairs of images", bootstrap_mean(values, seed), parts)
+    return _figure(name, np.array(values), sequences, _weighted_mean, seed)
 
 
 def _area(threshold: int, corners: NDArray[np.float64], sequences: Sequence[str], seed: int) -> Figure:
     """Return the homography AUC of (P,) corner errors of image pairs, and by sequence."""
-
-    def area(errors: NDArray[np.float64]) -> Estimate:
-        return bootstrap_interval(partial(_weighted_area, errors, threshold), len(errors), seed)
-
-    parts = {part: area(errors) for part, errors in _by_sequence(corners, sequences).items()}
-    return Figure(f"homography AUC@{threshold}", "higher", "pairs of images", area(corners), parts)
+    statistic = partial(_weighted_area, threshold=threshold)
+    return _figure(f"homography AUC@{threshold}", corners, sequences, statistic, seed)
 
 
-def _weighted_area(errors: NDArray[np.float64], threshold: int, weights: NDArray[np.float64]) -> float:
-    return area_under_recall(np.repeat(errors, weights.astype(np.intp)), threshold)
-
-
-def _by_sequence(values: NDArray[np.float64], sequences: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def _figure(
+    name: str,
+    values: NDArray[np.float64],
+    sequences: Sequence[str],
+    statistic: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
+    seed: int,
+) -> Figure:
+    """Return a statistic of (P,) values and weights of image pairs, in total and by sequence."""
     names = np.array(sequences)
-    return {sequence: values[names == sequence] for sequence in dict.fromkeys(sequences)}
+    total = bootstrap_interval(partial(statistic, values), len(values), seed, RESAMPLES, clusters=names)
+    parts = {}
+    for sequence in dict.fromkeys(sequences):
+        own = values[names == sequence]
+        parts[sequence] = bootstrap_interval(partial(statistic, own), len(own), seed, RESAMPLES)
+    return Figure(name, "higher", "sequences", total, parts, part_unit="pairs of images")
+
+
+def _weighted_mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    return float(weights @ values / weights.sum())
+
+
+def _weighted_area(errors: NDArray[np.float64], weights: NDArray[np.float64], threshold: int) -> float:
+    return area_under_recall(np.repeat(errors, weights.astype(np.intp)), threshold)
 
 
 def _points(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:

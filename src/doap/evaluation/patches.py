@@ -8,7 +8,9 @@ Groups are drawn evenly over the scenes of the set, with at most k patches each.
                    distance and counts every group as a positive. The total is the mean over scenes.
     verification   Pairs of one group against random pairs of different groups: FPR95 and AP.
 
-Ignored pairs (see `Batches`) count in none of the three. Intervals resample groups, for verification pairs.
+Ignored pairs (see `Batches`) count in none of the three. The groups of a scene come from the same photos, so they are
+not independent: intervals resample scenes, and groups within each drawn scene; for verification, pairs within the
+scene of their first patch. The interval of one scene resamples its groups.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class PatchesBenchmark:
             "patches of a group": f"at most {chosen.per_group}",
             "ties": "expected",
             "sample seed": SAMPLE_SEED,
+            "resampled": "scenes, and groups within scenes; pairs of verification by the scene of their first patch",
         }
         progress(1, 1, name)
 
@@ -77,7 +80,9 @@ class PatchesBenchmark:
         sample = self.sample
         descriptors = describer.describe_patches(sample.patches)
         retrieved = retrieve(descriptors, sample.relation)
-        verification = verification_scores(descriptors, sample.positives, sample.negatives, seed)
+        verification = verification_scores(
+            descriptors, sample.positives, sample.negatives, seed, scenes=sample.scene_ids
+        )
         figures = (
             self._retrieval_figure(retrieved, seed),
             self._matching_figure(descriptors, seed),
@@ -94,8 +99,14 @@ class PatchesBenchmark:
             inside = scenes == index
             if inside.any():
                 parts[scene] = bootstrap_mean(precision[inside], seed, clusters=groups[inside])
-        total = bootstrap_mean(precision, seed, clusters=groups)
-        return Figure("retrieval mAP", "higher", "groups", total, parts)
+        _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+        sums, counts = np.bincount(group, precision), np.bincount(group)
+
+        def mean_over_queries(weights: NDArray[np.float64]) -> float:
+            return float((weights @ sums) / (weights @ counts))
+
+        total = bootstrap_interval(mean_over_queries, len(sums), seed, clusters=scenes[first])
+        return Figure("retrieval mAP", "higher", "scenes", total, parts, part_unit="groups")
 
     def _matching_figure(self, descriptors: Tensor, seed: int) -> Figure:
         """Return the AP of nearest neighbours by scene, and its mean over scenes."""
@@ -107,15 +118,21 @@ class PatchesBenchmark:
         sizes = [len(distances) for distances, _ in matches.values()]
 
         def mean_over_scenes(weights: NDArray[np.float64]) -> float:
-            by_scene = zip(matches.values(), np.split(weights, np.cumsum(sizes)[:-1]), strict=True)
-            return float(np.mean([match_precision(*found, weight) for found, weight in by_scene]))
+            total = drawn = 0.0
+            for found, weight in zip(matches.values(), np.split(weights, np.cumsum(sizes)[:-1]), strict=True):
+                # A scene that was drawn twice counts twice.
+                if times := float(weight.mean()):
+                    total += times * match_precision(*found, weight)
+                    drawn += times
+            return total / drawn
 
-        total = bootstrap_interval(mean_over_scenes, sum(sizes), seed)
+        scene_of_group = np.repeat(np.arange(len(sizes)), sizes)
+        total = bootstrap_interval(mean_over_scenes, sum(sizes), seed, clusters=scene_of_group)
         parts = {
             scene: bootstrap_interval(partial(match_precision, *found), len(found[0]), seed)
             for scene, found in matches.items()
         }
-        return Figure("matching mAP", "higher", "groups", total, parts)
+        return Figure("matching mAP", "higher", "scenes", total, parts, part_unit="groups")
 
 
 def match_nearest(

@@ -100,12 +100,14 @@ class PhotoTourBenchmark:
             "mean": "over the sets",
             "ties of FPR95": "pessimistic, what accepting the threshold costs; optimistic and expected as named",
             "ties of AP": "expected",
+            "resampled": "pairs within the sets; the sets are fixed",
         }
         if self.revisited:
             without = [one.name for one in self.sets if one.tour.reference_images is None]
             self.protocol |= {
                 "revisited": "nearest non-match of the reference image, ratio of smaller to greater, AP by image",
                 "without reference images": without,
+                "resampled for revisited": "reference images within the sets; the sets are fixed",
             }
 
     def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError
+from doap.evaluation.pictures import Picture, write_pictures
 from doap.files import atomic_write
 from doap.types import Kind
 
@@ -28,18 +31,25 @@ class Estimate:
 
     Attributes:
         value: Value on the full sample.
-        low, high: Limits of the interval.
+        low, high: Limits of the interval; both None if there are too few independent units for one.
         units: Number of resampled units: queries, image pairs, ….
-        resampled: Value in each resample. All descriptors are resampled with the same seed, so the
-            resamples of two descriptors are paired. The interval of their difference can exclude 0
-            even where their own intervals overlap.
+        resampled: Value in each resample; empty without an interval. All descriptors are resampled with the same
+            seed, so the resamples of two descriptors are paired. The interval of their difference can exclude 0 even
+            where their own intervals overlap.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     units: int
     resampled: list[float] = field(default_factory=list, repr=False)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """`low` and `high` as numbers for charts and comparisons; NaN without an interval."""
+        if self.low is None or self.high is None:
+            return math.nan, math.nan
+        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,10 @@ class Figure:
     Attributes:
         name: Name such as `mAP`, unique within a benchmark.
         better: Which direction is better.
-        unit: Resampled unit, in the plural, such as `pairs of images`.
+        unit: Independent units that are resampled, in the plural, such as `sequences`.
         total: Value over the whole benchmark.
         parts: Values by sequence, scene or task, without their resamples.
+        part_unit: Units that are resampled within a part, in the plural; empty if they are those of the total.
     """
 
     name: str
@@ -59,6 +70,7 @@ class Figure:
     unit: str
     total: Estimate
     parts: dict[str, Estimate] = field(default_factory=dict)
+    part_unit: str = ""
 
     def __post_init__(self) -> None:
         small = {name: dataclasses.replace(estimate, resampled=[]) for name, estimate in self.parts.items()}
@@ -117,12 +129,20 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Scores:
-    """Everything a benchmark measures for one descriptor; tables are sorted by the first figure."""
+    """Everything a benchmark measures for one descriptor; tables are sorted by the first figure.
+
+    Attributes:
+        figures, curves, histogram, gallery: The measurements.
+        pictures: Image pairs with their matches.
+        selected: Settings that were selected for this descriptor on validation data, for example its ratio threshold.
+    """
 
     figures: tuple[Figure, ...]
     curves: tuple[Curve, ...] = ()
     histogram: Histogram | None = None
     gallery: Gallery | None = None
+    selected: dict[str, float] = field(default_factory=dict)
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,6 +164,7 @@ class DescriptorInfo:
         bytes: Size of one descriptor.
         fingerprint: Checksum of the descriptor's weights and settings.
         file_sha256: Checksum of the file it was loaded from; None if there is no file.
+        pipeline: Whether it is a pipeline, which matches the keypoints of its own detector itself.
     """
 
     name: str
@@ -152,6 +173,7 @@ class DescriptorInfo:
     bytes: int
     fingerprint: str
     file_sha256: str | None
+    pipeline: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +192,7 @@ class Result:
         date: ISO date of the run.
         seconds: Time spent in `describe` and in `score`.
         versions: Versions of the libraries that affect the figures.
+        selected: Settings that were selected for this descriptor on validation data.
     """
 
     benchmark: str
@@ -183,6 +206,7 @@ class Result:
     date: str
     seconds: dict[str, float]
     versions: dict[str, str]
+    selected: dict[str, float] = field(default_factory=dict)
 
     @property
     def headline(self) -> Figure:
@@ -194,8 +218,8 @@ class Result:
         return next((figure for figure in self.figures if figure.name == name), None)
 
 
-def write_result(result: Result, path: Path, gallery: Gallery | None = None) -> Path:
-    """Write a result as JSON and its gallery as an NPZ file beside it, each atomically.
+def write_result(result: Result, path: Path, gallery: Gallery | None = None, pictures: Sequence[Picture] = ()) -> Path:
+    """Write a result as JSON, and its gallery and pictures as NPZ files beside it, each atomically.
 
     The gallery is a separate file because it contains patches of the benchmark's photos, whose
     licence may differ from that of the figures.
@@ -207,6 +231,8 @@ def write_result(result: Result, path: Path, gallery: Gallery | None = None) -> 
         arrays = {part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
         with atomic_write(gallery_path(path)) as unfinished, unfinished.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
+    if pictures:
+        write_pictures(pictures, path)
     return path
 
 

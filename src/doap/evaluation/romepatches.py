@@ -78,6 +78,7 @@ class RomePatchesBenchmark:
             ALL_PATCHES: "each patch among the others of its half",
             "total": "test" if "test" in self.halves else "train",
             "ties": "expected",
+            "resampled": "groups; all of them are from photos of Rome",
             "queries without a match, left out": _left_out(self.halves),
         }
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import torch
 
 import doap
+from doap.describer import MatchesPairs
 from doap.errors import ArgumentError, DoapError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
 from doap.evaluation.registry import open_benchmark
-from doap.evaluation.result import DescriptorInfo, Gallery, Result, write_result
+from doap.evaluation.result import DescriptorInfo, Result, Scores, write_result
 from doap.files import make_folder, sha256
 from doap.types import Progress, no_progress
 
@@ -87,11 +88,12 @@ def evaluate(
     for index, (name, one) in enumerate(describers.items()):
         progress(index, len(describers), name)
         try:
-            result, gallery = _evaluate_one(name, one, opened, Path(cache) if cache else None, seed)
+            result, scores = _evaluate_one(name, one, opened, Path(cache) if cache else None, seed)
         except DoapError as error:
             skipped[name] = str(error)
             continue
-        results[name], files[name] = result, write_result(result, folder / f"{name}.json", gallery)
+        files[name] = write_result(result, folder / f"{name}.json", scores.gallery, scores.pictures)
+        results[name] = result
     progress(len(describers), len(describers), "done")
     return Evaluation(results, files, skipped)
 
@@ -106,6 +108,7 @@ def descriptor_info(name: str, describer: CachedDescriber, file: Path | None) ->
         bytes=dim // 8 if kind == "binary" else 4 * dim,
         fingerprint=describer.fingerprint,
         file_sha256=sha256(file) if file else None,
+        pipeline=isinstance(describer.describer, MatchesPairs),
     )
 
 
@@ -134,7 +137,7 @@ def _open(
 
 def _evaluate_one(
     name: str, opened: OpenedDescriber, benchmark: Benchmark, cache: Path | None, seed: int
-) -> tuple[Result, Gallery | None]:
+) -> tuple[Result, Scores]:
     begin = time.perf_counter()
     describer = CachedDescriber(opened.describer, cache)
     scores = benchmark.evaluate(describer, seed)
@@ -151,5 +154,6 @@ def _evaluate_one(
         date=datetime.date.today().isoformat(),
         seconds={"describe": describer.seconds, "score": seconds - describer.seconds},
         versions=library_versions(),
+        selected=scores.selected,
     )
-    return result, scores.gallery
+    return result, scores

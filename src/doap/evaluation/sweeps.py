@@ -104,6 +104,7 @@ class SweepsBenchmark:
             "matches": "mutual nearest neighbours",
             "inlier": f"within {INLIER_PIXELS:g} px of the coarser image",
             "ties": "lowest index of shuffled keypoints",
+            "resampled": "photos",
             **{f"views of {sweep}": [list(view) for view in views] for sweep, views in SWEEPS.items()},
         }
 

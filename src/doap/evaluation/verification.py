@@ -31,19 +31,24 @@ Statistic = Callable[[Tensor, Tensor], float]
 """Function of the numbers of positives (T,) and negatives (T,) at each distinct distance, nearest first."""
 
 
-def verification_scores(descriptors: Tensor, positives: Tensor, negatives: Tensor, seed: int) -> Scores:
+def verification_scores(
+    descriptors: Tensor, positives: Tensor, negatives: Tensor, seed: int, *, scenes: NDArray[np.int64] | None = None
+) -> Scores:
     """Score verification on one list of pairs.
 
     Args:
         descriptors: (N, D) float32 or (N, D/8) uint8.
         positives: (P, 2) rows of `descriptors` that match.
         negatives: (P′, 2) rows that do not match.
-        seed: Seed of the bootstrap over pairs.
+        seed: Seed of the bootstrap.
+        scenes: (N,) scene of each row. The bootstrap then resamples scenes, and pairs within them, where a pair belongs
+            to the scene of its first row. None treats pairs as independent.
     """
     pairs = torch.cat([positives, negatives])
     distances, positive = distances_of_pairs(descriptors, pairs), torch.arange(len(pairs)) < len(positives)
+    clusters = None if scenes is None else scenes[pairs[:, 0].numpy()]
     return Scores(
-        verification_figures({"all": SortedPairs(distances, positive)}, seed),
+        verification_figures({"all": SortedPairs(distances, positive)}, seed, clusters=clusters),
         verification_curves(distances, positive),
         distance_histogram(distances, positive, whole=descriptors.dtype == torch.uint8),
     )
@@ -54,18 +59,26 @@ def distances_of_pairs(descriptors: Tensor, pairs: Tensor) -> Tensor:
     return torch.cat([pair_distances(*descriptors[part.T]) for part in pairs.split(PAIRS_AT_ONCE)])
 
 
-def verification_figures(lists: Mapping[str, SortedPairs], seed: int) -> tuple[Figure, ...]:
+def verification_figures(
+    lists: Mapping[str, SortedPairs], seed: int, *, clusters: NDArray[np.int64] | None = None
+) -> tuple[Figure, ...]:
     """Return FPR95 and AP of one or more lists of pairs: the mean over the lists, and each list as a part.
 
     FPR95 counts ties against the descriptor, because a threshold accepts all pairs of one distance or none.
     `optimistic` (best order of ties) and `expected` (random order) are separate figures.
+
+    Args:
+        lists: Pairs by name.
+        seed: Seed of the bootstrap.
+        clusters: (P,) scene of each of the pairs of all lists, which are resampled first; None to resample pairs only.
     """
-    return (
-        _figure("FPR95", "lower", lists, fpr_of_counts, seed),
-        _figure("FPR95 optimistic", "lower", lists, lambda *counts: fpr_of_counts(*counts, ties="optimistic"), seed),
-        _figure("FPR95 expected", "lower", lists, lambda *counts: fpr_of_counts(*counts, ties="expected"), seed),
-        _figure("verification AP", "higher", lists, lambda *counts: float(average_precision_of_counts(*counts)), seed),
-    )
+    statistics: dict[str, tuple[Direction, Statistic]] = {
+        "FPR95": ("lower", fpr_of_counts),
+        "FPR95 optimistic": ("lower", partial(fpr_of_counts, ties="optimistic")),
+        "FPR95 expected": ("lower", partial(fpr_of_counts, ties="expected")),
+        "verification AP": ("higher", lambda *counts: float(average_precision_of_counts(*counts))),
+    }
+    return tuple(_figure(name, *statistic, lists, clusters, seed) for name, statistic in statistics.items())
 
 
 def verification_curves(distances: Tensor, positive: Tensor, suffix: str = "") -> tuple[Curve, Curve]:
@@ -113,7 +126,14 @@ def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> H
     return Histogram(edges.tolist(), *(share.tolist() for share in shares))
 
 
-def _figure(name: str, better: Direction, lists: Mapping[str, SortedPairs], statistic: Statistic, seed: int) -> Figure:
+def _figure(
+    name: str,
+    better: Direction,
+    statistic: Statistic,
+    lists: Mapping[str, SortedPairs],
+    clusters: NDArray[np.int64] | None,
+    seed: int,
+) -> Figure:
     sizes = [len(pairs) for pairs in lists.values()]
     cuts = list(accumulate(sizes))[:-1]
 
@@ -124,9 +144,9 @@ def _figure(name: str, better: Direction, lists: Mapping[str, SortedPairs], stat
         by_list = zip(lists.values(), np.split(weights, cuts), strict=True)
         return float(np.mean([of_list(pairs, part) for pairs, part in by_list]))
 
-    total = bootstrap_interval(mean_of_lists, sum(sizes), seed)
+    total = bootstrap_interval(mean_of_lists, sum(sizes), seed, clusters=clusters)
     parts: dict[str, Estimate] = {}
     if len(lists) > 1:
         for part, pairs in lists.items():
             parts[part] = bootstrap_interval(partial(of_list, pairs), len(pairs), seed)
-    return Figure(name, better, "pairs", total, parts)
+    return Figure(name, better, "pairs" if clusters is None else "scenes", total, parts, part_unit="pairs")

@@ -17,28 +17,33 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from doap.checks import check_choice, check_shape
+from doap.checks import check_choice
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
-from doap.errors import ArgumentError, DataError, import_extra
+from doap.errors import ArgumentError, DataError
+from doap.export.colmap_database import (
+    CameraMode,
+    create_database,
+    import_pycolmap,
+    make_keypoints,
+    read_ids,
+    verify_matches,
+)
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import make_folder
 from doap.functional import quantise
-from doap.images.frames import SIFT_EXTENT
 from doap.pipeline import match
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
 from doap.types import Features, Progress, no_progress
 
-CameraMode = Literal["auto", "single", "per-folder", "per-image"]
 Manifest = dict[str, Any]
 FORMAT = 2
 # Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.
@@ -122,7 +127,7 @@ def write_colmap(
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
     """
-    _import_pycolmap()
+    import_pycolmap()
     check_choice(camera_mode, get_args(CameraMode), name="camera_mode")
     images, out = Path(images), Path(out)
     names = list_names(images)
@@ -139,28 +144,8 @@ def write_colmap(
     return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
-def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Convert frames (N, 2, 3) to COLMAP's keypoints. COLMAP's first pixel centre is (0.5, 0.5), doap's is (0, 0).
-
-    The scale is σ, a sixth of half the side, for frames of any detector. `doap data from-colmap` recovers the described
-    patch from it. COLMAP itself does not use it.
-
-    Returns:
-        (N, 4) x, y, σ and orientation in radians, clockwise; if not all frames are square, (N, 6) x, y and A / 6.
-    """
-    check_shape(frames, "N 2 3", name="frames")
-    precise = frames.astype(np.float64)
-    shape, xy = precise[:, :, :2] / SIFT_EXTENT, precise[:, :, 2] + 0.5
-    (a, b), (c, d) = shape.transpose(1, 2, 0)
-    size = np.hypot(a, c)
-    # The sides of a downscaled image are rounded to pixels, so its frames are not exactly square.
-    if (np.hypot(a - d, b + c) <= 1e-3 * size).all():
-        return np.column_stack([xy, size, np.arctan2(c, a)]).astype(np.float32)
-    return np.column_stack([xy, a, b, c, d]).astype(np.float32)
-
-
 def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: ExtractionSummary) -> ColmapSummary:
-    pycolmap, manifest, previous = _import_pycolmap(), _make_manifest(job, features), _read_manifest(job.out)
+    manifest, previous = _make_manifest(job, features), _read_manifest(job.out)
     if previous != manifest:
         unfinished = _beside(job.out, ".unfinished")
         if _read_manifest(unfinished) != manifest:
@@ -170,8 +155,7 @@ def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: Extr
             _write_manifest(unfinished, manifest)
         if job.pairs is not None:
             _write_matches(unfinished, job, features, progress)
-            options = pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0})
-            pycolmap.geometric_verification(unfinished, two_view_geometry_options=options)
+            verify_matches(unfinished)
         unfinished.replace(job.out)
     progress(job.total, job.total, "finished")
     return _summarise(job.out, features, unchanged=previous == manifest)
@@ -187,12 +171,6 @@ def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
         "pairs": pairs,
         "ratio": job.ratio,
     }
-
-
-def _import_pycolmap() -> Any:
-    pycolmap = import_extra("pycolmap", "colmap")
-    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-    return pycolmap
 
 
 def _is_storable(extractor: ExtractorInfo) -> bool:
@@ -232,15 +210,13 @@ def _beside(database: Path, ending: str) -> Path:
 
 def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
     """Create a database with cameras, images, keypoints and descriptors."""
-    pycolmap = _import_pycolmap()
+    pycolmap = import_pycolmap()
     for ending in ("", "-wal", "-shm"):
         _beside(database, ending).unlink(missing_ok=True)
-    pycolmap.Database.open(database).close()
-    mode = getattr(pycolmap.CameraMode, job.camera_mode.upper().replace("-", "_"))
-    pycolmap.import_images(database, job.images, mode, features.names)
+    create_database(database, job.images, features.names, job.camera_mode)
     store = _is_storable(features.extractor)
     with pycolmap.Database.open(database) as opened:
-        ids = _read_ids(opened)
+        ids = read_ids(opened)
         signed = store and any(bool((image.features.descriptors < 0).any()) for image in features.stream(ids))
         for image in features.stream(ids):
             opened.write_keypoints(ids[image.name], make_keypoints(image.features.frames))
@@ -255,10 +231,10 @@ def _copy_matches(job: _Job, new: Path, manifest: Manifest, previous: Manifest) 
     same_rules = all(previous.get(key) == manifest[key] for key in ("format", "fingerprint", "ratio"))
     if not same_rules or previous["pairs"] is None:
         return
-    pycolmap = _import_pycolmap()
+    pycolmap = import_pycolmap()
     same = {name for name, checksum in manifest["images"].items() if previous["images"].get(name) == checksum}
     with pycolmap.Database.open(job.out) as before, pycolmap.Database.open(new) as after:
-        old_ids, new_ids = _read_ids(before), _read_ids(after)
+        old_ids, new_ids = read_ids(before), read_ids(after)
         same &= old_ids.keys() & new_ids.keys()
         for name0, name1 in job.pairs or ():
             if name0 in same and name1 in same and before.exists_matches(old_ids[name0], old_ids[name1]):
@@ -268,7 +244,7 @@ def _copy_matches(job: _Job, new: Path, manifest: Manifest, previous: Manifest) 
 
 def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Progress) -> None:
     """Match all pairs that are not matched yet."""
-    pycolmap = _import_pycolmap()
+    pycolmap = import_pycolmap()
 
     @lru_cache(_CACHED_IMAGES)
     def read(name: str) -> Features:
@@ -276,7 +252,7 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
         return replace(stored, descriptors=stored.descriptors.to(job.device))
 
     with pycolmap.Database.open(database) as opened:
-        ids = _read_ids(opened)
+        ids = read_ids(opened)
         for number, (name0, name1) in enumerate(job.pairs or ()):
             progress(job.total - len(job.pairs or ()) + number, job.total, f"{name0} {name1}")
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
@@ -285,16 +261,11 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
             opened.write_matches(ids[name0], ids[name1], matches.astype(np.uint32))
 
 
-def _read_ids(opened: Any) -> dict[str, int]:
-    """Return the ids of a database's images by name."""
-    return {image.name: image.image_id for image in opened.read_all_images()}
-
-
 def _summarise(database: Path, features: FeatureSet, *, unchanged: bool) -> ColmapSummary:
-    pycolmap = _import_pycolmap()
+    pycolmap = import_pycolmap()
     reason = "COLMAP cannot read this format, or the size differs from that of the other images of a single camera."
     with pycolmap.Database.open(database) as opened:
-        ids = _read_ids(opened)
+        ids = read_ids(opened)
         refused = {name: f"{name}: {reason}" for name in features.names if name not in ids}
         return ColmapSummary(
             out=database,

@@ -90,8 +90,9 @@ def _summary_table(comparison: Comparison) -> str:
 def _cell(metric: MetricComparison, name: str) -> str:
     mean = metric.means[name]
     best = mean.value == max(one.value for one in metric.means.values())
-    value, low, high = (metric.format(one) for one in (mean.value, mean.low, mean.high))
-    return f"{f'<b>{value}</b>' if best else value}<small>[{low}, {high}]</small>"
+    value, low, high = (metric.format(one) for one in (mean.value, *mean.bounds))
+    interval = "" if mean.low is None else f"<small>[{low}, {high}]</small>"
+    return f"{f'<b>{value}</b>' if best else value}{interval}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -117,11 +118,11 @@ def _charts(name: str, metric: MetricComparison, kinds: Mapping[str, str]) -> st
     """Draw the means, and the differences of the candidate from each baseline."""
     candidate = next(iter(metric.values))
     means, differences = (
-        [Whisker(label, kinds[label], e.value, e.low, e.high, strong=label == strong) for label, e in estimates.items()]
+        [Whisker(label, kinds[label], e.value, *e.bounds, strong=label == strong) for label, e in estimates.items()]
         for estimates, strong in ((metric.means, candidate), (metric.differences, metric.best_baseline))
     )
     # The line at 0 is always visible.
-    axis = Axis().spanning([0.0, *(end for one in metric.differences.values() for end in (one.low, one.high))])
+    axis = Axis().spanning([0.0, *(end for one in metric.differences.values() for end in (one.value, *one.bounds))])
     paired = dot_chart(f"{candidate} minus …", f"{name}, paired", differences, axis, 0.0)
     return f"<div class=dots>{dot_chart(name, 'mean', means, Axis())}{paired}</div>"
 

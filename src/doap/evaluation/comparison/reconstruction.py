@@ -5,34 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DoapError
 from doap.evaluation.comparison.photos import DescribedPhoto
+from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
 from doap.export.colmap import write_colmap
 from doap.types import Progress
-
-MIN_PHOTOS = 3
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """The largest model of a reconstruction.
-
-    Attributes:
-        registered: Number of registered photos.
-        points: Number of 3-D points.
-        track_length: Mean number of photos that observe a point.
-        reprojection_error: Mean reprojection error in pixels; None without a model.
-    """
-
-    registered: int = 0
-    points: int = 0
-    track_length: float = 0.0
-    reprojection_error: float | None = None
 
 
 def evaluate_reconstructions(
@@ -53,8 +34,8 @@ def evaluate_reconstructions(
         Reconstructions by descriptor, and a note on what was reconstructed or why nothing was.
     """
     connected = connected_photos(pairs)
-    if len(connected) < MIN_PHOTOS:
-        return {}, f"a reconstruction needs {MIN_PHOTOS} overlapping photos, {len(connected)} overlap"
+    if len(connected) < MIN_IMAGES:
+        return {}, f"a reconstruction needs {MIN_IMAGES} overlapping photos, {len(connected)} overlap"
     # Numbered, because photos of several folders may have the same name.
     names = {photo: f"{photo:06}-{photos[photo].path.name}" for photo in connected}
     named_pairs = [(names[first], names[second]) for first, second in pairs if first in names and second in names]
@@ -73,7 +54,7 @@ def evaluate_reconstructions(
                 )
             except DoapError as error:
                 return {}, str(error)
-            found[name] = _reconstruct(database, images, Path(folder) / f"{number}", seed)
+            found[name] = summarise_models(map_database(database, images, Path(folder) / f"{number}", seed))
     progress(len(describers), len(describers), "reconstructed")
     return found, f"{len(connected)} photos connected by {len(named_pairs)} overlapping pairs"
 
@@ -94,29 +75,3 @@ def connected_photos(pairs: Sequence[tuple[int, ...]]) -> list[int]:
         reached |= new
         new = set().union(*(partners[photo] for photo in new)) - reached
     return sorted(reached)
-
-
-def _reconstruct(database: Path, images: Path, out: Path, seed: int) -> Reconstruction:
-    """Run COLMAP's incremental mapper and return its largest model."""
-    import pycolmap
-
-    out.mkdir()
-    options = pycolmap.IncrementalPipelineOptions(
-        num_threads=1,
-        random_seed=seed,
-        extract_colors=False,
-        # COLMAP discards models of fewer than ten photos by default, but twenty photos may form several small ones.
-        min_model_size=MIN_PHOTOS,
-        # The fallback takes half a minute for each photo that cannot be registered.
-        structure_less_registration_fallback=False,
-    )
-    models = pycolmap.incremental_mapping(database, images, out, options)
-    if not models:
-        return Reconstruction()
-    largest = max(models.values(), key=lambda model: model.num_reg_images())
-    return Reconstruction(
-        largest.num_reg_images(),
-        largest.num_points3D(),
-        float(largest.compute_mean_track_length()),
-        float(largest.compute_mean_reprojection_error()),
-    )

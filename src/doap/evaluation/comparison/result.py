@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from doap.evaluation.comparison.reconstruction import Reconstruction
 from doap.evaluation.comparison.stage import Stage
 from doap.evaluation.comparison.verdict import Verdict
+from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.result import DescriptorInfo
 
 FORMAT = "doap comparison 1"

@@ -17,11 +17,12 @@ from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.comparison.page import write_comparison_page
 from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, PairPicture, draw_pairs, evaluate_pairs
 from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, read_photos, select_photos
-from doap.evaluation.comparison.reconstruction import Reconstruction, evaluate_reconstructions
+from doap.evaluation.comparison.reconstruction import evaluate_reconstructions
 from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.verdict import decide
 from doap.evaluation.comparison.views import evaluate_views
 from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
+from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.run import descriptor_info, library_versions
 from doap.files import atomic_write, make_folder
 from doap.images import list_images

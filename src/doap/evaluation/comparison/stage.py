@@ -44,9 +44,10 @@ class MetricComparison:
         """Whether the interval of the difference lies above 0, below 0 or around 0."""
         if min(self.difference.units, len(self.values[self.best_baseline])) < MIN_ITEMS:
             return "undecided"
-        if self.difference.low > 0:
+        low, high = self.difference.bounds
+        if low > 0:
             return "better"
-        return "worse" if self.difference.high < 0 else "similar"
+        return "worse" if high < 0 else "similar"
 
     def format(self, value: float) -> str:
         """Format a value of this metric: one decimal for counts, three for shares."""
@@ -113,7 +114,9 @@ def mean_over_photos(values: Sequence[float], items: Sequence[tuple[int, ...]], 
         return float(times @ measured / times.sum()) if times.any() else float(measured.mean())
 
     found = bootstrap_interval(mean, len(photos), seed, resamples=1000)
-    freedom = max(len(photos) - 1, 1)
+    if found.low is None:
+        return found
+    freedom = len(photos) - 1
     stretch = np.sqrt(1 + 1 / freedom) * (1 + (1.96**2 + 1) / (4 * freedom))
-    low, high = (float(found.value + stretch * (end - found.value)) for end in (found.low, found.high))
+    low, high = (float(found.value + stretch * (end - found.value)) for end in found.bounds)
     return replace(found, low=low, high=high, resampled=[])

@@ -96,8 +96,8 @@ def _clause(stage: Stage, candidate: str) -> str:
     }
     means = " vs ".join(metric.format(metric.means[name].value) for name in (candidate, baseline))
     value, low, high = (
-        f"{'−' if one < 0 else '+'}{metric.format(abs(one))}"
-        for one in (difference.value, difference.low, difference.high)
+        f"{'−' if one < 0 else '+'}{metric.format(abs(one))}" for one in (difference.value, *difference.bounds)
     )
     name = next(iter(stage.metrics))
-    return f"{claims[metric.outcome]} ({name} {means}, difference {value}, 95 % interval {low} to {high}; {stage.note})"
+    interval = "" if difference.low is None else f", 95 % interval {low} to {high}"
+    return f"{claims[metric.outcome]} ({name} {means}, difference {value}{interval}; {stage.note})"

@@ -1,0 +1,75 @@
+"""COLMAP's incremental mapper, and a summary of what it reconstructs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from doap.export.colmap_database import import_pycolmap
+
+MIN_IMAGES = 3
+"""Minimum number of images of a model. COLMAP discards models of fewer than ten images by default, but twenty images
+may form several small ones."""
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """The largest model of a reconstruction.
+
+    Attributes:
+        registered: Number of registered photos.
+        points: Number of 3-D points.
+        track_length: Mean number of photos that observe a point.
+        reprojection_error: Mean reprojection error in pixels; None without a model.
+    """
+
+    registered: int = 0
+    points: int = 0
+    track_length: float = 0.0
+    reprojection_error: float | None = None
+
+
+def map_database(database: Path, images: Path, out: Path, seed: int, *, refine_intrinsics: bool = True) -> list[Any]:
+    """Run COLMAP's incremental mapper on the verified matches of a database.
+
+    Args:
+        database: COLMAP database.
+        images: Folder of the images.
+        out: New folder for the models.
+        seed: Random seed. The mapper runs in one thread, so that a seed determines the result.
+        refine_intrinsics: Whether to refine focal lengths and distortion; if not, those of the database are final.
+
+    Returns:
+        The models as `pycolmap.Reconstruction`, the one with most images first.
+    """
+    pycolmap = import_pycolmap()
+    out.mkdir()
+    options = pycolmap.IncrementalPipelineOptions(
+        num_threads=1,
+        random_seed=seed,
+        extract_colors=False,
+        min_model_size=MIN_IMAGES,
+        # The fallback takes half a minute for each photo that cannot be registered.
+        structure_less_registration_fallback=False,
+        ba_refine_focal_length=refine_intrinsics,
+        ba_refine_extra_params=refine_intrinsics,
+    )
+    options.mapper.abs_pose_refine_focal_length = refine_intrinsics
+    options.mapper.abs_pose_refine_extra_params = refine_intrinsics
+    models = pycolmap.incremental_mapping(database, images, out, options)
+    return sorted(models.values(), key=lambda model: -model.num_reg_images())
+
+
+def summarise_models(models: Sequence[Any]) -> Reconstruction:
+    """Summarise the first of the models of `map_database`."""
+    if not models:
+        return Reconstruction()
+    largest = models[0]
+    return Reconstruction(
+        largest.num_reg_images(),
+        largest.num_points3D(),
+        float(largest.compute_mean_track_length()),
+        float(largest.compute_mean_reprojection_error()),
+    )
