@@ -108,6 +108,38 @@ def from_public(
     _summarise(out, as_json)
 
 
+@app.command("from-poses", epilog="doap data from-poses poses.csv photos/ --scene taj_mahal --out scenes/")
+def from_poses(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="POSES IMAGES…", help="CSV of camera poses and the folder of its images; repeatable."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the scenes: SCENE/images and SCENE/sparse.")],
+    scene: Annotated[list[str] | None, typer.Option(help="Scene to build; repeatable.", show_default="all")] = None,
+    descriptor: Annotated[str, typer.Option(help="Descriptor of the matches to triangulate.")] = "rootsift",
+    max_keypoints: Annotated[int, typer.Option(min=8, help="Maximum number of keypoints per image.")] = 4096,
+    as_json: AsJson = False,
+) -> None:
+    """Build scenes for the benchmarks pose and sfm from known camera poses: triangulate points, estimate intrinsics.
+
+    Resumable: rerun the same command to continue.
+    """
+    if len(sources) % 2:
+        raise typer.BadParameter("Expected pairs of a CSV file and a folder of images.")
+    from doap.evaluation.known_poses import build_posed_scenes
+
+    with show_progress("image pairs", quiet=as_json) as progress:
+        built = build_posed_scenes(
+            list(zip(sources[::2], sources[1::2], strict=True)),
+            out,
+            scenes=scene or (),
+            descriptor=descriptor,
+            max_keypoints=max_keypoints,
+            progress=progress,
+        )
+    typer.echo(json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {len(built)} scenes")
+
+
 @app.command(epilog="doap data check my.patches")
 def check(
     path: Annotated[

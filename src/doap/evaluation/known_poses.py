@@ -1,0 +1,153 @@
+"""COLMAP models of scenes whose camera poses are known and whose intrinsics are not.
+
+The Image Matching Challenge publishes poses of resized photographs without intrinsics. With the poses fixed, points are
+triangulated from verified matches, and bundle adjustment refines only focal length and radial distortion, each image
+with a camera of its own. The points also give the overlap of image pairs. The matches are RootSIFT's by default, so
+that pairs which RootSIFT cannot match have no overlap and drop out: a choice that favours the baseline.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from doap.errors import ArgumentError, DataError, import_extra
+from doap.export.colmap import write_colmap
+from doap.files import make_folder
+from doap.geometry.pose import Pose
+from doap.types import Progress, no_progress
+
+INITIAL_FOCAL_LENGTH = 1.2
+"""Initial focal length over the longer side of the image, as in COLMAP."""
+RATIO = 0.9
+"""Threshold of the ratio test. Triangulation with known poses rejects wrong matches, so it can be loose."""
+ROUNDS = 4
+"""Rounds of triangulation and refinement: better intrinsics triangulate more points."""
+
+
+def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
+    """Read world-to-camera poses by scene and file from a CSV with the columns of the Image Matching Challenge.
+
+    Args:
+        file: CSV with the columns `file` (SCENE/NAME), `rotation_matrix` (row by row) and `translation_vector`, whose
+            numbers are separated by semicolons. An optional column `model` names the coordinate frame.
+
+    Returns:
+        Poses by scene and file. A folder whose poses belong to several models becomes several scenes, named by the
+        models.
+    """
+    models: dict[str, dict[str, dict[str, Pose]]] = {}
+    with Path(file).open(encoding="utf-8", newline="") as stream:
+        for number, row in enumerate(csv.DictReader(stream), start=2):
+            try:
+                rotation = np.array(row["rotation_matrix"].split(";"), np.float64).reshape(3, 3)
+                translation = np.array(row["translation_vector"].split(";"), np.float64).reshape(3)
+                folder = row["file"].rpartition("/")[0]
+            except (KeyError, ValueError, AttributeError) as error:
+                raise DataError(
+                    f"{file}, line {number}: expected file, rotation_matrix and translation_vector."
+                ) from error
+            of_folder = models.setdefault(folder, {})
+            of_folder.setdefault(row.get("model") or folder, {})[row["file"]] = Pose(rotation, translation)
+    scenes: dict[str, dict[str, Pose]] = {}
+    for folder, of_folder in models.items():
+        for model, poses in of_folder.items():
+            scenes[folder if len(of_folder) == 1 else model.replace("/", "-")] = poses
+    return scenes
+
+
+def build_posed_scenes(
+    sources: Sequence[tuple[str | Path, str | Path]],
+    out: str | Path,
+    *,
+    scenes: Sequence[str] = (),
+    descriptor: str = "rootsift",
+    max_keypoints: int = 4096,
+    progress: Progress = no_progress,
+) -> list[Path]:
+    """Triangulate scenes with known poses and estimate their intrinsics, as data for the benchmarks `pose` and `sfm`.
+
+    Resumable: call it again to continue.
+
+    Args:
+        sources: CSV files of `read_poses`, each with the folder that its file names are relative to. Scenes of the
+            same name share one coordinate frame.
+        out: Output folder; a scene becomes SCENE/images and SCENE/sparse.
+        scenes: Names of the scenes to build; empty for all.
+        descriptor: Descriptor of the matches that are triangulated.
+        max_keypoints: Maximum number of keypoints per image.
+        progress: Progress callback over images and image pairs of a scene.
+
+    Returns:
+        The folders of the scenes.
+    """
+    found: dict[str, dict[Path, Pose]] = {}
+    for file, folder in sources:
+        for scene, poses in read_poses(file).items():
+            found.setdefault(scene, {}).update({Path(folder) / name: pose for name, pose in poses.items()})
+    if unknown := sorted(set(scenes) - set(found)):
+        raise ArgumentError(f"scenes: unknown scene {', '.join(unknown)}. The scenes are {', '.join(sorted(found))}.")
+    built = []
+    for scene in scenes or sorted(found):
+        folder = Path(out) / scene
+        if not (folder / "sparse").is_dir():
+            _build(found[scene], folder, descriptor, max_keypoints, progress)
+        built.append(folder)
+    return built
+
+
+def _build(poses: dict[Path, Pose], out: Path, descriptor: str, max_keypoints: int, progress: Progress) -> None:
+    """Match, triangulate and refine one scene."""
+    pycolmap = import_extra("pycolmap", "colmap")
+    images, database = make_folder(out / "images"), out / "database.db"
+    by_name = {path.name: pose for path, pose in poses.items()}
+    if len(by_name) < len(poses):
+        raise DataError(f"{out.name}: expected images with different names, got two of the same name.")
+    for path in poses:
+        shutil.copyfile(path, images / path.name)
+    write_colmap(
+        images,
+        database,
+        descriptor,
+        max_keypoints=max_keypoints,
+        ratio=RATIO,
+        camera_mode="per-image",
+        progress=progress,
+    )
+    model = _initial_model(pycolmap, database, by_name)
+    unfinished = out / "sparse.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    for _ in range(ROUNDS):
+        model = pycolmap.triangulate_points(model, database, images, unfinished, refine_intrinsics=True)
+    model.write(unfinished)
+    unfinished.rename(out / "sparse")
+
+
+def _initial_model(pycolmap: Any, database: Path, poses: dict[str, Pose]) -> Any:
+    """Create a model with the known poses, the keypoints of a database and guessed intrinsics."""
+    model = pycolmap.Reconstruction()
+    with pycolmap.Database.open(database) as opened:
+        for image in opened.read_all_images():
+            stored = opened.read_camera(image.camera_id)
+            focal = INITIAL_FOCAL_LENGTH * max(stored.width, stored.height)
+            camera = pycolmap.Camera(
+                camera_id=image.camera_id,
+                model="SIMPLE_RADIAL",
+                width=stored.width,
+                height=stored.height,
+                params=[focal, stored.width / 2, stored.height / 2, 0.0],
+            )
+            model.add_camera_with_trivial_rig(camera)
+            keypoints = opened.read_keypoints(image.image_id)[:, :2]
+            posed = pycolmap.Image(name=image.name, camera_id=image.camera_id, image_id=image.image_id)
+            posed.points2D = [pycolmap.Point2D(xy) for xy in keypoints]
+            pose = poses[image.name]
+            rigid = pycolmap.Rigid3d(pycolmap.Rotation3d(pose.rotation), pose.translation)
+            model.add_image_with_trivial_frame(posed, rigid)
+    return model

@@ -1,0 +1,99 @@
+"""Features of image files and matches of image pairs, for benchmarks that estimate geometry.
+
+A descriptor is evaluated on shared keypoints, which are detected once. A descriptor with its own detector, or a
+pipeline with its own matcher, uses those instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from doap.describer import DetectsKeypoints, MatchesPairs
+from doap.detectors import Detector
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.images import read_grey
+from doap.pipeline import match
+from doap.types import Features
+
+RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""Thresholds of the ratio test to select from; 1 keeps all mutual nearest neighbours."""
+
+
+class SharedKeypoints:
+    """Images and the keypoints of one detector, read and detected on first use.
+
+    Args:
+        detector: Keypoint detector.
+        max_keypoints: Maximum number of keypoints per image.
+    """
+
+    def __init__(self, detector: Detector, max_keypoints: int) -> None:
+        self.detector, self.max_keypoints = detector, max_keypoints
+        self._images: dict[Path, NDArray[np.uint8]] = {}
+        self._keypoints: dict[Path, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+
+    def image(self, path: Path) -> NDArray[np.uint8]:
+        """Return the grey pixels (H, W) of an image file."""
+        if path not in self._images:
+            self._images[path] = read_grey(path)
+        return self._images[path]
+
+    def keypoints(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return frames (N, 2, 3) and responses (N,) of an image file."""
+        if path not in self._keypoints:
+            self._keypoints[path] = self.detector.detect(self.image(path), self.max_keypoints)
+        return self._keypoints[path]
+
+
+class PairMatcher:
+    """Match image files with one descriptor or pipeline.
+
+    Args:
+        describer: Descriptor or pipeline.
+        shared: Images and shared keypoints.
+    """
+
+    def __init__(self, describer: CachedDescriber, shared: SharedKeypoints) -> None:
+        self._describer, self._shared = describer, shared
+        self._features: dict[Path, Features] = {}
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Thresholds of the ratio test to select from; a pipeline with its own matcher has none."""
+        return () if isinstance(self._describer.describer, MatchesPairs) else RATIOS
+
+    def features(self, path: Path) -> Features:
+        """Return the features of an image file."""
+        if path not in self._features:
+            image, describer = self._shared.image(path), self._describer.describer
+            if isinstance(describer, DetectsKeypoints):
+                frames, responses = describer.detector.detect(image, self._shared.max_keypoints)
+            else:
+                frames, responses = self._shared.keypoints(path)
+            descriptors = self._describer.describe_frames(image, frames)
+            self._features[path] = Features(frames, responses, descriptors, (image.shape[0], image.shape[1]))
+        return self._features[path]
+
+    def match(self, path0: Path, path1: Path, ratio: float | None = None) -> NDArray[np.int64]:
+        """Return (M, 2) indices of matching keypoints: mutual nearest neighbours, or the matches of the pipeline.
+
+        Args:
+            path0, path1: Image files.
+            ratio: Threshold of the ratio test, ignored by a pipeline with its own matcher. None or 1 to skip it.
+        """
+        features0, features1 = self.features(path0), self.features(path1)
+        describer = self._describer.describer
+        if isinstance(describer, MatchesPairs):
+            return describer.match_features(features0, features1)
+        return match(features0, features1, ratio=None if ratio == 1 else ratio)
+
+    def matched_points(
+        self, path0: Path, path1: Path, ratio: float | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the positions (M, 2) of the matches in both images, in pixels."""
+        matches = self.match(path0, path1, ratio)
+        first, second = self.features(path0).keypoints, self.features(path1).keypoints
+        return first[matches[:, 0]].astype(np.float64), second[matches[:, 1]].astype(np.float64)

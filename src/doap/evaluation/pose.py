@@ -1,0 +1,234 @@
+"""Benchmark `pose`: relative camera pose of image pairs from matches.
+
+Keypoints are detected once for all descriptors. Mutual nearest neighbours that pass the ratio test give an essential
+matrix (RANSAC), which is decomposed into rotation and translation. The error of a pair is the larger of the rotation
+error and the angle between the translations, in degrees; a pair without an estimate has an infinite error.
+
+    AUC@t    Area under the cumulative error curve up to t degrees, divided by t (as in SuperGlue).
+    mAA@10   Mean share of pairs with an error of at most 1, 2, …, 10 degrees (as in the Image Matching Challenge).
+
+Figures are means over scenes and over the seeds of RANSAC. The ratio threshold of each descriptor is selected on the
+validation scenes, by AUC@10, and then applied to the test scenes. Pairs are drawn from three bands of co-visibility
+(easy, medium, hard), where the dataset has it. Intervals resample scenes, and pairs within each scene.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from doap.detectors import sift
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.homography import area_under_recall
+from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
+from doap.evaluation.pictures import Picture, draw_pair
+from doap.evaluation.posed_pairs import PosedPair, read_posed_pairs
+from doap.evaluation.result import Curve, Dataset, Scores
+from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, select_ratio, split_scenes
+from doap.geometry.epipolar import epipolar_errors
+from doap.geometry.pose import PoseEstimator, estimate_pose, pose_error
+from doap.random_streams import stream
+from doap.types import Progress, no_progress
+
+THRESHOLDS = (10, 5, 20)
+"""Thresholds of the AUC in degrees; the first one is the headline."""
+BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
+"""Co-visibility of the pairs: share of the 3D points of one image that the other one sees."""
+PICTURED = ("medium", "hard")
+"""Bands of the pairs in the pictures."""
+EPIPOLAR_PIXELS = 10.0
+"""Maximum distance from the epipolar lines of the true pose of a match that is drawn as correct. The true poses are
+accurate to about a degree, which is about ten pixels."""
+
+
+class PoseBenchmark:
+    """Image pairs with ground-truth poses.
+
+    Args:
+        root: Dataset in one of the formats of `doap.evaluation.posed_pairs`.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
+    """
+
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `pose`."""
+
+        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
+        max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
+        images: int = Field(30, ge=2, description="Maximum number of images per scene.")
+        pairs: int = Field(100, ge=1, description="Maximum number of pairs per scene, spread over the bands.")
+        validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
+        test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
+        ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
+        estimator: PoseEstimator = Field("opencv", description="RANSAC of OpenCV (MAGSAC++) or PoseLib.")
+        threshold: float = Field(1.0, gt=0, description="Inlier threshold of RANSAC in pixels.")
+        seeds: int = Field(3, ge=1, description="Number of seeds of RANSAC.")
+
+    name = "pose"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        self.settings = self.Settings.parse(settings)
+        every = read_posed_pairs(root)
+        validation, test = split_scenes(_scenes(every), self.settings.validation, self.settings.test)
+        pairs = draw_pairs([pair for pair in every if pair.scene in {*validation, *test}], self.settings)
+        self.validation = [pair for pair in pairs if pair.scene in validation]
+        self.test = [pair for pair in pairs if pair.scene in test]
+        paths = sorted({path for pair in pairs for path in pair.paths})
+        self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
+        for done, path in enumerate(paths):
+            progress(done, len(paths), path.name)
+            self._shared.keypoints(path)
+        self.dataset = Dataset(Path(root).resolve().stem, _checksum(paths, pairs))
+        self.protocol = self._protocol(validation)
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Select the ratio threshold on the validation scenes and score the test scenes."""
+        matcher = PairMatcher(describer, self._shared)
+        settings = self.settings
+        ratio = select_ratio_by_pose(matcher, self.validation, settings)
+        errors = pose_errors(matcher, self.test, ratio, settings, range(settings.seeds))
+        scores = _scores(self.test, errors, {} if ratio is None else {"ratio": ratio}, seed)
+        return replace(scores, pictures=tuple(self._pictures(matcher, ratio, errors)))
+
+    def _pictures(self, matcher: PairMatcher, ratio: float | None, errors: Errors) -> Iterator[Picture]:
+        """Draw the first pair of each band of `PICTURED` of each test scene, the same for every descriptor."""
+        for scene, band in product(_scenes(self.test), PICTURED):
+            found = [index for index, pair in enumerate(self.test) if (pair.scene, _band(pair)) == (scene, band)]
+            if not found:
+                continue
+            pair, error = self.test[found[0]], float(np.median(errors[found[0]]))
+            xy0, xy1 = matcher.matched_points(*pair.paths, ratio)
+            correct = epipolar_errors(xy0, xy1, pair.cameras, pair.pose) <= EPIPOLAR_PIXELS
+            outcome = f"pose error {error:.1f} degrees" if np.isfinite(error) else "no pose"
+            caption = f"{correct.sum():,} of {len(correct):,} matches agree · {outcome}"
+            image0, image1 = (self._shared.image(path) for path in pair.paths)
+            yield draw_pair(f"{scene}, {band}: {pair.name}", caption, (image0, image1), xy0, xy1, correct)
+
+    def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "detector": settings.detector.name,
+            "magnification": settings.detector.magnification,
+            "keypoints per image": settings.max_keypoints,
+            "images per scene": settings.images,
+            "matches": "mutual nearest neighbours that pass the ratio test",
+            "ratio": f"selected on {', '.join(validation)} by AUC@10" if validation else settings.ratio,
+            "estimator": f"{settings.estimator}, {settings.threshold:g} px, {settings.seeds} seeds",
+            "pairs": {scene: sum(pair.scene == scene for pair in self.test) for scene in _scenes(self.test)},
+            "bands": {name: [low, high if np.isfinite(high) else None] for name, (low, high) in BANDS.items()},
+            "error": "larger of rotation and translation angle; infinite without an estimate",
+            "resampled": "scenes, and pairs within scenes",
+        }
+
+
+def select_ratio_by_pose(
+    matcher: PairMatcher, pairs: Sequence[PosedPair], settings: PoseBenchmark.Settings
+) -> float | None:
+    """Return the ratio threshold with the best mean AUC@10 over the scenes of validation pairs.
+
+    Returns:
+        `settings.ratio` without pairs, and None for a pipeline with its own matcher.
+    """
+    scenes = [pair.scene for pair in pairs]
+
+    def area(ratio: float) -> float:
+        return mean_of_scenes(scenes, pose_errors(matcher, pairs, ratio, settings, [0]), partial(_area, limit=10))
+
+    return select_ratio(matcher, settings.ratio, area if pairs else None)
+
+
+def pose_errors(
+    matcher: PairMatcher,
+    pairs: Sequence[PosedPair],
+    ratio: float | None,
+    settings: PoseBenchmark.Settings,
+    seeds: Sequence[int],
+) -> Errors:
+    """Return the pose errors (P, R) of P pairs in degrees for R seeds of RANSAC; infinite without an estimate."""
+    errors = np.full((len(pairs), len(seeds)), np.inf)
+    for row, pair in zip(errors, pairs, strict=True):
+        xy0, xy1 = matcher.matched_points(*pair.paths, ratio)
+        for column, seed in enumerate(seeds):
+            found = estimate_pose(
+                xy0, xy1, *pair.cameras, estimator=settings.estimator, threshold=settings.threshold, seed=seed
+            )
+            if found is not None:
+                row[column] = pose_error(found.pose, pair.pose)
+    return errors
+
+
+def draw_pairs(pairs: Sequence[PosedPair], settings: PoseBenchmark.Settings) -> list[PosedPair]:
+    """Draw images of each scene and pairs of them, an equal number from each band; always the same ones."""
+    drawn: list[PosedPair] = []
+    for scene in _scenes(pairs):
+        of_scene = [pair for pair in pairs if pair.scene == scene]
+        images = set(draw_images((path for pair in of_scene for path in pair.paths), settings.images))
+        of_scene = [pair for pair in of_scene if images.issuperset(pair.paths)]
+        bands = [[pair for pair in of_scene if _band(pair) == band] for band in BANDS]
+        if all(pair.overlap is None for pair in of_scene):
+            bands = [of_scene]
+        generator = stream(0, "pose pairs")
+        for left, band in zip(range(len(bands), 0, -1), sorted(bands, key=len), strict=True):
+            room = settings.pairs - sum(pair.scene == scene for pair in drawn)
+            chosen = np.sort(generator.permutation(len(band))[: room // left])
+            drawn += [band[index] for index in chosen]
+    return drawn
+
+
+def _band(pair: PosedPair) -> str | None:
+    overlap = pair.overlap
+    if overlap is None:
+        return None
+    return next((name for name, (low, high) in BANDS.items() if low <= overlap < high), None)
+
+
+def _scenes(pairs: Sequence[PosedPair]) -> list[str]:
+    return list(dict.fromkeys(pair.scene for pair in pairs))
+
+
+def _scores(pairs: Sequence[PosedPair], errors: Errors, selected: dict[str, float], seed: int) -> Scores:
+    """Summarise errors (P, R) of P pairs and R seeds of RANSAC."""
+    scenes = [pair.scene for pair in pairs]
+    statistics: dict[str, Callable[[Errors], float]] = {
+        f"AUC@{limit}": partial(_area, limit=limit) for limit in THRESHOLDS
+    }
+    statistics["mAA@10"] = _mean_accuracy
+    figures = [scene_figure(name, scenes, errors, statistic, seed=seed) for name, statistic in statistics.items()]
+    bands = np.array([_band(pair) or "" for pair in pairs])
+    for band in BANDS:
+        if (inside := bands == band).any():
+            some = [scene for scene, chosen in zip(scenes, inside, strict=True) if chosen]
+            area = partial(_area, limit=10)
+            figures.append(scene_figure(f"AUC@10, {band}", some, errors[inside], area, seed=seed))
+    angles = np.linspace(0, 20, 81)
+    recall = [float((errors <= angle).mean()) for angle in angles]
+    curve = Curve("pose error", "error in degrees", "share of pairs", list(zip(angles.tolist(), recall, strict=True)))
+    return Scores(tuple(figures), (curve,), selected=selected)
+
+
+def _area(errors: Errors, limit: float) -> float:
+    return float(np.mean([area_under_recall(run, limit) for run in errors.T]))
+
+
+def _mean_accuracy(errors: Errors) -> float:
+    return float(np.mean([(errors <= limit).mean() for limit in range(1, 11)]))
+
+
+def _checksum(paths: Sequence[Path], pairs: Sequence[PosedPair]) -> str:
+    """Return a checksum of the images and of the true poses."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    for pair in pairs:
+        digest.update(f"{pair.scene} {pair.name}".encode())
+        digest.update(pair.pose.rotation.astype("<f8").tobytes() + pair.pose.translation.astype("<f8").tobytes())
+    return digest.hexdigest()
