@@ -21,8 +21,9 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
-            help="Descriptors (`baselines` for all, `controls` for descriptors that must score chance), a benchmark "
-            "(oxford, phototour, hpatches, romepatches, patches, sweeps) and the folder with its data.",
+            help="Descriptors (`baselines` for all, `pipelines` for learned pipelines, `controls` for descriptors that "
+            "must score chance), a benchmark (oxford, phototour, hpatches, romepatches, patches, sweeps, pose, sfm, "
+            "wxbs, evd, speed) and the folder with its data.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],

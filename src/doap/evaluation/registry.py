@@ -8,12 +8,17 @@ from pathlib import Path
 from doap.checks import check_choice
 from doap.errors import ArgumentError
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
+from doap.evaluation.evd import EvdBenchmark
 from doap.evaluation.hpatches import HPatchesBenchmark
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.evaluation.patches import PatchesBenchmark
 from doap.evaluation.phototour import PhotoTourBenchmark
+from doap.evaluation.pose import PoseBenchmark
 from doap.evaluation.romepatches import RomePatchesBenchmark
+from doap.evaluation.sfm import SfmBenchmark
+from doap.evaluation.speed import SpeedBenchmark
 from doap.evaluation.sweeps import SweepsBenchmark
+from doap.evaluation.wxbs import WxbsBenchmark
 from doap.types import Progress, no_progress
 
 BENCHMARKS: dict[str, BenchmarkType] = {
@@ -23,6 +28,11 @@ BENCHMARKS: dict[str, BenchmarkType] = {
     "romepatches": RomePatchesBenchmark,
     "patches": PatchesBenchmark,
     "sweeps": SweepsBenchmark,
+    "pose": PoseBenchmark,
+    "speed": SpeedBenchmark,
+    "sfm": SfmBenchmark,
+    "wxbs": WxbsBenchmark,
+    "evd": EvdBenchmark,
 }
 """Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 

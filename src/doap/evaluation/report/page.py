@@ -6,8 +6,19 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from doap.evaluation.report.cost import cost_section
+from doap.evaluation.report.differences import DIFFERENCE_LEGEND, MARKS, Difference, DifferenceTable, difference_tables
 from doap.evaluation.report.formats import arrow, distinct_note
-from doap.evaluation.report.table import REFERENCES, BenchmarkTable, Entry, format_bounds, format_number, summarise
+from doap.evaluation.report.pair_pictures import pair_pictures
+from doap.evaluation.report.table import (
+    REFERENCES,
+    BenchmarkTable,
+    Entry,
+    format_bounds,
+    format_number,
+    format_units,
+    summarise,
+)
 from doap.evaluation.result import Figure, Gallery, read_gallery
 from doap.html import (
     Axis,
@@ -28,7 +39,10 @@ MAX_PARTS = 24
 MAX_PICTURES = 6
 TOP = ("first", "second", "third")
 """Styles of the curves of the best three descriptors."""
-KINDS = "<span class=real>●</span> real-valued, <span class=binary>■</span> binary"
+KINDS = (
+    "<span class=real>●</span> real-valued, <span class=binary>■</span> binary, <span class=pipeline>◆</span> pipeline"
+)
+MARK = {"real": "●", "binary": "■", "pipeline": "◆"}
 
 
 def write_report_page(tables: Sequence[BenchmarkTable], out: Path) -> Path:
@@ -37,7 +51,7 @@ def write_report_page(tables: Sequence[BenchmarkTable], out: Path) -> Path:
     benchmarks = {table.any_result.benchmark for table in tables}
     title = f"{_count(len(names), 'descriptor')} on {_count(len(benchmarks), 'benchmark')}"
     items = [f"<li><a href='#{each.key}'>{escape(each.name)}</a>: {escape(summarise(each))}" for each in tables]
-    parts = [f"<h1>{title}</h1><ul>{''.join(items)}</ul>", *map(_section, tables)]
+    parts = [f"<h1>{title}</h1><ul>{''.join(items)}</ul>", cost_section(tables), *map(_section, tables)]
     return write_html(out, title, parts)
 
 
@@ -48,9 +62,11 @@ def _section(table: BenchmarkTable) -> str:
         f"<h2 id='{table.key}'>{escape(table.name)} <small>{escape(data)}</small></h2>",
         f"<p class=soft>{escape(distinct_note(table))}</p>" if table.distinct else "",
         _figure_table(table),
+        *map(_difference_table, difference_tables(table)),
         f"<h3>{escape(headline.name)} by part</h3>{_part_charts(table, headline)}",
         *(_folded(f"{figure.name} by part", _part_charts(table, figure)) for figure in further if figure.parts),
         f"<h3>Size and curves</h3><div class=charts>{_size_chart(table)}{''.join(_curve_charts(table))}</div>",
+        pair_pictures(table),
         _histograms(table),
         _galleries(table),
         _folded("Protocol, checksums, versions, seed and times", _provenance(table)),
@@ -64,13 +80,14 @@ def _figure_table(table: BenchmarkTable) -> str:
     for entry in table.entries:
         descriptor = entry.result.descriptor
         size = f"{descriptor.dim} {'bits' if descriptor.kind == 'binary' else 'floats'}"
-        mark = f"<span class={descriptor.kind}>{'■' if descriptor.kind == 'binary' else '●'}</span>"
+        mark = f"<span class={entry.style}>{MARK[entry.style]}</span>"
         cells = "".join(_cell(table, entry, figure) for figure in table.figures)
         rows.append(f"<tr><th>{mark} {escape(entry.label)}<td>{descriptor.bytes:,}<small>{size}</small>{cells}")
     legend = (
         f"Values with 95 % confidence intervals from resampling {escape(table.figures[0].unit)}. The best is bold; ≈ "
         "marks values that do not differ significantly from it (the 95 % interval of the paired difference contains "
-        "0). Two intervals may overlap although one descriptor is better on nearly every sample."
+        "0). Two intervals may overlap although one descriptor is better on nearly every sample. Fewer than three "
+        f"{escape(table.figures[0].unit)} have no interval."
     )
     html = f"<table><thead><tr><th>descriptor<th>bytes{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
     # With more than four figures, the table only fits if the intervals are below the values.
@@ -84,7 +101,34 @@ def _cell(table: BenchmarkTable, entry: Entry, figure: Figure) -> str:
         return "<td>–"
     standing = table.standing(entry, figure)
     value = f"<b>{format_number(estimate.value)}</b>" if standing == "best" else format_number(estimate.value)
-    return f"<td>{value}<small>{format_bounds(estimate)}{' ≈' if standing == 'tied' else ''}</small>"
+    bounds = _two_lines(format_bounds(estimate, figure.unit))
+    return f"<td>{value}<small>{bounds}{' ≈' if standing == 'tied' else ''}</small>"
+
+
+def _difference_table(compared: DifferenceTable) -> str:
+    """Show the differences from a reference; significant losses are marked like significant wins."""
+    names = list(compared.rows[0][1])
+    rows = []
+    for entry, differences in compared.rows:
+        cells = "".join(_difference_cell(differences[name]) for name in names)
+        rows.append(f"<tr><th>{escape(entry.label)}{cells}")
+    heads = "".join(f"<th>{escape(name)}" for name in names)
+    html = f"<table><thead><tr><th>descriptor{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
+    style = "wide many" if len(names) > 3 else "wide"
+    legend = f"<p class=soft>{escape(DIFFERENCE_LEGEND)}</p>"
+    return _folded(compared.title, f"{legend}<div class='{style}'>{html}</div>", opened=True)
+
+
+def _difference_cell(difference: Difference | None) -> str:
+    if difference is None:
+        return "<td>–"
+    value, _, interval = str(difference).removesuffix(MARKS[difference.outcome]).rstrip().partition(" ")
+    return f"<td class={difference.outcome}>{value} {MARKS[difference.outcome]}<small>{_two_lines(interval)}</small>"
+
+
+def _two_lines(bounds: str) -> str:
+    """Break the text of a missing interval, which is wider than an interval."""
+    return escape(bounds).replace("no interval (", "no interval<br>(")
 
 
 def _part_charts(table: BenchmarkTable, figure: Figure) -> str:
@@ -92,18 +136,19 @@ def _part_charts(table: BenchmarkTable, figure: Figure) -> str:
     every = (entry.result.figure(figure.name) for entry in table.entries)
     names = list(dict.fromkeys(name for each in every if each for name in each.parts))
     ranked = {part: table.ranked(figure, part) for part in ["", *names[:MAX_PARTS]]}
-    ends = [end for rows in ranked.values() for _, value in rows for end in (value.low, value.value, value.high)]
+    ends = [end for rows in ranked.values() for _, value in rows for end in (value.value, *value.bounds)]
     axis, reference = Axis().spanning(ends), table.reference
     charts = []
     for part, rows in ranked.items():
         found = {entry.label: value for entry, value in rows}
         best = rows[0][0].label if rows else ""
         whiskers = [
-            Whisker(entry.label, _kind(entry), value.value, value.low, value.high, strong=entry.label == best)
+            Whisker(entry.label, entry.style, value.value, *value.bounds, strong=entry.label == best)
             for entry in table.entries
             if (value := found.get(entry.label))
         ]
-        units = f"{rows[0][1].units:,} {figure.unit}" if rows else ""
+        unit = (figure.part_unit if part else "") or figure.unit
+        units = format_units(rows[0][1].units, unit) if rows else ""
         at = found.get(reference.label) if reference else None
         charts.append(dot_chart(part or "All", units, whiskers, axis, at.value if at else None))
     more = len(names) - MAX_PARTS
@@ -119,7 +164,7 @@ def _size_chart(table: BenchmarkTable) -> str:
     for entry, value in table.ranked(figure):
         size = entry.result.descriptor.bytes
         title = f"{entry.label}: {size} bytes, {format_number(value.value)}"
-        dots.append(Dot(entry.label, _kind(entry), size, value.value, title))
+        dots.append(Dot(entry.label, entry.style, size, value.value, title))
     note = "dashed: best at this size or smaller"
     axes = Axis("bytes per descriptor", base=2), Axis(f"{figure.name} {arrow(figure)}")
     return scatter_chart("Accuracy and size", note, dots, *axes, frontier=figure.better)
@@ -217,10 +262,6 @@ def _versions(entries: Sequence[Entry]) -> dict[str, str]:
 
 def _folded(summary: str, content: str, *, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
-
-
-def _kind(entry: Entry) -> str:
-    return entry.result.descriptor.kind
 
 
 def _count(number: int, noun: str) -> str:

@@ -31,6 +31,12 @@ class Entry:
     result: Result
     label: str
 
+    @property
+    def style(self) -> str:
+        """CSS class of its marks: `real`, `binary` or `pipeline`."""
+        descriptor = self.result.descriptor
+        return "pipeline" if descriptor.pipeline else descriptor.kind
+
     def estimate(self, figure: str, part: str = "") -> Estimate | None:
         """Return the estimate of a figure, or of one part of it; None if it is missing or not finite."""
         found = self.result.figure(figure)
@@ -81,14 +87,16 @@ class BenchmarkTable:
         finite = [(entry, estimate) for entry, estimate in found if estimate]
         return sorted(finite, key=lambda pair: sign * pair[1].value)
 
-    def standing(self, entry: Entry, figure: Figure) -> Literal["best", "tied", "worse"]:
-        """Return `tied` if the difference from the best is not significant."""
+    def standing(self, entry: Entry, figure: Figure) -> Literal["best", "tied", "worse", "untested"]:
+        """Return `tied` if the difference from the best is not significant, `untested` if there are no intervals."""
         estimate = entry.estimate(figure.name)
         if estimate is None:
             return "worse"
         best = self.ranked(figure)[0][1]
         if estimate.value == best.value:
             return "best"
+        if estimate.low is None or best.low is None:
+            return "untested"
         return "worse" if differ(best, estimate) else "tied"
 
 
@@ -100,10 +108,14 @@ def difference_interval(one: Estimate, other: Estimate) -> tuple[float, float] |
 
 
 def differ(one: Estimate, other: Estimate) -> bool:
-    """Return whether the interval of the difference excludes 0; if unpaired, whether the intervals are disjoint."""
+    """Return whether the interval of the difference excludes 0; if unpaired, whether the intervals are disjoint.
+
+    Without intervals, no difference is significant.
+    """
     interval = difference_interval(one, other)
     if interval is None:
-        return one.low > other.high or other.low > one.high
+        (low, high), (other_low, other_high) = one.bounds, other.bounds
+        return low > other_high or other_low > high
     return not interval[0] <= 0 <= interval[1]
 
 
@@ -150,15 +162,17 @@ def summarise(table: BenchmarkTable) -> str:
     (best, top), *others = ranked
     if not others:
         return (
-            f"{best.label} has {figure.name} {format_interval(top)}; there is no other descriptor to compare it with."
+            f"{best.label} has {figure.name} {format_interval(top, figure.unit)}; there is no other descriptor to "
+            "compare it with."
         )
     reference, value = next((pair for pair in others if pair[0] is table.reference), others[0])
     lead = format_number(abs(top.value - value.value))
     text = (
-        f"{best.label} is best with {figure.name} {format_interval(top)}, {lead} better than {reference.label} "
+        f"{best.label} is best with {figure.name} {format_interval(top, figure.unit)}, {lead} better than "
+        f"{reference.label} "
         f"({format_number(value.value)}): {_significance(top, value)}."
     )
-    tied = [entry.label for entry, other in others if entry is not reference and not differ(top, other)]
+    tied = [entry.label for entry, _ in others if entry is not reference and table.standing(entry, figure) == "tied"]
     if not tied:
         return text
     named = tied if len(tied) < 4 else [*tied[:3], f"{len(tied) - 3} more"]
@@ -171,19 +185,37 @@ def format_number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-def format_interval(estimate: Estimate) -> str:
-    """Format a value with its interval in parentheses."""
-    return f"{format_number(estimate.value)} ({format_number(estimate.low)} to {format_number(estimate.high)})"
+def format_units(count: int, unit: str) -> str:
+    """Format a number of units.
+
+    >>> format_units(1, "pairs of images"), format_units(4000, "queries")
+    ('1 pair of images', '4,000 queries')
+    """
+    if count == 1:
+        first, *rest = unit.split(" ")
+        unit = " ".join([first[:-3] + "y" if first.endswith("ies") else first.removesuffix("s"), *rest])
+    return f"{count:,} {unit}"
 
 
-def format_bounds(estimate: Estimate) -> str:
-    """Format only the interval; empty if it is unknown."""
-    known = math.isfinite(estimate.low) and math.isfinite(estimate.high)
-    return f"[{format_number(estimate.low)}, {format_number(estimate.high)}]" if known else ""
+def format_interval(estimate: Estimate, unit: str) -> str:
+    """Format a value with its interval in parentheses, or with the number of units that are too few for one."""
+    value, low, high = map(format_number, (estimate.value, *estimate.bounds))
+    interval = f"no interval: {format_units(estimate.units, unit)}" if estimate.low is None else f"{low} to {high}"
+    return f"{value} ({interval})"
+
+
+def format_bounds(estimate: Estimate, unit: str) -> str:
+    """Format only the interval; empty if it is not finite."""
+    if estimate.low is None:
+        return f"no interval ({format_units(estimate.units, unit)})"
+    low, high = estimate.bounds
+    return f"[{format_number(low)}, {format_number(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def _significance(top: Estimate, other: Estimate) -> str:
     """Describe in words whether a difference is significant."""
+    if top.low is None or other.low is None:
+        return "without intervals, the difference cannot be tested"
     interval = difference_interval(top, other)
     if interval is None:
         return f"their intervals {'do not overlap' if differ(top, other) else 'overlap'}"

@@ -1,0 +1,248 @@
+"""Benchmark `sfm`: camera poses of a COLMAP reconstruction from each descriptor's matches.
+
+Keypoints are detected once for all descriptors. All image pairs of a scene are matched, COLMAP verifies the matches and
+reconstructs the scene (incremental mapping). The figures follow COLMAP's own reconstruction benchmark:
+
+    AUC@t                 Area under the cumulative curve of relative pose errors up to t degrees, divided by t, over
+                          all ordered image pairs of the scene. The error is the larger of the rotation error and the
+                          angle between the translations. A pair has an infinite error if one of its images is not
+                          registered or if they are in different models.
+    registered            Share of the images that the largest model contains.
+    points, track length  Number of 3D points of the largest model, and mean number of images that observe a point.
+    reprojection error    Mean reprojection error of the largest model in pixels, over the scenes with a model.
+
+COLMAP's benchmark has no headline. Here it is AUC@5: the poses of internet photos are themselves estimates, good to
+about one degree. There are two differences. COLMAP counts a pair once for every model that contains it, this benchmark
+uses the largest of them. COLMAP ignores the translation of pairs with a baseline below the accuracy of the true
+positions, which is unknown for scenes of arbitrary scale.
+
+Track length and reprojection error depend on which points are reconstructed: a descriptor that only matches easy points
+has a smaller reprojection error.
+
+Figures are means over scenes. Intervals of the AUC resample scenes, and image pairs within each scene; other intervals
+resample scenes. The ratio threshold is fixed, or selected on validation scenes as in the benchmark `pose`, because six
+reconstructions of each would take too long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from doap.detectors import sift
+from doap.errors import DataError
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
+from doap.evaluation.bootstrap import bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.homography import area_under_recall
+from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
+from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
+from doap.evaluation.pose import PoseBenchmark, draw_pairs, select_ratio_by_pose
+from doap.evaluation.posed_pairs import pairs_of
+from doap.evaluation.posed_scenes import PosedScene, colmap_parameters, colmap_pose, read_posed_scenes
+from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
+from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
+from doap.export.colmap_database import create_database, verify_matches, write_matched_features
+from doap.files import sha256
+from doap.geometry.pose import Pose, pose_error
+from doap.types import Progress, no_progress
+
+THRESHOLDS = (5, 0.5, 1, 10)
+"""Thresholds of the AUC in degrees; the first one is the headline."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReconstructedScene:
+    """A reconstruction of a scene, compared with the truth.
+
+    Attributes:
+        errors: (P, 2) relative pose errors of P image pairs in degrees, in both directions.
+        registered: Share of the images in the largest model.
+        model: Summary of the largest model.
+    """
+
+    errors: Errors
+    registered: float
+    model: Reconstruction
+
+
+class SfmBenchmark:
+    """Scenes with ground-truth poses that COLMAP reconstructs.
+
+    Args:
+        root: Scenes in one of the formats of `doap.evaluation.posed_scenes`.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
+    """
+
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `sfm`."""
+
+        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
+        max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
+        images: int = Field(30, ge=MIN_IMAGES, description="Maximum number of images per scene.")
+        cameras: Literal["known", "unknown"] = Field(
+            "unknown", description="Fix the true intrinsics, or start from COLMAP's guess and refine it."
+        )
+        validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
+        test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
+        ratio: float = Field(0.85, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
+        seed: int = Field(0, ge=0, description="Seed of COLMAP's RANSAC and mapper.")
+
+    name = "sfm"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        self.settings = self.Settings.parse(settings)
+        scenes = {scene.name: _draw(scene, self.settings.images) for scene in read_posed_scenes(root)}
+        validation, test = split_scenes(list(scenes), self.settings.validation, self.settings.test)
+        self.test = [scenes[name] for name in test]
+        for scene in self.test:
+            if len(scene.images) < MIN_IMAGES:
+                raise DataError(f"{scene.folder}: expected {MIN_IMAGES} or more images, got {len(scene.images)}.")
+        self._pose_settings = PoseBenchmark.Settings(images=self.settings.images, ratio=self.settings.ratio)
+        self.validation = draw_pairs(
+            [pair for name in validation for pair in pairs_of(scenes[name])], self._pose_settings
+        )
+        paths = [image.path for scene in self.test for image in scene.images]
+        self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
+        for done, path in enumerate(paths):
+            progress(done, len(paths), path.name)
+            self._shared.keypoints(path)
+        self.dataset = Dataset(Path(root).resolve().stem, _checksum([scenes[name] for name in (*validation, *test)]))
+        self.protocol = self._protocol(validation)
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Reconstruct the test scenes and score the poses."""
+        matcher = PairMatcher(describer, self._shared)
+        ratio = select_ratio_by_pose(matcher, self.validation, self._pose_settings)
+        found = {scene.name: self._reconstruct(scene, matcher, ratio) for scene in self.test}
+        return _scores(found, {} if ratio is None else {"ratio": ratio}, seed)
+
+    def _reconstruct(self, scene: PosedScene, matcher: PairMatcher, ratio: float | None) -> ReconstructedScene:
+        """Match all pairs of a scene and reconstruct it."""
+        known = self.settings.cameras == "known"
+        paths = {image.path.relative_to(scene.folder).as_posix(): image.path for image in scene.images}
+        cameras = dict(zip(paths, (colmap_parameters(image.camera) for image in scene.images), strict=True))
+        features = {name: matcher.features(path) for name, path in paths.items()}
+        matches = (
+            (name0, name1, matcher.match(paths[name0], paths[name1], ratio)) for name0, name1 in combinations(paths, 2)
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            database = Path(folder) / "database.db"
+            create_database(database, scene.folder, list(paths), "single" if scene.shared_camera else "per-image")
+            write_matched_features(database, features, matches, cameras if known else None)
+            verify_matches(database, self.settings.seed)
+            out = Path(folder) / "models"
+            models = map_database(database, scene.folder, out, self.settings.seed, refine_intrinsics=not known)
+            poses = [
+                {image.name: colmap_pose(image) for image in model.images.values() if image.has_pose}
+                for model in models
+            ]
+            model = summarise_models(models)
+        truth = dict(zip(paths, (image.pose for image in scene.images), strict=True))
+        return ReconstructedScene(relative_pose_errors(truth, poses), model.registered / len(paths), model)
+
+    def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "detector": settings.detector.name,
+            "magnification": settings.detector.magnification,
+            "keypoints per image": settings.max_keypoints,
+            "matches": "mutual nearest neighbours that pass the ratio test, all image pairs",
+            "ratio": f"selected on {', '.join(validation)} by pose AUC@10" if validation else settings.ratio,
+            "mapper": f"COLMAP, incremental, seed {settings.seed}",
+            "cameras": settings.cameras,
+            "images": {scene.name: len(scene.images) for scene in self.test},
+            "shared camera": {scene.name: scene.shared_camera for scene in self.test},
+            "error": "larger of rotation and signed translation angle; infinite unless both images are in one model",
+            "resampled": "scenes, and image pairs within scenes",
+        }
+
+
+def relative_pose_errors(truth: dict[str, Pose], models: Sequence[dict[str, Pose]]) -> Errors:
+    """Return the relative pose errors of all image pairs in degrees.
+
+    Args:
+        truth: True poses of n images, world to camera, by name.
+        models: Estimated poses of the images of each model, in its own coordinate frame, the largest model first.
+
+    Returns:
+        (n(n−1)/2, 2) errors of each pair, from its first image to the second and back. The directions of the two
+        translations are measured in different cameras, so the errors differ slightly. They are infinite if no model
+        contains both images.
+    """
+    errors = []
+    for first, second in combinations(truth, 2):
+        model = next((model for model in models if first in model and second in model), None)
+        if model is None:
+            errors.append([np.inf, np.inf])
+            continue
+        directions = (first, second), (second, first)
+        errors.append(
+            [
+                pose_error(model[to].relative_to(model[start]), truth[to].relative_to(truth[start]), signed=True)
+                for start, to in directions
+            ]
+        )
+    return np.array(errors, np.float64)
+
+
+def _draw(scene: PosedScene, limit: int) -> PosedScene:
+    """Return a scene with up to `limit` of its images."""
+    drawn = set(draw_images((image.path for image in scene.images), limit))
+    return replace(scene, images=tuple(image for image in scene.images if image.path in drawn))
+
+
+def _pooled(found: dict[str, ReconstructedScene]) -> tuple[list[str], Errors]:
+    """Return the scene of each image pair, and the errors (P, 2) of all pairs."""
+    scenes = [name for name, scene in found.items() for _ in scene.errors]
+    return scenes, np.concatenate([scene.errors for scene in found.values()])
+
+
+def _scores(found: dict[str, ReconstructedScene], selected: dict[str, float], seed: int) -> Scores:
+    scenes, errors = _pooled(found)
+    figures = [
+        scene_figure(f"AUC@{limit:g}", scenes, errors, partial(_area, limit=limit), seed=seed) for limit in THRESHOLDS
+    ]
+    one_per_scene: dict[str, tuple[Direction, dict[str, float | None]]] = {
+        "registered": ("higher", {name: scene.registered for name, scene in found.items()}),
+        "points": ("higher", {name: float(scene.model.points) for name, scene in found.items()}),
+        "track length": ("higher", {name: scene.model.track_length for name, scene in found.items()}),
+        "reprojection error": ("lower", {name: scene.model.reprojection_error for name, scene in found.items()}),
+    }
+    for name, (better, values) in one_per_scene.items():
+        known = {scene: value for scene, value in values.items() if value is not None}
+        # No scene has a reprojection error if none was reconstructed.
+        if known:
+            parts = {scene: bootstrap_mean([value], seed) for scene, value in known.items()}
+            figures.append(Figure(name, better, "scenes", bootstrap_mean(list(known.values()), seed), parts))
+    angles = np.linspace(0, 10, 81)
+    recall = [mean_of_scenes(scenes, errors <= angle, lambda below: float(below.mean())) for angle in angles]
+    points = list(zip(angles.tolist(), recall, strict=True))
+    curve = Curve("pose error", "error in degrees", "share of pairs", points)
+    return Scores(tuple(figures), (curve,), selected=selected)
+
+
+def _area(errors: Errors, limit: float) -> float:
+    return area_under_recall(errors.ravel(), limit)
+
+
+def _checksum(scenes: Sequence[PosedScene]) -> str:
+    """Return a checksum of the images, their cameras and poses."""
+    digest = hashlib.sha256()
+    for scene in scenes:
+        for image in scene.images:
+            digest.update(f"{scene.name} {image.path.name} {sha256(image.path)}".encode())
+            numbers = [image.camera.matrix, np.array(image.camera.distortion), image.pose.rotation]
+            for array in (*numbers, image.pose.translation):
+                digest.update(array.astype("<f8").tobytes())
+    return digest.hexdigest()

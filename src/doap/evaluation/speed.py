@@ -1,0 +1,209 @@
+"""Benchmark `speed`: CPU time of a descriptor or pipeline on the photos of a folder.
+
+    ms per 1,000 keypoints   Description of given keypoints, including the extraction of patches. A descriptor with its
+                             own detector, or a pipeline, cannot separate the two: it is its detection and description.
+    × RootSIFT               The same figure, divided by that of RootSIFT on the shared keypoints, measured beside it.
+    s per image              Detection and description.
+    s per pair               Matching only: mutual nearest neighbours, or the matcher of the pipeline.
+
+Each time is the minimum over several runs, after a first run that is not measured. The number of threads is fixed, one
+by default. ONNX Runtime keeps the number of threads it was opened with. Descriptors are never read from the cache.
+
+Times are only comparable if they were measured side by side on one machine that does nothing else. A table
+therefore needs RootSIFT in it, and the ratio to RootSIFT is the figure to quote.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from doap.baselines import rootsift
+from doap.describer import Describer, DetectsKeypoints, MatchesPairs
+from doap.detectors import sift
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
+from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.checksum import checksum
+from doap.evaluation.result import Dataset, Figure, Scores
+from doap.images import list_images, read_grey
+from doap.pipeline import describe_frames, match
+from doap.types import Features, Progress, no_progress
+
+T = TypeVar("T")
+Frames = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedPhoto:
+    """A photo and its shared keypoints."""
+
+    path: Path
+    image: NDArray[np.uint8]
+    frames: Frames
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoTimes:
+    """Times of one photo in seconds.
+
+    Attributes:
+        features: Features of the photo.
+        description: Description of the features; with their detection if the describer has its own detector.
+        detection: Detection of shared keypoints; 0 if the describer has its own detector.
+        rootsift: Description of the shared keypoints by RootSIFT.
+        shared: Number of shared keypoints.
+    """
+
+    features: Features
+    description: float
+    detection: float
+    rootsift: float
+    shared: int
+
+
+class SpeedBenchmark:
+    """Photos with shared keypoints.
+
+    Args:
+        root: Folder of two or more photos.
+        progress: Progress callback.
+        settings: Keyword arguments; see `Settings`.
+    """
+
+    class Settings(BenchmarkSettings):
+        """Settings of the benchmark `speed`."""
+
+        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
+        max_keypoints: int = Field(2048, ge=1, description="Maximum number of keypoints per image.")
+        photos: int = Field(10, ge=2, description="Number of photos of the folder, the first by name.")
+        threads: int = Field(1, ge=1, description="Number of threads of PyTorch and OpenCV.")
+        repeats: int = Field(3, ge=1, description="Number of measurements; the minimum counts.")
+
+    name = "speed"
+
+    def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
+        self.settings = chosen = self.Settings.parse(settings)
+        paths = list_images(root)[: chosen.photos]
+        if len(paths) < 2:
+            raise DataError(f"{root}: expected 2 or more photos, to match them, got {len(paths)}.")
+        self.photos: list[SpeedPhoto] = []
+        for number, path in enumerate(paths):
+            progress(number, len(paths), path.name)
+            image = read_grey(path)
+            frames, _ = chosen.detector.detect(image, chosen.max_keypoints)
+            if not len(frames):
+                raise DataError(f"{path}: {chosen.detector.name} detects no keypoints in this photo. Remove it.")
+            self.photos.append(SpeedPhoto(path, image, frames))
+        progress(len(paths), len(paths), "done")
+        self.dataset = Dataset(Path(root).resolve().name, checksum(paths))
+        self.protocol: dict[str, Any] = {
+            "detector": chosen.detector.name,
+            "magnification": chosen.detector.magnification,
+            "keypoints of an image": chosen.max_keypoints,
+            "photos": len(paths),
+            "pairs": "each photo and the next, the last and the first",
+            "threads": chosen.threads,
+            "time": f"minimum of {chosen.repeats} runs after a first one",
+            "processor": platform.processor() or platform.machine(),
+        }
+
+    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+        """Measure one descriptor or pipeline, and RootSIFT beside it."""
+        measured = describer.describer
+        with limit_threads(self.settings.threads):
+            self._process(measured, self.photos[0])
+            times = [self._measure(measured, photo) for photo in self.photos]
+            features = [one.features for one in times]
+            pairs = list(zip(features, [*features[1:], features[0]], strict=True))
+            match_pair(measured, *pairs[0])
+            matching = [self._shortest(partial(match_pair, measured, *pair))[1] for pair in pairs]
+        return Scores(_figures(times, matching, seed))
+
+    def _measure(self, describer: Describer, photo: SpeedPhoto) -> PhotoTimes:
+        detection = 0.0
+        if not isinstance(describer, DetectsKeypoints):
+            detector, limit = self.settings.detector, self.settings.max_keypoints
+            detection = self._shortest(lambda: detector.detect(photo.image, limit))[1]
+        reference = rootsift()
+        describe_frames(photo.image, photo.frames, reference)
+        baseline = self._shortest(lambda: describe_frames(photo.image, photo.frames, reference))[1]
+        features, description = self._shortest(lambda: self._process(describer, photo))
+        if not len(features):
+            raise ArgumentError(f"{photo.path}: the pipeline detects no keypoints in this photo. Remove it.")
+        return PhotoTimes(features, description, detection, baseline, len(photo.frames))
+
+    def _process(self, describer: Describer, photo: SpeedPhoto) -> Features:
+        """Describe the shared keypoints of a photo, or those of the describer's own detector."""
+        frames = photo.frames
+        responses = np.zeros(len(frames), np.float32)
+        if isinstance(describer, DetectsKeypoints):
+            frames, responses = describer.detector.detect(photo.image, self.settings.max_keypoints)
+        descriptors = describe_frames(photo.image, frames, describer)
+        if descriptors.device.type != "cpu":
+            raise ArgumentError(f"device: expected the CPU, got {descriptors.device}. Run with --device cpu.")
+        return Features(frames, responses, descriptors, (photo.image.shape[0], photo.image.shape[1]))
+
+    def _shortest(self, run: Callable[[], T]) -> tuple[T, float]:
+        """Run a function several times; return its last output and the shortest time in seconds."""
+        shortest = np.inf
+        for _ in range(self.settings.repeats):
+            begin = time.perf_counter()
+            output = run()
+            shortest = min(shortest, time.perf_counter() - begin)
+        return output, shortest
+
+
+@contextmanager
+def limit_threads(threads: int) -> Iterator[None]:
+    """Set the number of threads of PyTorch and OpenCV, and restore it."""
+    import cv2
+
+    before_torch, before_opencv = torch.get_num_threads(), cv2.getNumThreads()
+    torch.set_num_threads(threads)
+    cv2.setNumThreads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before_torch)
+        cv2.setNumThreads(before_opencv)
+
+
+def match_pair(describer: Describer, features0: Features, features1: Features) -> NDArray[np.int64]:
+    """Return (M, 2) matches: those of the pipeline's matcher, or mutual nearest neighbours."""
+    if isinstance(describer, MatchesPairs):
+        return describer.match_features(features0, features1)
+    return match(features0, features1)
+
+
+def _figures(times: list[PhotoTimes], matching: list[float], seed: int) -> tuple[Figure, ...]:
+    description = np.array([one.description for one in times])
+    per_image = np.array([one.detection for one in times]) + description
+    keypoints = np.array([len(one.features) for one in times])
+    reference, shared = np.array([one.rootsift for one in times]), np.array([one.shared for one in times])
+
+    def milliseconds(weights: NDArray[np.float64]) -> float:
+        # One second per keypoint is 10⁶ milliseconds per 1,000.
+        return float(1e6 * (weights @ description) / (weights @ keypoints))
+
+    def ratio(weights: NDArray[np.float64]) -> float:
+        return milliseconds(weights) / float(1e6 * (weights @ reference) / (weights @ shared))
+
+    return (
+        Figure("ms per 1,000 keypoints", "lower", "photos", bootstrap_interval(milliseconds, len(times), seed)),
+        Figure("× RootSIFT", "lower", "photos", bootstrap_interval(ratio, len(times), seed)),
+        Figure("s per image", "lower", "photos", bootstrap_mean(per_image, seed)),
+        Figure("s per pair", "lower", "pairs of photos", bootstrap_mean(matching, seed)),
+    )

