@@ -13,8 +13,9 @@ import pytest
 
 from doap.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
+from doap.evaluation.pictures import Picture
 from doap.evaluation.report import ReportFiles, write_report
-from doap.evaluation.result import Dataset, DescriptorInfo, Figure, Gallery, Result, write_result
+from doap.evaluation.result import Dataset, DescriptorInfo, Estimate, Figure, Gallery, Result, write_result
 from oracles.html_pages import assert_well_nested
 from oracles.results import estimate, make_result
 
@@ -52,10 +53,10 @@ def make_gallery() -> Gallery:
     return Gallery(drawn[None, :2], drawn[None, 2:], near, apart)
 
 
-def markdown_rows(written: ReportFiles) -> list[list[list[str]]]:
-    """Return the cells of each table, by row, without the header."""
+def markdown_rows(written: ReportFiles, first: str = "bytes") -> list[list[list[str]]]:
+    """Return the cells of each table whose second column has this name, by row, without the header."""
     lines = written.markdown.read_text(encoding="utf-8").split("\n\n")
-    tables = [block.strip().splitlines()[2:] for block in lines if block.startswith("| descriptor")]
+    tables = [block.strip().splitlines()[2:] for block in lines if block.startswith(f"| descriptor | {first}")]
     return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows] for rows in tables]
 
 
@@ -104,7 +105,8 @@ def test_best_is_bold_and_overlapping_intervals_are_marked(report) -> None:
         "doap-128"
     ]
     assert len(re.findall(r"^teblid .*\$\\approx\$ &.*\$\\approx\$ \\\\$", latex, re.M)) == 1
-    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    # The second table has the differences from RootSIFT.
+    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [2, 2, 2]
     page = page_of(written)
     assert re.findall(r"<td><b>([\d.]+)</b><small>(\[[^\]]*\])", page) == [
         ("0.700", "[0.680, 0.720]"),
@@ -319,6 +321,145 @@ def test_differences_are_paired_if_both_have_the_same_resamples(report) -> None:
     assert "0.020 better than rootsift" in written.summaries["oxford"]
     assert "95 % interval of the difference 0.020 to 0.020" in written.summaries["oxford"]
     assert written.summaries["oxford"].endswith("Not significantly different from the best: maybe.")
+
+
+def test_two_scenes_have_values_but_no_interval_and_no_significant_difference(report) -> None:
+    written = report(paired("better", np.array([0.9, 0.8])), paired("rootsift", np.array([0.1, 0.2])))
+    assert written.summaries["oxford"] == (
+        "better is best with mAP 0.850 (no interval: 2 pairs of images), 0.700 better than rootsift (0.150): without "
+        "intervals, the difference cannot be tested."
+    )
+    (rows,) = markdown_rows(written)
+    assert {row[0]: row[2] for row in rows} == {
+        "better": "**0.850** no interval (2 pairs of images)",
+        "rootsift": "0.150 no interval (2 pairs of images)",
+    }
+    (differences,) = markdown_rows(written, "mAP ↑")
+    assert differences == [["better", "+0.700 no interval (2 pairs of images)"]]
+    page, latex = page_of(written), written.latex.read_text(encoding="utf-8")
+    assert not re.search(r"\bnan\b|None", page + latex)
+    assert page.count("no interval<br>(2 pairs of images)") == 3
+    assert latex.count("no interval (2 pairs of images)") == 3
+    with written.csv.open(encoding="utf-8", newline="") as stream:
+        better, rootsift = csv.DictReader(stream)
+    assert [better[name] for name in ("low", "high", "units", "unit")] == ["", "", "2", "pairs of images"]
+    assert float(better["minus rootsift"]) == pytest.approx(0.7)
+    assert better["minus rootsift low"] == better["minus rootsift-wide"] == rootsift["minus rootsift"] == ""
+
+
+def test_differences_from_both_references_mark_wins_and_losses_alike(report) -> None:
+    """The oracle subtracts the resamples of the reference from those of each descriptor."""
+    images, random = np.random.default_rng(0).uniform(0.3, 0.7, 40), np.random.default_rng(1)
+    values = {
+        "rootsift": images,
+        "rootsift-wide": images + 0.05,
+        "win": images + 0.2 + 0.01 * random.standard_normal(40),
+        "loss": images - 0.2 + 0.01 * random.standard_normal(40),
+        "similar": images + (noise := 0.1 * random.standard_normal(40)) - noise.mean(),
+    }
+    written = report(*(paired(name, some) for name, some in values.items()))
+    tables = markdown_rows(written, "mAP ↑")
+    for reference, rows in zip(("rootsift", "rootsift-wide"), tables, strict=True):
+        assert reference not in {row[0] for row in rows}
+        base = bootstrap_mean(values[reference], seed=0)
+        for name, cell in rows:
+            own = bootstrap_mean(values[name], seed=0)
+            low, high = np.quantile(np.subtract(own.resampled, base.resampled), [0.025, 0.975])
+            numbers = [float(number.replace("−", "-")) for number in re.findall(r"[−+]?\d\.\d+", cell)]
+            assert numbers == pytest.approx([own.value - base.value, low, high], abs=0.00051)
+            assert cell[-1] == ("▲" if low > 0 else "▼" if high < 0 else "]")
+    marks = {row[0]: row[1][-1] for row in tables[0]}
+    assert marks == {"win": "▲", "rootsift-wide": "▲", "similar": "]", "loss": "▼"}
+    page, latex = page_of(written), written.latex.read_text(encoding="utf-8")
+    assert "<summary>Difference from RootSIFT at our patch width (rootsift-wide)</summary>" in page
+    assert len(re.findall(r"<td class=worse>−0\.\d+ ▼<small>", page)) == 4
+    assert len(re.findall(r"<td class=better>\+0\.\d+ ▲<small>", page)) == 3
+    assert (latex.count("\\blacktriangledown$ \\\\"), latex.count("\\blacktriangle$ \\\\")) == (4, 3)
+
+
+def test_a_lower_error_is_a_win(report) -> None:
+    def by_errors(name: str, shift: float) -> Result:
+        found = bootstrap_mean(np.linspace(0.3, 0.5, 30) + shift, seed=0)
+        return make_result(name, figures=(Figure("FPR95", "lower", "pairs", found),))
+
+    written = report(by_errors("rootsift", 0), by_errors("fewer", -0.1), by_errors("more", 0.1))
+    (rows,) = markdown_rows(written, "FPR95 ↓")
+    assert rows == [["fewer", "−0.100 [−0.100, −0.100] ▲"], ["more", "+0.100 [+0.100, +0.100] ▼"]]
+
+
+def test_the_reference_of_a_table_of_one_has_no_differences(report) -> None:
+    written = report(make_result("rootsift"))
+    assert "Difference from" not in page_of(written)
+    assert markdown_rows(written, "mAP ↑") == []
+
+
+def test_units_are_named_in_the_singular_and_by_part(report) -> None:
+    parts = {"graf": Estimate(0.5, None, None, 1), "wall": estimate(0.5, units=5)}
+    figure = Figure("mAP", "higher", "sequences", Estimate(0.5, None, None, 2), parts, "pairs of images")
+    page = page_of(report(make_result(figures=(figure,))))
+    captions = re.findall(r"<figcaption>(?:All|graf|wall) <small>([^<]*)<", page)
+    assert captions == ["2 sequences", "1 pair of images", "5 pairs of images"]
+
+
+def speed(name: str, per_image: float, per_pair: float, **changes: object) -> Result:
+    figures = {"ms per 1,000 keypoints": 100 * per_image, "s per image": per_image, "s per pair": per_pair}
+    made = tuple(Figure(label, "lower", "photos", estimate(value, 0.01)) for label, value in figures.items())
+    return make_result(name, benchmark="speed", figures=made, **changes)
+
+
+def test_accuracy_is_plotted_against_the_time_of_two_images_and_their_matching(report) -> None:
+    pipeline = DescriptorInfo("xfeat", "real", 64, 256, "9" * 64, None, pipeline=True)
+    bits = DescriptorInfo("teblid", "binary", 256, 32, "7" * 64, None)
+    results = [
+        *(make_result(name, value, benchmark="pose") for name, value in (("sift", 0.3), ("untimed", 0.9))),
+        make_result("teblid", 0.2, benchmark="pose", descriptor=bits),
+        make_result("xfeat", 0.6, benchmark="pose", descriptor=pipeline),
+        make_result("sift", 0.5),
+        make_result("sift", 0.5, benchmark="patches"),
+        speed("sift", 0.5, 0.125),
+        speed("teblid", 0.25, 0.05, descriptor=bits),
+        speed("xfeat", 4.0, 2.5, descriptor=pipeline),
+    ]
+    page = page_of(report(*results))
+    section = re.search(r"<section><h2 id=cost>.*?</section>", page)[0]
+    assert page.index(section) < page.index("<h2 id='oxford'>")
+    charts = re.findall(r"<figcaption>(\w+)</figcaption>", section)
+    assert charts == ["pose", "oxford"]
+    titles = re.findall(r"<title>([^<]*)</title><rect class='(\w+)'", section)
+    assert titles == [
+        ("xfeat: 10.5 s, mAP 0.600", "pipeline"),
+        ("sift: 1.12 s, mAP 0.300", "real"),
+        ("teblid: 0.55 s, mAP 0.200", "binary"),
+        ("sift: 1.12 s, mAP 0.500", "real"),
+    ]
+    assert_well_nested(page)
+
+
+def test_without_times_or_without_a_geometric_benchmark_there_is_no_plot(report, tmp_path) -> None:
+    assert "id=cost" not in page_of(report(make_result("sift"), make_result("orb")))
+    folder = tmp_path / "times"
+    folder.mkdir()
+    write_result(speed("sift", 0.5, 0.1), folder / "speed.json")
+    write_result(make_result("sift", benchmark="patches"), folder / "patches.json")
+    assert "id=cost" not in page_of(write_report(folder, tmp_path / "second"))
+
+
+def test_a_pair_is_shown_for_the_best_the_reference_and_the_shipped_descriptors(tmp_path) -> None:
+    names = {"best": 0.9, "doap-128": 0.8, "vgg": 0.7, "rootsift": 0.6, "doap-256bit": 0.5, "orb": 0.4}
+    for name, value in names.items():
+        pictures = [Picture(title, f"{name} <1°>", f"{name} {title}".encode()) for title in ("church & co", "tower")]
+        write_result(make_result(name, value), tmp_path / f"{name}.json", pictures=pictures)
+    page = page_of(write_report(tmp_path, tmp_path / "report"))
+    shown = re.search(r"<h3>Image pairs</h3>.*?</details><h3>", page)[0]
+    assert re.findall(r"<summary>([^<]*)</summary>", shown) == ["church &amp; co", "tower"]
+    codes = [base64.b64decode(code).decode() for code in re.findall(r"image/jpeg;base64,([^']*)'", shown)]
+    assert codes == [
+        f"{name} {title}"
+        for title in ("church & co", "tower")
+        for name in ("best", "doap-128", "rootsift", "doap-256bit")
+    ]
+    assert "<small>rootsift &lt;1°&gt;</small>" in shown
+    assert_well_nested(page)
 
 
 def test_a_difference_that_is_not_significant_is_reported(report) -> None:

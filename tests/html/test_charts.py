@@ -84,6 +84,8 @@ def test_ticks_are_few_and_within_the_axis(low: float, length: float, limit: int
         (Scale(20, 900, 0, 1, base=2), [32, 64, 128, 256, 512]),
         (Scale(0.008, 0.3, 0, 1, base=10), [0.01, 0.02, 0.05, 0.1, 0.2]),
         (Scale(0.5, 3000, 0, 1, base=10), [1, 10, 100, 1000]),
+        (Scale(1.08, 1.63, 0, 1, base=10), [1.1, 1.2, 1.3, 1.4, 1.5, 1.6]),
+        (Scale(0.9, 1.9, 0, 1, base=10), [1, 1.2, 1.4, 1.6, 1.8]),
     ],
 )
 def test_ticks_of_logarithmic_axes(scale: Scale, ticks: list[float]) -> None:
@@ -144,7 +146,7 @@ def test_a_dot_lies_at_its_value_within_its_interval() -> None:
 
 def test_a_long_label_is_shortened_and_complete_in_its_tooltip() -> None:
     svg = dot_chart("", "", [Whisker("a-name-that-is-too-long", "real", 0.5, 0.4, 0.6)], Axis())
-    assert ">a-name-that-is…<" in svg
+    assert ">a-name-that-is-t…<" in svg
     assert "<title>a-name-that-is-too-long 0.5" in svg
 
 
@@ -162,6 +164,22 @@ def test_labels_of_dots_overlap_neither_labels_nor_dots() -> None:
     for index, one in enumerate(boxes[: len(labels)]):
         for other in boxes[index + 1 :]:
             assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
+
+
+def test_no_label_is_right_beside_the_dot_of_another() -> None:
+    """Twenty dots in a small part of the chart, where a reader could confuse them."""
+    dots = [Dot(f"name-{number}", "real", 1 + number / 40, 0.5 + number * 7 % 20 / 50, "") for number in range(20)]
+    dots += [Dot("name-20", "pipeline", 20, 0.1, ""), Dot("name-21", "binary", 0.1, 1.5, "")]
+    svg = scatter_chart("", "", dots, Axis("seconds", base=10), Axis("AUC"), height=380)
+    marks = re.findall(rf"<rect class='(\w+)' x={NUMBER} y={NUMBER}", svg)
+    assert [style for style, _, _ in marks] == ["real"] * 20 + ["pipeline", "binary"]
+    centres = [(float(x) + 4, float(y) + 4) for _, x, y in marks]
+    labels = re.findall(rf"<text x={NUMBER} y={NUMBER} text-anchor=(?:start|end)>name-(\d+)<", svg)
+    assert len(labels) >= 20
+    for x, y, number in labels:
+        for other, (at, height) in enumerate(centres):
+            if other != int(number):
+                assert abs(float(x) - at) >= 11.9 or abs(float(y) - 4 - height) >= 10.9
 
 
 @pytest.mark.parametrize(("better", "steps"), [("higher", [0.3, 0.6]), ("lower", [0.2, 0.1])])

@@ -66,7 +66,9 @@ class Scale:
         digits = (1, 2, 5) if self.base == 10 and high - low < 2 else (1,)
         powers = range(math.floor(low), math.ceil(high) + 1)
         ticks = [digit * float(self.base) ** power for power, digit in product(powers, digits)]
-        return [tick for tick in ticks if self.low <= tick <= self.high]
+        inside = [tick for tick in ticks if self.low <= tick <= self.high]
+        # A range of less than a decade may contain none of them.
+        return inside if len(inside) > 1 else _round_numbers(self.low, self.high, limit)
 
 
 def draw_x(x: Scale, bottom: float, name: str, grid_to: float | None = None) -> list[str]:

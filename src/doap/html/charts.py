@@ -18,8 +18,13 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 Point = tuple[float, float]
 
 LETTER_WIDTH = 7.2  # average width of a letter in pixels, rounded up
-MAX_LABEL = 15  # letters; longer labels are shortened because they would not fit beside a chart
+MAX_LABEL = 17  # letters; longer labels are shortened because they would not fit beside a chart
 MAX_MARKS = 200  # circles on a line
+# Positions of a label relative to its dot: up or down, away from it, and to the right or the left; nearest first.
+LABEL_OFFSETS = sorted(
+    product((0, *range(-63, 0, 9), *range(9, 64, 9)), (8, 30), (1, -1)),
+    key=lambda offset: (math.hypot(offset[0], offset[1]), -offset[2]),
+)
 MAX_VISIBLE_MARKS = 30  # with more circles, each is only visible under the pointer
 
 
@@ -88,7 +93,7 @@ def line_chart(title: str, note: str, lines: Sequence[Line], x: Axis, y: Axis, h
 
 def dot_chart(title: str, note: str, rows: Sequence[Whisker], x: Axis, reference: float | None = None) -> str:
     """Draw one value with its interval per row, on a common axis; a dashed line marks the reference."""
-    left, right, top, step = 122, 332, 4, 17
+    left, right, top, step = 134, 332, 4, 17
     bottom = top + step * len(rows) + 2
     scale = x.scale((value for row in rows for value in (row.value, row.low, row.high)), left, right)
     svg = draw_x(scale, bottom, x.name, grid_to=top)
@@ -107,7 +112,9 @@ def dot_chart(title: str, note: str, rows: Sequence[Whisker], x: Axis, reference
     return _figure(title, note, _svg(title, 340, bottom + (36 if x.name else 24), svg))
 
 
-def scatter_chart(title: str, note: str, dots: Sequence[Dot], x: Axis, y: Axis, frontier: str = "") -> str:
+def scatter_chart(
+    title: str, note: str, dots: Sequence[Dot], x: Axis, y: Axis, frontier: str = "", height: int = 260
+) -> str:
     """Draw labelled dots.
 
     Args:
@@ -115,8 +122,9 @@ def scatter_chart(title: str, note: str, dots: Sequence[Dot], x: Axis, y: Axis, 
         dots: A label that fits nowhere near its dot is left out.
         x, y: Axes; a smaller x is better.
         frontier: `higher` or `lower`, the better direction of y, to draw the Pareto frontier; empty for none.
+        height: Position of the x axis, in pixels from the top. A higher chart has space for more labels.
     """
-    left, right, top, bottom = 46, 424, 24, 260
+    left, right, top, bottom = 46, 424, 24, height
     dots = [dot for dot in dots if math.isfinite(dot.x) and math.isfinite(dot.y)]
     scale_x, scale_y = x.scale((dot.x for dot in dots), left, right), y.scale((dot.y for dot in dots), bottom, top)
     svg = draw_x(scale_x, bottom, x.name) + draw_y(scale_y, left, right, y.name)
@@ -189,17 +197,19 @@ def _frontier(dots: Sequence[Dot], scale_x: Scale, scale_y: Scale, better: str, 
 
 def _dot_labels(labels: Sequence[str], centres: Sequence[Point], inside: Box) -> tuple[list[str], list[str]]:
     """Put each label at the nearest free position beside its dot; return lead lines and texts."""
-    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
+    taken: list[Box] = []
     leads, texts = [], []
-    for label, (x, y) in zip(labels, centres, strict=True):
+    for number, (label, (x, y)) in enumerate(zip(labels, centres, strict=True)):
+        # Right beside another dot, it would seem to be the label of that one.
+        others = [(x - 12, y - 5, x + 12, y + 5) for x, y in (*centres[:number], *centres[number + 1 :])]
         width = LETTER_WIDTH * len(_clipped(label))
-        for down, side in product((0, -9, 9, -18, 18, -27, 27), (1, -1)):
-            begin, middle = x + 8 * side, y + down
+        for down, away, side in LABEL_OFFSETS:
+            begin, middle = x + away * side, y + down
             box = (min(begin, begin + width * side), middle - 6, max(begin, begin + width * side), middle + 6)
-            if not _contains(inside, box) or _meets(box, taken):
+            if not _contains(inside, box) or _meets(box, taken + others):
                 continue
             taken.append(box)
-            if down:
+            if down or away > 8:
                 leads.append(f"<path class=lead d='M{x:.1f} {y:.1f}L{begin - side:.1f} {middle:.1f}'/>")
             anchor = "start" if side > 0 else "end"
             texts.append(f"<text x={begin:.1f} y={middle + 4:.1f} text-anchor={anchor}>{_label(label)}</text>")

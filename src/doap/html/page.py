@@ -16,10 +16,11 @@ from doap.files import atomic_write
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --baseline: #848b93;
-  --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6; --tile: #f5f7f9 }
+  --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6; --tile: #f5f7f9;
+  --better: #11772d; --worse: #c2261d }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e6e9ec; --soft: #9aa2ab; --line: #2c3137;
   --baseline: #8b939c; --ours: #62a8ff; --bits: #ff9b52; --first: #ff7fae; --second: #45cbd9; --third: #b39bff;
-  --tile: #1d2126 } }
+  --tile: #1d2126; --better: #5ecb78; --worse: #ff857c } }
 body { margin: 0 auto; max-width: 1080px; padding: 24px 20px 48px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif }
 h1 { font-size: 24px; line-height: 1.3; margin: 0 0 4px; text-wrap: balance }
@@ -51,7 +52,10 @@ path.lead { stroke: var(--baseline); opacity: .5 } path.reference { stroke: var(
 circle.quiet { opacity: 0 } circle:hover { opacity: 1; stroke: var(--ours); stroke-width: 3 }
 path.real { stroke: var(--ours); stroke-width: 2; opacity: .55 } rect.real { fill: var(--ours); rx: 4px }
 path.binary { stroke: var(--bits); stroke-width: 2; opacity: .55 } rect.binary { fill: var(--bits) }
-span.real { color: var(--ours) } span.binary { color: var(--bits) }
+path.pipeline { stroke: var(--second); stroke-width: 2; opacity: .55 }
+rect.pipeline { fill: var(--second); transform: rotate(45deg); transform-box: fill-box; transform-origin: center }
+span.real { color: var(--ours) } span.binary { color: var(--bits) } span.pipeline { color: var(--second) }
+td.better { color: var(--better) } td.worse { color: var(--worse) } td.better small, td.worse small { color: inherit }
 path.matches, path.others { stroke-width: 1.5; fill-opacity: .25 }
 path.matches { stroke: var(--ours); fill: var(--ours) } path.others { stroke: var(--bits); fill: var(--bits) }
 .pictures { gap: 20px; margin-bottom: 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)) }
