@@ -15,11 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 import doap
+from doap.data.builders import build_from_images
 from doap.errors import ArgumentError, DataError
+from doap.images.synthetic_views import SyntheticViews
 from doap.losses import ListwiseAP
 from doap.training import Config, read_log, train
 from doap.training.distributed import joined
 from doap.training.loop import _Run
+from oracles.photos import write_photo
 from oracles.ranks import run_two_ranks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -266,6 +269,14 @@ def test_initial_weights_of_another_extent_are_warned_of(patches, tmp_path):
         f"doap-128: trained on patches of extent {extent:g}, but {patches} has 1; "
         f"build the set with --extent {extent:g}"
     ]
+
+
+def test_validation_patches_of_another_extent_are_refused(patches, tmp_path):
+    write_photo(tmp_path / "photos" / "scene" / "1.png", 9)
+    views = SyntheticViews(count=2, keypoints=20)
+    wide = build_from_images(tmp_path / "photos", tmp_path / "wide.patches", views=views, extent=1.5)
+    with pytest.raises(DataError, match=r"wide.patches: expected patches of the extent .* \(1\), got 1.5"):
+        train(config(patches, data={"validation": wide}), tmp_path / "run")
 
 
 def test_a_time_budget_ends_the_run(patches, tmp_path):

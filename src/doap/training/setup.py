@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from doap.data.batches import Batches
@@ -28,7 +30,7 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
         validation = PatchSample.draw(source, among=held_out)
     else:
         held_out = np.zeros(len(source), dtype=bool)
-        validation = PatchSample.draw(open_set(data.validation))
+        validation = PatchSample.draw(_open_of_same_extent(data.validation, source, data.train))
     sampler = SAMPLERS[config.sampler.name](
         source, data.batch_size, seed, per_group=data.per_group, among=~held_out, **dict(config.sampler.settings)
     )
@@ -42,6 +44,17 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
         mined=mine(source, seed=seed) if data.mining else None,
     )
     return source, batches, validation
+
+
+def _open_of_same_extent(path: Path, source: PatchSet, train: Path) -> PatchSet:
+    """Open a validation set; refuse patches of another width, which would select weights for the wrong use."""
+    opened = open_set(path)
+    if opened.extent != source.extent:
+        raise DataError(
+            f"{path}: expected patches of the extent of {train} ({source.extent:g}), got {opened.extent:g}. "
+            f"Build the validation set with --extent {source.extent:g}."
+        )
+    return opened
 
 
 def build_regression_sample(config: Config) -> PatchSample | None:
