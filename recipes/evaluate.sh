@@ -1,15 +1,55 @@
 #!/usr/bin/env bash
-# Evaluate all baselines and your own descriptors on all benchmarks, and write one report page:
+# Evaluate all baselines, learned pipelines and your own descriptors on all benchmarks, and write one report page:
 #
-#     recipes/evaluate.sh DATA TEST_SET RESULTS [DESCRIPTOR…]
+#     recipes/evaluate.sh DATA SCENES RESULTS [DESCRIPTOR…]
 #
-# DATA contains oxford_affine, hpatches_sequences and weights_tfeat; TEST_SET is the test set of recipes/photos-sets.sh.
-# All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others. Resumable: rerun the same command to
-# continue; finished descriptors are cached.
+# DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
+# hpatches_sequences, and baselines and weights_tfeat (learned baselines). SCENES receives the scenes with known poses.
+# All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others; pipelines use their own. Two processes
+# with one thread each run side by side. Resumable: rerun the same command to continue; descriptors are cached.
+# results/evaluation/README.md has the time it takes.
 set -euo pipefail
-data=$1 test_set=$2 results=$3
-descriptors=(baselines "$data/weights_tfeat/tfeat-liberty.params" "${@:4}")
-doap eval "${descriptors[@]}" oxford "$data/oxford_affine" --detector colmap --out "$results"
-doap eval "${descriptors[@]}" oxford "$data/hpatches_sequences" --detector colmap --out "$results"
-doap eval "${descriptors[@]}" patches "$test_set" --out "$results"
+data=$1 scenes=$2 results=$3
+own=("${@:4}")
+learned=("$data"/baselines/{HardTFeat.pth,mkd-concat-64.pth,SIFT+Boost-F.pth,SIFT+Boost-B.pth,hashsift-256.npy})
+validation=(fountain taj_mahal)
+test=(sacre_coeur grand_place_brussels church)
+export OMP_NUM_THREADS=1
+
+# Run `doap eval` for two groups of descriptors at the same time: side_by_side FIRST… -- SECOND… -- BENCHMARK ROOT OPTION…
+side_by_side() {
+  local first=() second=()
+  while [ "$1" != -- ]; do first+=("$1"); shift; done; shift
+  while [ "$1" != -- ]; do second+=("$1"); shift; done; shift
+  doap eval "${first[@]}" "$@" --out "$results" & local one=$!
+  doap eval "${second[@]}" "$@" --out "$results" & local two=$!
+  wait "$one" && wait "$two"
+}
+
+for scene in "${validation[@]}" "${test[@]}"; do chosen+=(--scene "$scene"); done
+doap data from-poses "$data/imc2025/poses.csv" "$data/photos" "$data/photos_more/poses.csv" "$data/photos_more" \
+  "${chosen[@]}" --out "$scenes"
+
+# Descriptors on the same keypoints.
+first=(rootsift rootsift-wide dsp-sift teblid "${own[@]}")
+second=("${learned[@]}")
+same=(--detector colmap)
+select=(--set "validation=$(IFS=,; echo "${validation[*]}")" --set "test=$(IFS=,; echo "${test[*]}")")
+side_by_side "${first[@]}" -- "${second[@]}" -- pose "$scenes" "${same[@]}" "${select[@]}"
+side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$scenes" "${same[@]}" "${select[@]}"
+side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$data/strecha" "${same[@]}"
+side_by_side "${first[@]}" -- "${second[@]}" -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
+side_by_side "${first[@]}" -- "${second[@]}" -- evd "$data/wide_baseline/evd" "${same[@]}"
+for sequences in oxford_affine hpatches_sequences; do
+  side_by_side baselines "${own[@]}" -- "${second[@]}" "$data/weights_tfeat/tfeat-liberty.params" -- \
+    oxford "$data/$sequences" "${same[@]}"
+done
+
+# Pipelines with their own keypoints and matchers.
+side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- pose "$scenes" "${same[@]}" "${select[@]}"
+side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
+side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- evd "$data/wide_baseline/evd" "${same[@]}"
+
+# Timings, one after the other.
+doap eval rootsift "${first[@]:1}" "${second[@]}" pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --out "$results"
 doap report "$results" --out "$results/report"
