@@ -30,26 +30,25 @@ for scene in "${validation[@]}" "${test[@]}"; do chosen+=(--scene "$scene"); don
 doap data from-poses "$data/imc2025/poses.csv" "$data/photos" "$data/photos_more/poses.csv" "$data/photos_more" \
   "${chosen[@]}" --out "$scenes"
 
-# Descriptors on the same keypoints.
-first=(rootsift rootsift-wide dsp-sift teblid "${own[@]}")
-second=("${learned[@]}")
+# Descriptors on the same keypoints, and pipelines with their own keypoints and matchers.
+first=(rootsift rootsift-wide teblid "${own[@]}")
+second=(dsp-sift "${learned[@]}")
+pipelines=(aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue)
 same=(--detector colmap)
 select=(--set "validation=$(IFS=,; echo "${validation[*]}")" --set "test=$(IFS=,; echo "${test[*]}")")
 side_by_side "${first[@]}" -- "${second[@]}" -- pose "$scenes" "${same[@]}" "${select[@]}"
+side_by_side "${pipelines[@]}" -- pose "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$data/strecha" "${same[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- evd "$data/wide_baseline/evd" "${same[@]}"
+side_by_side "${pipelines[@]}" -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
+side_by_side "${pipelines[@]}" -- evd "$data/wide_baseline/evd" "${same[@]}"
 for sequences in oxford_affine hpatches_sequences; do
-  side_by_side baselines "${own[@]}" -- "${second[@]}" "$data/weights_tfeat/tfeat-liberty.params" -- \
-    oxford "$data/$sequences" "${same[@]}"
+  side_by_side sift vgg daisy teblid-512 beblid beblid-512 boostdesc "${first[@]}" -- latch orb akaze colmap-sift \
+    "$data/weights_tfeat/tfeat-liberty.params" "${second[@]}" -- oxford "$data/$sequences" "${same[@]}"
 done
 
-# Pipelines with their own keypoints and matchers.
-side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- pose "$scenes" "${same[@]}" "${select[@]}"
-side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
-side_by_side aliked-lightglue xfeat -- disk-lightglue xfeat-lighterglue -- evd "$data/wide_baseline/evd" "${same[@]}"
-
 # Timings, one after the other.
-doap eval rootsift "${first[@]:1}" "${second[@]}" pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --out "$results"
+doap eval "${first[@]}" "${second[@]}" pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --out "$results"
 doap report "$results" --out "$results/report"

@@ -18,12 +18,12 @@ from doap.images import read_grey
 from doap.pipeline import match
 from doap.types import Features
 
-RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-"""Thresholds of the ratio test to select from; 1 keeps all mutual nearest neighbours."""
+RATIOS = (0.8, 0.85, 0.9, 0.95)
+"""Thresholds of the ratio test to select from."""
 
 
 class SharedKeypoints:
-    """Images and the keypoints of one detector, read and detected on first use.
+    """Images and the keypoints of one detector, read and detected on first use, because pipelines need no keypoints.
 
     Args:
         detector: Keypoint detector.

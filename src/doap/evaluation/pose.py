@@ -65,7 +65,7 @@ class PoseBenchmark:
         detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
         max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
         images: int = Field(30, ge=2, description="Maximum number of images per scene.")
-        pairs: int = Field(100, ge=1, description="Maximum number of pairs per scene, spread over the bands.")
+        pairs: int = Field(100, ge=1, description="Maximum number of pairs per test scene; half for validation.")
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
@@ -79,14 +79,15 @@ class PoseBenchmark:
         self.settings = self.Settings.parse(settings)
         every = read_posed_pairs(root)
         validation, test = split_scenes(_scenes(every), self.settings.validation, self.settings.test)
-        pairs = draw_pairs([pair for pair in every if pair.scene in {*validation, *test}], self.settings)
-        self.validation = [pair for pair in pairs if pair.scene in validation]
-        self.test = [pair for pair in pairs if pair.scene in test]
+        images, limit = self.settings.images, self.settings.pairs
+        self.validation = draw_pairs([pair for pair in every if pair.scene in validation], images, limit // 2)
+        self.test = draw_pairs([pair for pair in every if pair.scene in test], images, limit)
+        pairs = [*self.validation, *self.test]
         paths = sorted({path for pair in pairs for path in pair.paths})
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         for done, path in enumerate(paths):
             progress(done, len(paths), path.name)
-            self._shared.keypoints(path)
+            self._shared.image(path)
         self.dataset = Dataset(Path(root).resolve().stem, _checksum(paths, pairs))
         self.protocol = self._protocol(validation)
 
@@ -166,19 +167,19 @@ def pose_errors(
     return errors
 
 
-def draw_pairs(pairs: Sequence[PosedPair], settings: PoseBenchmark.Settings) -> list[PosedPair]:
+def draw_pairs(pairs: Sequence[PosedPair], images_per_scene: int, pairs_per_scene: int) -> list[PosedPair]:
     """Draw images of each scene and pairs of them, an equal number from each band; always the same ones."""
     drawn: list[PosedPair] = []
     for scene in _scenes(pairs):
         of_scene = [pair for pair in pairs if pair.scene == scene]
-        images = set(draw_images((path for pair in of_scene for path in pair.paths), settings.images))
+        images = set(draw_images((path for pair in of_scene for path in pair.paths), images_per_scene))
         of_scene = [pair for pair in of_scene if images.issuperset(pair.paths)]
         bands = [[pair for pair in of_scene if _band(pair) == band] for band in BANDS]
         if all(pair.overlap is None for pair in of_scene):
             bands = [of_scene]
         generator = stream(0, "pose pairs")
         for left, band in zip(range(len(bands), 0, -1), sorted(bands, key=len), strict=True):
-            room = settings.pairs - sum(pair.scene == scene for pair in drawn)
+            room = pairs_per_scene - sum(pair.scene == scene for pair in drawn)
             chosen = np.sort(generator.permutation(len(band))[: room // left])
             drawn += [band[index] for index in chosen]
     return drawn

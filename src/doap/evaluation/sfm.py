@@ -109,14 +109,13 @@ class SfmBenchmark:
             if len(scene.images) < MIN_IMAGES:
                 raise DataError(f"{scene.folder}: expected {MIN_IMAGES} or more images, got {len(scene.images)}.")
         self._pose_settings = PoseBenchmark.Settings(images=self.settings.images, ratio=self.settings.ratio)
-        self.validation = draw_pairs(
-            [pair for name in validation for pair in pairs_of(scenes[name])], self._pose_settings
-        )
+        pairs = [pair for name in validation for pair in pairs_of(scenes[name])]
+        self.validation = draw_pairs(pairs, self.settings.images, self._pose_settings.pairs // 2)
         paths = [image.path for scene in self.test for image in scene.images]
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         for done, path in enumerate(paths):
             progress(done, len(paths), path.name)
-            self._shared.keypoints(path)
+            self._shared.image(path)
         self.dataset = Dataset(Path(root).resolve().stem, _checksum([scenes[name] for name in (*validation, *test)]))
         self.protocol = self._protocol(validation)
 

@@ -77,7 +77,7 @@ class WideBaselineMatcher:
         paths = [path for pair in pairs for path in pair]
         for done, path in enumerate(paths):
             progress(done, len(paths), f"{path.parent.name}/{path.name}")
-            self._shared.keypoints(path)
+            self._shared.image(path)
 
     def geometries(
         self, describer: CachedDescriber, pairs: Sequence[tuple[Path, Path]]
