@@ -182,6 +182,6 @@ def test_strict_and_loose_ratios_keep_fewer_and_more_matches_of_real_photos(data
     from doap.detectors import sift
 
     matcher = PairMatcher(CachedDescriber(rootsift()), SharedKeypoints(sift(), 512))
-    counts = [len(matcher.match(*photos, ratio)) for ratio in RATIOS]
+    counts = [len(matcher.match(*photos, ratio)) for ratio in (*RATIOS, 1.0)]
     assert counts == sorted(counts)
     assert counts[-1] == len(matcher.match(*photos))
