@@ -55,7 +55,7 @@ def settings() -> list[Setting]:
     rows = []
     for name in ("rootsift", "doap-128"):
         base = Setting(name)
-        widths = (1.25, 1.5) if name == "rootsift" else (2 / 3, 5 / 6)
+        widths = (1.5,) if name == "rootsift" else (2 / 3,)
         rows += [base, *(replace(base, extent=width) for width in widths)]
         rows += [replace(base, ratio=ratio) for ratio in (0.95, 0.9, 0.85, 0.8)]
         rows += [replace(base, share=share) for share in (0.75, 0.5, 0.25)]

@@ -39,3 +39,13 @@ def test_tables_on_large_collections_match_the_results(import_tool) -> None:
         assert any(f"<!-- {name}: written by {tool.TOOL} -->" in text for text in pages.values()), name
     for path, text in pages.items():
         assert markdown.replace_generated(text, tool.TOOL, contents) == text, path
+
+
+def test_tables_of_evaluation_results_match_the_results(import_tool) -> None:
+    tool, markdown = import_tool("evaluation_tables"), import_tool("generated_markdown")
+    contents = tool.make_tables(RESULTS / "evaluation")
+    pages = {path: path.read_text(encoding="utf-8") for path in tool.PAGES}
+    for name in contents:
+        assert any(f"<!-- {name}: written by {tool.TOOL} -->" in text for text in pages.values()), name
+    for path, text in pages.items():
+        assert markdown.replace_generated(text, tool.TOOL, contents) == text, path

@@ -89,7 +89,7 @@ class SfmBenchmark:
 
         detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
         max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
-        images: int = Field(30, ge=MIN_IMAGES, description="Maximum number of images per scene.")
+        images: int = Field(20, ge=MIN_IMAGES, description="Maximum number of images per scene.")
         cameras: Literal["known", "unknown"] = Field(
             "unknown", description="Fix the true intrinsics, or start from COLMAP's guess and refine it."
         )
