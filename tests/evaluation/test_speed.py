@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import doap
-from doap.baselines import rootsift
+from doap.baselines import BASELINES, OpenCVBaseline, WideBaseline, rootsift
 from doap.detectors import sift
 from doap.errors import DataError
 from doap.evaluation import evaluate
@@ -20,7 +20,7 @@ from doap.evaluation.speed import PhotoTimes, SpeedBenchmark, _figures, limit_th
 from doap.types import Features
 from oracles.photos import write_photo
 
-FIGURES = ["ms per 1,000 keypoints", "× RootSIFT", "s per image", "s per pair"]
+FIGURES = ["ms per 1,000 keypoints", "× SIFT", "s per image", "s per pair"]
 
 
 class Sleeping:
@@ -93,6 +93,24 @@ def test_a_pipeline_is_timed_as_a_whole_and_with_its_own_matcher(benchmark):
     assert found["ms per 1,000 keypoints"] * keypoints / 1e6 == pytest.approx(3 * found["s per image"])
 
 
+def test_baselines_of_opencv_are_timed_with_one_call_for_all_keypoints(photos):
+    benchmark = SpeedBenchmark(photos, max_keypoints=40, repeats=3)
+    ratio = values(benchmark.evaluate(CachedDescriber(rootsift()), seed=0))["× SIFT"]
+    assert 0.3 < ratio < 3
+
+
+@pytest.mark.parametrize("name", [*BASELINES])
+def test_native_calls_return_descriptors_of_the_same_form(photos, name):
+    image = cv2.imread(str(photos / "0.png"), cv2.IMREAD_GRAYSCALE)
+    keypoints = cv2.SIFT.create(nfeatures=40).detect(image)
+    describer = doap.load(name)
+    if not isinstance(describer, OpenCVBaseline | WideBaseline):
+        pytest.skip("not a descriptor of OpenCV")
+    described = describer.compute_natively(image, keypoints)
+    assert 0 < len(described) <= len(keypoints)
+    assert described.shape[1] == (describer.dim if describer.kind == "real" else describer.dim // 8)
+
+
 def test_the_cache_is_bypassed(benchmark, tmp_path):
     describer = Sleeping(0)
     for _ in range(2):
@@ -133,7 +151,7 @@ def test_figures_are_ratios_of_sums():
     figures = _figures([times(100, 0.2, 0.1, 100), times(300, 0.4, 0.3, 100)], [1.0, 2.0], seed=0)
     found = {figure.name: figure.total.value for figure in figures}
     assert found["ms per 1,000 keypoints"] == pytest.approx(1000 * 0.6 / 400 * 1000)
-    assert found["× RootSIFT"] == pytest.approx((0.6 / 400) / (0.4 / 200))
+    assert found["× SIFT"] == pytest.approx((0.6 / 400) / (0.4 / 200))
     assert found["s per image"] == pytest.approx((0.7 + 0.9) / 2)
     assert found["s per pair"] == pytest.approx(1.5)
 

@@ -47,6 +47,8 @@ class OpenCVBaseline:
             pattern of n pixels spans −n/2 to n/2 − 1.
         keypoint_size: `KeyPoint.size` for which the engine describes the `side` pixels.
         finish: Function (N, D) → (N, D) applied to the engine's output.
+        native: Creates the engine that describes SIFT's keypoints in their octaves, for `compute_natively`; by default,
+            `create` describes all of them in its first octave.
     """
 
     extent = 1.0
@@ -63,12 +65,13 @@ class OpenCVBaseline:
         tile: int,
         keypoint_size: float,
         finish: Callable[[Tensor], Tensor] = lambda described: described,
+        native: Callable[[], Any] | None = None,
     ) -> None:
         if patch_size < 8:
             raise ArgumentError(f"patch_size: expected 8 pixels or more, got {patch_size}")
         self.name, self.dim, self.patch_size = name, dim, patch_size
         self.kind: Kind = kind
-        self._create, self._finish = create, finish
+        self._create, self._finish, self._native = create, finish, native
         self._side, self._tile, self._keypoint_size = side, tile, keypoint_size
         self._weights = _resampling(patch_size, side, tile)
         # Fails now, and not at the first patch, if OpenCV lacks the engine.
@@ -99,6 +102,26 @@ class OpenCVBaseline:
         parts = [wide[start : start + _AT_ONCE] for start in range(0, len(wide), _AT_ONCE)]
         return self._in_threads([partial(extract_patches, pyramid, some, self._tile) for some in parts], len(frames))
 
+    def compute_natively(self, image: NDArray[np.uint8], keypoints: Sequence[Any]) -> NDArray[Any]:
+        """Describe all keypoints of an image with one call of OpenCV, as in normal use.
+
+        It is much faster than tiles and therefore what a benchmark of speed has to time. The keypoints are described
+        at the scales that the engine chooses, so that the descriptors of some engines have other supports.
+
+        Args:
+            image: Grey pixels (H, W).
+            keypoints: `cv2.KeyPoint` of `cv2.SIFT.detect`.
+
+        Returns:
+            (N′, D) float32 or (N′, D/8) uint8; engines drop keypoints close to the border.
+        """
+        if self._native is None:
+            # Engines other than SIFT read `octave` as an index of their own pyramid.
+            keypoints = [_keypoint(*one.pt, one.size, one.angle) for one in keypoints]
+        engine = (self._native or self._create)()
+        described: NDArray[Any] = engine.compute(image, keypoints)[1]
+        return described
+
     def _tiles(self, patches: Tensor) -> NDArray[np.uint8]:
         """Resample patches (N, 1, S, S) to tiles (N, T, T)."""
         pixels = (patches[:, 0].float() * 255).round().clamp(0, 255)
@@ -120,16 +143,18 @@ class OpenCVBaseline:
         self, described: NDArray[Any], parts: Sequence[Callable[[], NDArray[np.uint8]]], first: int, step: int
     ) -> None:
         """Write the descriptors of parts first, first + step, … to their rows."""
-        import cv2
-
-        # AKAZE reads its pyramid level from `class_id` and terminates the process if there is none.
-        keypoint = cv2.KeyPoint(
-            self._tile // 2, self._tile // 2, self._keypoint_size, angle=0, response=0, octave=0, class_id=0
-        )
+        keypoint = _keypoint(self._tile // 2, self._tile // 2, self._keypoint_size, 0)
         engine = self._create()
         for number in range(first, len(parts), step):
             for row, tile in enumerate(parts[number](), start=number * _AT_ONCE):
                 described[row] = engine.compute(tile, [keypoint])[1][0]
+
+
+def _keypoint(x: float, y: float, size: float, angle: float) -> Any:
+    import cv2
+
+    # AKAZE reads its pyramid level from `class_id` and terminates the process if there is none.
+    return cv2.KeyPoint(x, y, size, angle=angle, response=0, octave=0, class_id=0)
 
 
 def _resampling(patch_size: int, side: int, tile: int) -> Tensor:

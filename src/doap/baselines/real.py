@@ -91,4 +91,5 @@ def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> Ope
         tile=tile,
         keypoint_size=patch_size / 6,
         finish=finish,
+        native=cv2.SIFT.create,
     )

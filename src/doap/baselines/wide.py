@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -31,6 +35,14 @@ class WideBaseline:
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image, enlarged by `extent`."""
         return self._baseline.describe_frames(image, resize_frames(frames, self.extent))
+
+    def compute_natively(self, image: NDArray[np.uint8], keypoints: Sequence[Any]) -> NDArray[Any]:
+        """Describe all keypoints of an image with one call of OpenCV, for timing; see `OpenCVBaseline`."""
+        wide = [
+            cv2.KeyPoint(one.pt[0], one.pt[1], self.extent * one.size, one.angle, one.response, one.octave, 0)
+            for one in keypoints
+        ]
+        return self._baseline.compute_natively(image, wide)
 
 
 def rootsift_wide() -> WideBaseline:
