@@ -117,7 +117,7 @@ class OpenCVBaseline:
         """
         if self._native is None:
             # Engines other than SIFT read `octave` as an index of their own pyramid.
-            keypoints = [_keypoint(*one.pt, one.size, one.angle) for one in keypoints]
+            keypoints = [_keypoint(one.pt[0], one.pt[1], one.size, one.angle) for one in keypoints]
         engine = (self._native or self._create)()
         described: NDArray[Any] = engine.compute(image, keypoints)[1]
         return described
