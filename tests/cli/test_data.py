@@ -5,8 +5,10 @@ import subprocess
 import sys
 import time
 
+import cv2
 import pytest
 
+from oracles.corner_scene import ANGLES, pose, render
 from oracles.photos import write_photo
 from oracles.plane_scene import write_scene
 
@@ -84,6 +86,25 @@ def test_model_is_converted_to_a_set(tmp_path):
     assert_one_line(ran, "missing 1 of the model's 4 images, such as 1.png")
 
 
+def test_scenes_are_built_from_known_poses(tmp_path):
+    folder = tmp_path / "photos" / "corner"
+    folder.mkdir(parents=True)
+    lines = ["file,rotation_matrix,translation_vector"]
+    for number, angle in enumerate(ANGLES):
+        matrix = pose(angle)
+        cv2.imwrite(str(folder / f"{number}.png"), render(matrix))
+        rotation, translation = (";".join(map(str, part.ravel())) for part in (matrix[:, :3], matrix[:, 3]))
+        lines.append(f"corner/{number}.png,{rotation},{translation}")
+    poses = tmp_path / "poses.csv"
+    poses.write_text("\n".join(lines), encoding="utf-8")
+    out = tmp_path / "scenes"
+    ran = doap("data", "from-poses", poses, tmp_path / "photos", "--max-keypoints", "300", "--out", out, "--json")
+    assert json.loads(ran.stdout) == {"scenes": [str(out / "corner")]}
+    assert (out / "corner" / "sparse" / "points3D.bin").is_file()
+    unknown = doap("data", "from-poses", poses, tmp_path / "photos", "--scene", "harbour", "--out", out)
+    assert_one_line(unknown, "unknown scene harbour")
+
+
 def test_empty_folder_is_one_line(tmp_path):
     (tmp_path / "photos").mkdir()
     assert_one_line(doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set"), "photos")
@@ -123,6 +144,7 @@ def test_set_that_exists_is_not_overwritten(built):
 
 
 def test_wrong_usage_exits_with_two(tmp_path):
+    assert doap("data", "from-poses", tmp_path / "poses.csv", "--out", tmp_path).returncode == 2
     assert doap("data", "from-images", tmp_path).returncode == 2
     assert doap("data", "no-such-command").returncode == 2
 
