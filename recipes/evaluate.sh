@@ -5,7 +5,8 @@
 #
 # DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
 # hpatches_sequences, and baselines and weights_tfeat (learned baselines). SCENES receives the scenes with known poses.
-# All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others; pipelines use their own. Two processes
+# All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others, but SIFT keypoints on the large images
+# of WxBS and EVD; pipelines use their own. Two processes
 # with one thread each run side by side. Resumable: rerun the same command to continue; descriptors are cached.
 # results/evaluation/README.md has the time it takes.
 set -euo pipefail
@@ -40,15 +41,16 @@ side_by_side "${first[@]}" -- "${second[@]}" -- pose "$scenes" "${same[@]}" "${s
 side_by_side "${pipelines[@]}" -- pose "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$data/strecha" "${same[@]}"
-side_by_side "${first[@]}" -- "${second[@]}" -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
-side_by_side "${first[@]}" -- "${second[@]}" -- evd "$data/wide_baseline/evd" "${same[@]}"
-side_by_side "${pipelines[@]}" -- wxbs "$data/wide_baseline/wxbs" "${same[@]}"
-side_by_side "${pipelines[@]}" -- evd "$data/wide_baseline/evd" "${same[@]}"
+side_by_side "${first[@]}" -- "${second[@]}" -- wxbs "$data/wide_baseline/wxbs"
+side_by_side "${first[@]}" -- "${second[@]}" -- evd "$data/wide_baseline/evd"
+side_by_side "${pipelines[@]}" -- wxbs "$data/wide_baseline/wxbs"
+side_by_side "${pipelines[@]}" -- evd "$data/wide_baseline/evd"
 for sequences in oxford_affine hpatches_sequences; do
   side_by_side sift vgg daisy teblid-512 beblid beblid-512 boostdesc "${first[@]}" -- latch orb akaze colmap-sift \
     "$data/weights_tfeat/tfeat-liberty.params" "${second[@]}" -- oxford "$data/$sequences" "${same[@]}"
 done
 
 # Timings, one after the other.
-doap eval "${first[@]}" "${second[@]}" pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --out "$results"
+doap eval "${first[@]}" "${second[@]}" pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --set photos=3 \
+  --set repeats=2 --out "$results"
 doap report "$results" --out "$results/report"

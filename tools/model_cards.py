@@ -20,21 +20,24 @@ from doap.descriptor import SHIPPED, Descriptor
 from doap.training.config import Config
 
 NOTES = Path(__file__).with_name("notes")
-BASELINES = ("rootsift", "dsp-sift", "tfeat-liberty", "vgg", "teblid")
+BASELINES = ("rootsift", "rootsift-wide", "HardTFeat", "teblid")
 # Folder of results, name of the figure, label of the row.
 FIGURES = (
+    ("pose-scenes", "AUC@10", "pose, AUC@10°"),
+    ("sfm-scenes", "AUC@5", "SfM, AUC@5°"),
     ("oxford-oxford_affine", "mAP", "Oxford, mAP"),
-    ("oxford-hpatches_sequences", "mAP", "two HPatches sequences, mAP"),
-    ("patches-test.patches", "retrieval mAP", "`test` scenes, retrieval mAP"),
-    ("patches-test.patches", "matching mAP", "`test` scenes, matching mAP"),
+    ("oxford-oxford_affine", "homography AUC@1", "Oxford, homography AUC@1 px"),
+    ("wxbs-wxbs", "mAA", "WxBS, mAA"),
+    ("evd-evd", "mAA", "EVD, mAA"),
 )
 # Settings that do not affect the weights, and the names of intermediate files.
 UNLISTED = {"network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
-    "In per cent, with 95 % intervals over image pairs (Oxford, HPatches) or queries (`test`). All descriptors use the "
-    "same COLMAP keypoints. `test` has patches from four scenes that were not used for training; DSP-SIFT needs whole "
-    "images and cannot run there. `recipes/evaluate.sh` reproduces these numbers. Earlier versions of the weights were "
-    "evaluated on the same data; docs/design-notes.md lists every use."
+    "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
+    "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at the "
+    "patch width of this descriptor. Pose and SfM use three scenes that were not used for training. "
+    "`recipes/evaluate.sh` reproduces these numbers. Earlier versions of the weights were evaluated on the same data; "
+    "docs/design-notes.md lists every use."
 )
 RUNS = (
     "`recipes/weights.sh` trains in several runs. Each run starts with the weights of the previous one. The table "
@@ -108,7 +111,8 @@ def interval(result: Path, figure: str) -> str:
     if not result.exists():
         return "–"
     total = find_figure(result, figure)["total"]
-    return f"{100 * total['value']:.1f} ({100 * total['low']:.1f}–{100 * total['high']:.1f})"
+    value = f"{100 * total['value']:.1f}"
+    return value if total["low"] is None else f"{value} ({100 * total['low']:.1f}–{100 * total['high']:.1f})"
 
 
 def oxford_sequences(name: str, results: Path) -> str:
