@@ -31,6 +31,7 @@ MISSING_FILES = {
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",
     "data from-public": "no --out out",
+    "data from-poses": "no no --out out",
     "data check": "no",
     "data preview": "no --out out.png",
     "data split": "no scene --out out",

@@ -42,6 +42,8 @@ def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
         models.
     """
     models: dict[str, dict[str, dict[str, Pose]]] = {}
+    if not Path(file).is_file():
+        raise DataError(f"{file}: no such file. Expected a CSV of camera poses.")
     with Path(file).open(encoding="utf-8", newline="") as stream:
         for number, row in enumerate(csv.DictReader(stream), start=2):
             try:
