@@ -12,6 +12,7 @@ error gives the exactness of the homography. Differences from RootSIFT are paire
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 import doap
+from doap.describer import Describer
 from doap.detectors import colmap
 from doap.evaluation.bootstrap import bootstrap_interval, central_interval
-from doap.evaluation.homography import area_under_recall, corner_error, reprojection_errors
+from doap.evaluation.homography import area_under_recall, corner_error, project, reprojection_errors
 from doap.evaluation.image_pair import ImagePair
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.functional import table_distances
@@ -114,9 +116,15 @@ def describe(photo: Any, setting: Setting, described: dict[tuple[str, float, int
     """Describe the keypoints of a photo at a patch width, once."""
     key = setting.descriptor, setting.extent, id(photo)
     if key not in described:
-        describer = doap.load(setting.descriptor, precision="float32")
-        described[key] = describe_frames(photo.image, resize_frames(photo.frames, setting.extent), describer)
+        frames = resize_frames(photo.frames, setting.extent)
+        described[key] = describe_frames(photo.image, frames, load(setting.descriptor))
     return described[key]
+
+
+@cache
+def load(name: str) -> Describer:
+    """Load a descriptor once."""
+    return doap.load(name, precision="float32")
 
 
 def fit(points0: Any, points1: Any, matches: Any, threshold: float) -> NDArray[np.float64] | None:
@@ -129,8 +137,7 @@ def guided_matches(
     points0: Any, points1: Any, first: torch.Tensor, second: torch.Tensor, homography: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Match mutual nearest neighbours among the keypoints within `NEAR` pixels of the predicted position."""
-    homogeneous = np.column_stack([points0, np.ones(len(points0))]) @ homography.T
-    predicted = homogeneous[:, :2] / homogeneous[:, 2:]
+    predicted = project(points0.astype(np.float64), homography)
     apart = np.linalg.norm(predicted[:, None] - points1[None], axis=2)
     distances = table_distances(first, second).numpy().copy()
     distances[apart > NEAR] = np.inf

@@ -65,7 +65,7 @@ def _read(path: Path) -> object:
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    # The parsers of a damaged file may raise anything. PyTorch's message recommends to run the code in the file.
+    # The parsers of a damaged file may raise anything. PyTorch's message recommends running the code in the file.
     except Exception as error:
         raise DataError(f"{path}: not a file of weights, or a damaged one.") from error
 

@@ -6,20 +6,31 @@ pipeline with its own matcher, uses those instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from doap.describer import DetectsKeypoints, MatchesPairs
-from doap.detectors import Detector
+from doap.detectors import Detector, sift
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.images import read_grey
 from doap.pipeline import match
-from doap.types import Features
+from doap.types import Features, Progress
 
 RATIOS = (0.8, 0.85, 0.9, 0.95)
 """Thresholds of the ratio test to select from."""
+
+
+class KeypointSettings(BenchmarkSettings):
+    """Settings of every benchmark that matches images on shared keypoints."""
+
+    detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
+    max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
 
 
 class SharedKeypoints:
@@ -34,6 +45,20 @@ class SharedKeypoints:
         self.detector, self.max_keypoints = detector, max_keypoints
         self._images: dict[Path, NDArray[np.uint8]] = {}
         self._keypoints: dict[Path, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+
+    def read(self, paths: Sequence[Path], progress: Progress) -> None:
+        """Read image files in advance."""
+        for done, path in enumerate(paths):
+            progress(done, len(paths), f"{path.parent.name}/{path.name}")
+            self.image(path)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the choices that every benchmark on shared keypoints has."""
+        return {
+            "detector": self.detector.name,
+            "magnification": self.detector.magnification,
+            "keypoints per image": self.max_keypoints,
+        }
 
     def image(self, path: Path) -> NDArray[np.uint8]:
         """Return the grey pixels (H, W) of an image file."""

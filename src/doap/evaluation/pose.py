@@ -25,11 +25,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from doap.detectors import sift
-from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
-from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
+from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pictures import Picture, draw_pair
 from doap.evaluation.posed_pairs import PosedPair, read_posed_pairs
 from doap.evaluation.result import Curve, Dataset, Scores
@@ -46,8 +44,8 @@ BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
 PICTURED = ("medium", "hard")
 """Bands of the pairs in the pictures."""
 EPIPOLAR_PIXELS = 10.0
-"""Maximum distance from the epipolar lines of the true pose of a match that is drawn as correct. The true poses are
-accurate to about a degree, which is about ten pixels."""
+"""Maximum distance in pixels between a match that is drawn as correct and the epipolar lines of the true pose. The true
+poses are accurate to about one degree, which corresponds to about ten pixels."""
 
 
 class PoseBenchmark:
@@ -59,11 +57,9 @@ class PoseBenchmark:
         settings: Keyword arguments; see `Settings`.
     """
 
-    class Settings(BenchmarkSettings):
+    class Settings(KeypointSettings):
         """Settings of the benchmark `pose`."""
 
-        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
-        max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
         images: int = Field(30, ge=2, description="Maximum number of images per scene.")
         pairs: int = Field(100, ge=1, description="Maximum number of pairs per test scene; half for validation.")
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
@@ -85,9 +81,7 @@ class PoseBenchmark:
         pairs = [*self.validation, *self.test]
         paths = sorted({path for pair in pairs for path in pair.paths})
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
-        for done, path in enumerate(paths):
-            progress(done, len(paths), path.name)
-            self._shared.image(path)
+        self._shared.read(paths, progress)
         self.dataset = Dataset(Path(root).resolve().stem, _checksum(paths, pairs))
         self.protocol = self._protocol(validation)
 
@@ -117,9 +111,7 @@ class PoseBenchmark:
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
         settings = self.settings
         return {
-            "detector": settings.detector.name,
-            "magnification": settings.detector.magnification,
-            "keypoints per image": settings.max_keypoints,
+            **self._shared.protocol(),
             "images per scene": settings.images,
             "matches": "mutual nearest neighbours that pass the ratio test",
             "ratio": f"selected on {', '.join(validation)} by AUC@10" if validation else settings.ratio,

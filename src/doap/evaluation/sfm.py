@@ -38,14 +38,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from doap.detectors import sift
 from doap.errors import DataError
-from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
-from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
+from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, draw_pairs, select_ratio_by_pose
 from doap.evaluation.posed_pairs import pairs_of
 from doap.evaluation.posed_scenes import PosedScene, colmap_parameters, colmap_pose, read_posed_scenes
@@ -84,11 +82,9 @@ class SfmBenchmark:
         settings: Keyword arguments; see `Settings`.
     """
 
-    class Settings(BenchmarkSettings):
+    class Settings(KeypointSettings):
         """Settings of the benchmark `sfm`."""
 
-        detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
-        max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
         images: int = Field(20, ge=MIN_IMAGES, description="Maximum number of images per scene.")
         cameras: Literal["known", "unknown"] = Field(
             "unknown", description="Fix the true intrinsics, or start from COLMAP's guess and refine it."
@@ -113,9 +109,7 @@ class SfmBenchmark:
         self.validation = draw_pairs(pairs, self.settings.images, self._pose_settings.pairs // 2)
         paths = [image.path for scene in self.test for image in scene.images]
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
-        for done, path in enumerate(paths):
-            progress(done, len(paths), path.name)
-            self._shared.image(path)
+        self._shared.read(paths, progress)
         self.dataset = Dataset(Path(root).resolve().stem, _checksum([scenes[name] for name in (*validation, *test)]))
         self.protocol = self._protocol(validation)
 
@@ -153,9 +147,7 @@ class SfmBenchmark:
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
         settings = self.settings
         return {
-            "detector": settings.detector.name,
-            "magnification": settings.detector.magnification,
-            "keypoints per image": settings.max_keypoints,
+            **self._shared.protocol(),
             "matches": "mutual nearest neighbours that pass the ratio test, all image pairs",
             "ratio": f"selected on {', '.join(validation)} by pose AUC@10" if validation else settings.ratio,
             "mapper": f"COLMAP, incremental, seed {settings.seed}",

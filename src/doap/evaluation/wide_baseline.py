@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.detectors import sift
 from doap.errors import DataError
-from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
-from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
+from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.result import Curve, Dataset, Figure, Scores
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.types import Progress
@@ -35,11 +33,9 @@ THRESHOLDS = np.arange(1, 11)
 """Error thresholds of mAA in pixels."""
 
 
-class WideBaselineSettings(BenchmarkSettings):
+class WideBaselineSettings(KeypointSettings):
     """Settings of the benchmarks `wxbs` and `evd`."""
 
-    detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
-    max_keypoints: int = Field(2048, ge=8, description="Maximum number of keypoints per image.")
     ratio: float = Field(0.9, gt=0, le=1, description="Threshold of the ratio test.")
     threshold: float = Field(1.0, gt=0, description="Inlier threshold of RANSAC in pixels.")
 
@@ -75,9 +71,7 @@ class WideBaselineMatcher:
         self.settings, self.model = settings, model
         self._shared = SharedKeypoints(settings.detector, settings.max_keypoints)
         paths = [path for pair in pairs for path in pair]
-        for done, path in enumerate(paths):
-            progress(done, len(paths), f"{path.parent.name}/{path.name}")
-            self._shared.image(path)
+        self._shared.read(paths, progress)
 
     def geometries(
         self, describer: CachedDescriber, pairs: Sequence[tuple[Path, Path]]
@@ -94,9 +88,7 @@ class WideBaselineMatcher:
         """Return the choices that both benchmarks share."""
         settings = self.settings
         return {
-            "detector": settings.detector.name,
-            "magnification": settings.detector.magnification,
-            "keypoints per image": settings.max_keypoints,
+            **self._shared.protocol(),
             "matches": "mutual nearest neighbours that pass the ratio test",
             "ratio": settings.ratio,
             "estimator": f"{self.model}, MAGSAC++, {settings.threshold:g} px",
