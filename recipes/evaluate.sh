@@ -6,8 +6,8 @@
 # DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
 # hpatches_sequences, and baselines and weights_tfeat (learned baselines). SCENES receives the scenes with known poses.
 # All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others, but SIFT keypoints on the large images
-# of WxBS and EVD; pipelines use their own. Two processes
-# with one thread each run side by side. Resumable: rerun the same command to continue; descriptors are cached.
+# of WxBS and EVD; pipelines use their own. Two processes with one thread each run side by side. Rerun the same command
+# to continue after an interruption.
 # results/evaluation/README.md has the time it takes.
 set -euo pipefail
 data=$1 scenes=$2 results=$3
@@ -22,8 +22,8 @@ side_by_side() {
   local first=() second=()
   while [ "$1" != -- ]; do first+=("$1"); shift; done; shift
   while [ "$1" != -- ]; do second+=("$1"); shift; done; shift
-  doap eval "${first[@]}" "$@" --out "$results" & local one=$!
-  doap eval "${second[@]}" "$@" --out "$results" & local two=$!
+  doap eval "${first[@]}" "$@" --resume --out "$results" & local one=$!
+  doap eval "${second[@]}" "$@" --resume --out "$results" & local two=$!
   wait "$one" && wait "$two"
 }
 

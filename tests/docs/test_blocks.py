@@ -12,8 +12,10 @@ import shlex
 import shutil
 import sys
 import types
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import cv2
 import numpy as np
@@ -21,11 +23,18 @@ import pytest
 import typer
 
 import doap
+from doap.baselines import BASELINES
 from doap.cli import app, main
 from doap.data.builders import build_from_images
+from doap.data.sampler import SAMPLERS
 from doap.descriptor import SHIPPED
+from doap.detectors import DETECTORS
+from doap.evaluation import BENCHMARKS
+from doap.export import EXPORTERS
 from doap.images import read_grey
 from doap.images.synthetic_views import SyntheticViews
+from doap.losses import LOSSES
+from doap.networks import NETWORKS
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render
 
@@ -128,6 +137,16 @@ def run_command(words, monkeypatch):
     assert not stopped.value.code, shlex.join(words)
 
 
+@pytest.fixture
+def registries():
+    """Remove the entries that a page adds to the registries."""
+    with ExitStack() as stack:
+        for registry in (BASELINES, BENCHMARKS, DETECTORS, EXPORTERS, LOSSES, NETWORKS, SAMPLERS):
+            stack.enter_context(patch.dict(registry))
+        yield
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", [name for name, found in BLOCKS.items() if any(one.reason is None for one in found)])
 def test_every_block_of_a_page_runs(page, workspace, tmp_path, monkeypatch):
     folder = tmp_path / "here"

@@ -90,6 +90,33 @@ def test_nothing_is_described_again_with_a_cache(tmp_path):
     assert again.seconds["describe"] == 0
 
 
+def test_a_resumed_run_keeps_results_of_the_same_conditions_only(tmp_path):
+    class Counted(Toy):
+        protocol = {"patches": 6, "sizes": (1, 2)}  # noqa: RUF012
+        runs = 0
+
+        def evaluate(self, describer, seed):
+            self.runs += 1
+            return super().evaluate(describer, seed)
+
+    toy = Counted()
+
+    def run(**options):
+        evaluation = evaluate(["sift"], toy, None, tmp_path, **options)
+        assert evaluation.results["sift"].figures == read_result(evaluation.files["sift"]).figures
+        return toy.runs
+
+    assert run(resume=True) == 1
+    assert run(resume=True) == 1
+    assert run() == 2
+    assert run(resume=True, seed=5) == 3
+    toy.protocol = {"patches": 6, "sizes": (1, 3)}
+    assert run(resume=True, seed=5) == 4
+    toy.dataset = Dataset("six", "01" * 32)
+    assert run(resume=True, seed=5) == 5
+    assert run(resume=True, seed=5) == 5
+
+
 def test_bfloat16_does_not_use_the_cache_of_float32(tmp_path):
     exact = Descriptor.build(dim=16)
     fast = Descriptor.build(dim=16)

@@ -38,6 +38,9 @@ def evaluate(
     cache: Annotated[
         Path | None, typer.Option(help="Folder of cached descriptors.", show_default="cache in the folder of results")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep results in the folder that were measured under the same conditions.")
+    ] = False,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -58,6 +61,7 @@ def evaluate(
             out,
             settings=settings,
             cache=cache or out / "cache",
+            resume=resume,
             seed=seed,
             device=device,
             progress=progress,

@@ -22,7 +22,7 @@ from doap.images import read_grey
 from doap.pipeline import match
 from doap.types import Features, Progress
 
-RATIOS = (0.8, 0.85, 0.9, 0.95)
+RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95)
 """Thresholds of the ratio test to select from."""
 
 

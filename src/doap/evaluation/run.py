@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,9 +19,9 @@ from doap.describer import MatchesPairs
 from doap.errors import ArgumentError, DoapError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
+from doap.evaluation.descriptors import DescriptorSource, open_describers
 from doap.evaluation.registry import open_benchmark
-from doap.evaluation.result import DescriptorInfo, Result, Scores, write_result
+from doap.evaluation.result import DescriptorInfo, Result, read_result, write_result
 from doap.files import make_folder, sha256
 from doap.types import Progress, no_progress
 
@@ -50,6 +52,7 @@ def evaluate(
     *,
     settings: Mapping[str, object] | None = None,
     cache: str | Path | None = None,
+    resume: bool = False,
     seed: int = 0,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -75,6 +78,8 @@ def evaluate(
         out: Folder of the results; they are stored as `BENCHMARK-DATASET/NAME.json`.
         settings: Settings of the benchmark by name, as values or as strings.
         cache: Folder that caches descriptors for the next run; None to disable the cache.
+        resume: Keep a result in `out` if it has the same benchmark, protocol, data, descriptor, seed and library
+            versions.
         seed: Seed of the bootstrap.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Progress callback.
@@ -87,13 +92,16 @@ def evaluate(
     skipped: dict[str, str] = {}
     for index, (name, one) in enumerate(describers.items()):
         progress(index, len(describers), name)
+        describer = CachedDescriber(one.describer, Path(cache) if cache else None)
+        file = folder / f"{name}.json"
         try:
-            result, scores = _evaluate_one(name, one, opened, Path(cache) if cache else None, seed)
+            conditions = _conditions(opened, descriptor_info(name, describer, one.file), seed)
+            stored = _read_if_same(file, conditions) if resume else None
+            results[name] = stored or _evaluate_one(describer, opened, conditions, file)
         except DoapError as error:
             skipped[name] = str(error)
             continue
-        files[name] = write_result(result, folder / f"{name}.json", scores.gallery, scores.pictures)
-        results[name] = result
+        files[name] = file
     progress(len(describers), len(describers), "done")
     return Evaluation(results, files, skipped)
 
@@ -135,25 +143,44 @@ def _open(
     return benchmark
 
 
+def _conditions(benchmark: Benchmark, descriptor: DescriptorInfo, seed: int) -> dict[str, Any]:
+    """Return the fields of a result that are known before the evaluation and determine its figures."""
+    return {
+        "benchmark": benchmark.name,
+        "protocol": benchmark.protocol,
+        "dataset": benchmark.dataset,
+        "descriptor": descriptor,
+        "seed": seed,
+        "versions": library_versions(),
+    }
+
+
+def _read_if_same(file: Path, conditions: Mapping[str, Any]) -> Result | None:
+    """Return a stored result if it was measured under the same conditions."""
+    if not file.exists():
+        return None
+    stored = read_result(file)
+    # JSON stores tuples as lists.
+    protocol = json.loads(json.dumps(conditions["protocol"]))
+    expected = {**conditions, "protocol": protocol}
+    return stored if all(getattr(stored, name) == value for name, value in expected.items()) else None
+
+
 def _evaluate_one(
-    name: str, opened: OpenedDescriber, benchmark: Benchmark, cache: Path | None, seed: int
-) -> tuple[Result, Scores]:
+    describer: CachedDescriber, benchmark: Benchmark, conditions: Mapping[str, Any], file: Path
+) -> Result:
+    """Evaluate a descriptor and write its result to a file."""
     begin = time.perf_counter()
-    describer = CachedDescriber(opened.describer, cache)
-    scores = benchmark.evaluate(describer, seed)
+    scores = benchmark.evaluate(describer, conditions["seed"])
     seconds = time.perf_counter() - begin
     result = Result(
-        benchmark=benchmark.name,
-        protocol=benchmark.protocol,
-        dataset=benchmark.dataset,
-        descriptor=descriptor_info(name, describer, opened.file),
+        **conditions,
         figures=scores.figures,
         curves=scores.curves,
         histogram=scores.histogram,
-        seed=seed,
         date=datetime.date.today().isoformat(),
         seconds={"describe": describer.seconds, "score": seconds - describer.seconds},
-        versions=library_versions(),
         selected=scores.selected,
     )
-    return result, scores
+    write_result(result, file, scores.gallery, scores.pictures)
+    return result

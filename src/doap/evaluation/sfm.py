@@ -98,19 +98,22 @@ class SfmBenchmark:
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = self.Settings.parse(settings)
-        scenes = {scene.name: _draw(scene, self.settings.images) for scene in read_posed_scenes(root)}
+        scenes = {scene.name: scene for scene in read_posed_scenes(root)}
         validation, test = split_scenes(list(scenes), self.settings.validation, self.settings.test)
-        self.test = [scenes[name] for name in test]
+        self.test = [_draw(scenes[name], self.settings.images) for name in test]
         for scene in self.test:
             if len(scene.images) < MIN_IMAGES:
                 raise DataError(f"{scene.folder}: expected {MIN_IMAGES} or more images, got {len(scene.images)}.")
-        self._pose_settings = PoseBenchmark.Settings(images=self.settings.images, ratio=self.settings.ratio)
+        # The same validation pairs as the benchmark `pose`, so both select the same ratio.
+        self._pose_settings = PoseBenchmark.Settings(ratio=self.settings.ratio)
         pairs = [pair for name in validation for pair in pairs_of(scenes[name])]
-        self.validation = draw_pairs(pairs, self.settings.images, self._pose_settings.pairs // 2)
+        self.validation = draw_pairs(pairs, self._pose_settings.images, self._pose_settings.pairs // 2)
         paths = [image.path for scene in self.test for image in scene.images]
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         self._shared.read(paths, progress)
-        self.dataset = Dataset(Path(root).resolve().stem, _checksum([scenes[name] for name in (*validation, *test)]))
+        self.dataset = Dataset(
+            Path(root).resolve().stem, _checksum([*(scenes[name] for name in validation), *self.test])
+        )
         self.protocol = self._protocol(validation)
 
     def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
