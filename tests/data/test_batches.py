@@ -73,25 +73,33 @@ def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source: Me
         assert equal(relation, batches[step][1])
 
 
-def oracle(batches: Batches, step: int) -> tuple[Tensor, Tensor]:
-    """Matches and distractors in the batch of all ranks, pair by pair from the source."""
-    plan, source = batches.sampler.batch(step), batches.source
+def is_distractor(batches: Batches, one: int, other: int) -> bool:
+    """Whether patches of two groups are distractors to each other, from the source."""
+    source = batches.source
     assert isinstance(source, MemorySource)
-    never = {frozenset(pair) for pair in source.never}
+    if one == other or (one, other) in source.never or (other, one) in source.never:
+        return False
+    scene = int(source.scene_ids[one])
+    if scene != source.scene_ids[other]:
+        return True
+    # Two photos of one scene may show the same point.
+    if source.sources[one] != source.sources[other]:
+        return False
+    if batches.mined is None:
+        return True
+    one_of_two, other_of_two = (int(batches.mined.clusters[group]) - 2 * scene for group in (one, other))
+    return not batches.mined.tables[scene, one_of_two, other_of_two]
+
+
+def oracle(batches: Batches, step: int) -> tuple[Tensor, Tensor]:
+    """Matches and distractors in the batch of all ranks, pair by pair."""
+    plan = batches.sampler.batch(step)
     groups = plan.groups[plan.labels].tolist()
     positive, distractor = torch.zeros(2, len(groups), len(groups), dtype=torch.bool)
     for row, one in enumerate(groups):
         for column, other in enumerate(groups):
-            similar = False
-            if batches.mined is not None and source.scene_ids[one] == source.scene_ids[other]:
-                scene = int(source.scene_ids[one])
-                one_of_two, other_of_two = (int(batches.mined.clusters[group]) - 2 * scene for group in (one, other))
-                similar = bool(batches.mined.tables[scene, one_of_two, other_of_two])
-            # Two photos of one scene may show the same point.
-            same_scene = source.scene_ids[one] == source.scene_ids[other]
-            similar |= bool(same_scene and source.sources[one] != source.sources[other])
             positive[row, column] = one == other and row != column
-            distractor[row, column] = one != other and frozenset((one, other)) not in never and not similar
+            distractor[row, column] = is_distractor(batches, one, other)
     return positive, distractor
 
 
@@ -116,6 +124,36 @@ def test_ranks_together_have_the_relation_of_the_whole_batch(
         expected = oracle(parts[0], step)
         for table, wanted in zip(relation_tables(whole), expected, strict=True):
             assert torch.equal(table[order][:, order], wanted)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("memory", [30, 70, 1000])
+def test_remembered_patches_are_distractors_unless_their_groups_are_ignored(
+    source: MemorySource, mined: Mined, world: int, memory: int
+) -> None:
+    sampler = SceneSampler(source, 40, 0)
+    step = 3
+    parts = [
+        Batches(source, sampler, seed=0, rank=rank, world=world, mined=mined, memory=memory) for rank in range(world)
+    ]
+    # All ranks gather the earlier batches in the order of ranks, and the loss keeps the latest patches.
+    earlier = [
+        sampler.batch(past).groups[part[past][1].groups[: len(part[past][0])].numpy()]
+        for past in range(step)
+        for part in parts
+    ]
+    remembered = np.concatenate(earlier)[-memory:]
+    for part in parts:
+        patches, relation = part[step]
+        assert len(relation) == len(patches) + len(remembered)
+        groups = sampler.batch(step).groups[relation.groups[: len(patches)].numpy()]
+        positive, distractor = relation_tables(relation)
+        assert not positive[: len(patches), len(patches) :].any()
+        expected = [[is_distractor(part, one, other) for other in remembered] for one in groups]
+        assert distractor[: len(patches), len(patches) :].tolist() == expected
+        alone = Batches(source, sampler, seed=0, rank=part.rank, world=world, mined=mined)[step][1]
+        for table, wanted in zip((positive, distractor), relation_tables(alone), strict=True):
+            assert torch.equal(table[: len(patches), : len(patches)], wanted)
 
 
 def test_all_ranks_have_the_same_table(source: MemorySource, mined: Mined) -> None:

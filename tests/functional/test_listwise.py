@@ -47,6 +47,49 @@ def test_value_and_gradient_equal_the_dense_oracle(distance, form, chunk):
 
 
 @pytest.mark.parametrize(("distance", "form"), CASES)
+@pytest.mark.parametrize("margin", [0.0, 0.3, 1.0])
+def test_a_memory_and_a_margin_equal_the_dense_oracle(distance, form, margin):
+    relation = ragged_relation(90)
+    x = descriptors(90, 16, distance, seed=1, dtype=torch.float64)
+    batch, memory = x[:30].clone().requires_grad_(), x[30:]
+    options = {"distance": distance, "bins": 16, "form": form, "margin": margin}
+    value, asked = listwise_average_precision(batch, batch, relation, memory=memory, chunk=7, **options)
+    gradient = torch.autograd.grad(value, batch)[0]
+    again = x[:30].clone().requires_grad_()
+    expected, number = dense_listwise(torch.cat([again, memory]), relation, queries=30, **options)
+    assert int(asked) == number
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, again)[0])
+
+
+def test_a_margin_penalises_matches_that_are_only_just_nearer():
+    # The match is at squared distance 0.1, the distractor at 0.4: in different bins of width 0.04.
+    angles = torch.tensor([0.0, 0.317, 0.644])
+    x = torch.stack([angles.cos(), angles.sin()], dim=1)
+    relation = Relation(torch.tensor([0, 0, 1]))
+    value = {
+        margin: listwise_average_precision(x[:1], x, relation, distance="squared", bins=100, margin=margin)[0].item()
+        for margin in (0.0, 0.2, 0.5)
+    }
+    assert value[0.0] == value[0.2] == 1
+    assert value[0.5] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": torch.zeros(3, 4)}, "3 items of the gallery and 3 of the memory, got 3"),
+        ({"margin": -1.0}, "margin: expected a distance of 0 or more"),
+        ({"margin": float("nan")}, "margin: expected a distance of 0 or more"),
+    ],
+)
+def test_wrong_memories_and_margins_are_refused(options, message):
+    x = torch.eye(4)[:3]
+    with pytest.raises(ArgumentError, match=message):
+        paper_ap(x, x, Relation(torch.tensor([0, 0, 1])), **options)
+
+
+@pytest.mark.parametrize(("distance", "form"), CASES)
 @pytest.mark.parametrize("chunk", [5, 256])
 def test_gradient_passes_gradcheck(distance, form, chunk):
     relation = ragged_relation(14, seed=2)

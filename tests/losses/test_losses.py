@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
 from doap.functional.listwise import listwise_average_precision
-from doap.losses import LOSSES, HardestTriplet, ListwiseAP
+from doap.losses import LOSSES, HardestTriplet, ListwiseAP, RegularisedAP
 from doap.types import Relation
 from oracles.listwise import dense_listwise, looped_triplet
 
@@ -212,3 +212,53 @@ def test_settings_of_listwise_ap_are_checked(settings, key):
 def test_initial_bins_of_hamming_need_a_final_number():
     with pytest.raises(ArgumentError, match="initial_bins: expected bins too for hamming distances, got 4 without it"):
         ListwiseAP("hamming", initial_bins=4)
+
+
+def looped_second_order(first, second):
+    """The second-order term of SOSNet, point by point."""
+    costs = []
+    tables = [torch.cdist(view, view, compute_mode="donot_use_mm_for_euclid_dist") for view in (first, second)]
+    for point in range(len(first)):
+        near = set()
+        for table in tables:
+            others = [other for other in range(len(first)) if other != point]
+            near |= set(sorted(others, key=lambda other: table[point, other].item())[:8])
+        costs.append(sum((tables[0][point, other] - tables[1][point, other]) ** 2 for other in near) ** 0.5)
+    return sum(costs) / len(costs)
+
+
+def test_the_second_order_term_equals_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randn(40, 12, dtype=torch.float64, generator=generator).requires_grad_()
+    groups = torch.arange(20).repeat(2)
+    unit = normalize(raw)
+    expected = looped_second_order(unit[:20], unit[20:])
+    plain, regularised = ListwiseAP(), RegularisedAP(second_order=0.5)
+    difference = regularised(raw, groups) - plain(raw, groups)
+    torch.testing.assert_close(difference, 0.5 * expected)
+    gradients = [torch.autograd.grad(value, raw, retain_graph=True)[0] for value in (difference, 0.5 * expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_terms_of_a_regularised_loss_add_up():
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randn(40, 12, generator=generator)
+    relation = Relation(torch.randint(0, 12, (40,), generator=generator), torch.tensor([[0, 1]]))
+    value = RegularisedAP(triplet=0.3, bins=12)(raw, relation)
+    torch.testing.assert_close(value, ListwiseAP(bins=12)(raw, relation) + 0.3 * HardestTriplet()(raw, relation))
+    assert RegularisedAP()(raw, relation) == ListwiseAP()(raw, relation)
+
+
+def test_a_memory_has_the_latest_descriptors():
+    loss = ListwiseAP(memory=5)
+    batches = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
+    groups = torch.tensor([0, 0, 1, 1])
+    loss(batches[0], groups)
+    loss(batches[1], groups)
+    assert torch.equal(loss.remembered, normalize(batches[:2].flatten(0, 1)[-5:]))
+    with pytest.raises(ArgumentError, match="each of 4 descriptors and up to 5 remembered ones, got 10"):
+        loss(batches[2], torch.arange(10))
+    restored = ListwiseAP(memory=5)
+    restored.load_state_dict(loss.state_dict())
+    known = torch.cat([groups, torch.tensor([7, 2, 2, 0, 0])])
+    assert loss(batches[2], known) == restored(batches[2], known)

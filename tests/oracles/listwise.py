@@ -30,9 +30,18 @@ def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
 
 
 def dense_listwise(
-    descriptors: Tensor, relation: Relation, distance: str, bins: int, form: str = "simplified"
+    descriptors: Tensor,
+    relation: Relation,
+    distance: str,
+    bins: int,
+    form: str = "simplified",
+    margin: float = 0.0,
+    queries: int | None = None,
 ) -> tuple[Tensor, int]:
-    """Return the sum of relaxed AP over the queries with a positive, and their number, for unit rows or codes."""
+    """Return the sum of relaxed AP over the queries with a positive, and their number, for unit rows or codes.
+
+    `margin` is added to the distances of matches; only the first `queries` items are queries.
+    """
     dot = descriptors @ descriptors.T
     if distance == "hamming":
         distances, far = (descriptors.shape[1] - dot) / 2, float(descriptors.shape[1])
@@ -41,9 +50,10 @@ def dense_listwise(
     else:
         # The diagonal never counts; 1 there avoids the infinite derivative of the root at 0.
         distances, far = (2 - 2 * dot).clamp(min=0).fill_diagonal_(1).sqrt(), 2.0
-    centres = torch.arange(bins + 1, dtype=dot.dtype)
-    kernel = (1 - (distances[:, :, None] * (bins / far) - centres).abs()).clamp(min=0)
     positive, distractor = relation_tables(relation)
+    distances = distances + margin * positive
+    centres = torch.arange(bins + 1 + int(bins * margin / far + 1), dtype=dot.dtype)
+    kernel = (1 - (distances[:, :, None] * (bins / far) - centres).abs()).clamp(min=0)
     positives = (kernel * positive[:, :, None]).sum(1)
     total = positives + (kernel * distractor[:, :, None]).sum(1)
     if form == "simplified":
@@ -52,6 +62,7 @@ def dense_listwise(
     else:
         precision = positives.cumsum(1) / total.cumsum(1).clamp(min=1e-12)
     has_positive = positive.any(1)
+    has_positive[len(relation) if queries is None else queries :] = False
     average = (positives * precision).sum(1)[has_positive] / positive.sum(1)[has_positive]
     return average.sum(), int(has_positive.sum())
 

@@ -36,10 +36,13 @@ def write(tmp_path, text):
         ("[optimiser]\nmomentm = 1", "unknown key 'optimiser.momentm'; did you mean 'momentum'?"),
         ("[zzz]\na = 1", "unknown key 'zzz'; known keys are about, data, sampler, augmentation, network"),
         ("[data]\nbatch_size = 2", "data.batch_size: input should be greater than or equal to 6, got 2"),
-        ("[loss]\nname = 'none'", "loss.name: input should be one of listwise-ap, hardest-triplet, got 'none'"),
+        (
+            "[loss]\nname = 'none'",
+            "loss.name: input should be one of listwise-ap, regularised-ap, hardest-triplet, got 'none'",
+        ),
         ("[loss]\nbinz = 8", "unknown key 'loss.binz'; did you mean 'bins'?"),
         ("[loss]\nbins = 0", "loss.bins: input should be greater than or equal to 1, got 0"),
-        ("[loss]\nmargin = 1", "unknown key 'loss.margin'; known keys are name, distance, bins"),
+        ("[loss]\nweight = 1", "unknown key 'loss.weight'; known keys are name, distance, bins"),
         ("[network]\ninitt = 'a'", "unknown key 'network.initt'; did you mean 'init'?"),
         ("[network]\ndimm = 8", "unknown key 'network.dimm'; did you mean 'dim'?"),
         (
@@ -90,7 +93,7 @@ def test_a_recipe_may_set_distance_and_bins():
 def test_a_resolved_recipe_is_flat_and_reads_back_as_itself():
     config = Config(network={"kind": "binary", "dim": 64}, sampler={"name": "sources"}, loss={"bins": 8})
     resolved = json.loads(config.model_dump_json())
-    assert resolved["sampler"] == {"name": "sources", "sources_per_batch": 8}
+    assert resolved["sampler"] == {"name": "sources", "sources_per_batch": 8, "neighbours": False}
     assert resolved["loss"]["distance"] == "hamming"
     assert resolved["network"]["dim"] == 64
     assert Config.model_validate(resolved) == config

@@ -133,6 +133,52 @@ def test_a_run_killed_at_random_moments_and_resumed_has_the_same_weights(patches
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
 
 
+def interrupt_at(step):
+    def on_event(event):
+        if event["kind"] == "train" and event["step"] == step:
+            raise KeyboardInterrupt
+
+    return on_event
+
+
+EVERY_STEP = {"log_every": 1, "checkpoint_every": 1}
+
+
+def test_memory_and_moving_average_are_part_of_a_checkpoint(patches, tmp_path):
+    recipe = config(patches, loss={"memory": 50}, optimiser={"average": 0.5}, run=EVERY_STEP)
+    train(recipe, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "interrupted", on_event=interrupt_at(4))
+    train(recipe, tmp_path / "interrupted")
+    whole, resumed = (load_file(tmp_path / run / "last.safetensors") for run in ("whole", "interrupted"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_memory_makes_all_batches_but_the_first_harder(patches, tmp_path):
+    losses = {}
+    for memory in (0, 50):
+        train(config(patches, loss={"memory": memory}, run=EVERY_STEP), tmp_path / str(memory))
+        events = read_log(tmp_path / str(memory) / "log.jsonl")
+        losses[memory] = [event["loss"] for event in events if event["kind"] == "train"]
+    assert losses[50][0] == losses[0][0]
+    # After the first step both runs have the same weights.
+    assert losses[50][1] > losses[0][1]
+
+
+def test_the_moving_average_of_the_weights_is_saved(patches, tmp_path):
+    two_steps = {"run": EVERY_STEP, "schedule": {"steps": 2}}
+    with pytest.raises(KeyboardInterrupt):
+        train(config(patches, **two_steps), tmp_path / "plain", on_event=interrupt_at(2))
+    first = torch.load(tmp_path / "plain" / "state.pt", weights_only=True)["network"]
+    train(config(patches, **two_steps), tmp_path / "plain")
+    second = torch.load(tmp_path / "plain" / "state.pt", weights_only=True)["network"]
+    best = train(config(patches, **two_steps, optimiser={"average": 0.75}), tmp_path / "averaged")
+    averaged = doap.load(best.with_name("last.safetensors")).state_dict()
+    for name in (name for name in first if first[name].is_floating_point()):
+        torch.testing.assert_close(averaged[name], 0.75 * first[name] + 0.25 * second[name])
+        assert not torch.equal(first[name], second[name])
+
+
 def test_bins_are_annealed_from_the_initial_to_the_final_number(patches, tmp_path, monkeypatch):
     bins, forward = [], ListwiseAP.forward
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,12 +70,8 @@ def evaluate(
         typer.echo(f"skipped: {descriptor}: {reason}", err=True)
     results = list(evaluation.results.values())
     if as_json:
-        figures = {
-            result.descriptor.name: {figure.name: asdict(figure.total) for figure in result.figures}
-            for result in results
-        }
         paths = {descriptor: str(path) for descriptor, path in evaluation.files.items()}
-        typer.echo(json.dumps({"figures": figures, "results": paths, "skipped": evaluation.skipped}))
+        typer.echo(json.dumps({"figures": _figures(results), "results": paths, "skipped": evaluation.skipped}))
     elif results:
         _print(results)
         typer.echo(f"next: doap report {out} --out report")
@@ -90,6 +86,11 @@ def _parse(settings: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"Expected NAME=VALUE, got {setting!r}.", param_hint="--set")
         parsed[name.replace("-", "_")] = value
     return parsed
+
+
+def _figures(results: list[Result]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each descriptor as JSON values, by name."""
+    return {result.descriptor.name: {one.name: asdict(one.total) for one in result.figures} for result in results}
 
 
 def _print(results: list[Result]) -> None:

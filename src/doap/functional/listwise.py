@@ -14,6 +14,7 @@ The few positives are handled one by one; the dense pass handles the distractors
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -42,6 +43,8 @@ def listwise_average_precision(
     distance: Distance,
     bins: int,
     first: int = 0,
+    memory: Tensor | None = None,
+    margin: float = 0.0,
     form: APForm = "simplified",
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -58,10 +61,12 @@ def listwise_average_precision(
         queries: (Q, D) unit rows, or codes in [−1, 1] for `hamming`. They are the gallery items `first` to
             `first + Q`, so that each rank of a distributed run can own a part of the batch.
         gallery: (N, D) the whole batch.
-        relation: Which of the N items match.
+        relation: Which of the N items, and then of the K items of `memory`, match.
         distance: `euclidean` in [0, 2], `squared` in [0, 4], or `hamming` in [0, D].
         bins: Number of bins b. Distances are shared among b + 1 evenly spaced bin centres.
         first: Position of the first query in the gallery.
+        memory: (K, D) more items to rank, such as those of earlier batches. They are never queries and get no gradient.
+        margin: Distance by which a match must be nearer than a distractor to be ranked before it.
         form: Relaxation of AP; see `relaxed_average_precision`.
         chunk: Rows of distances per step; memory is O(chunk·N), and the result does not depend on it. None selects a
             fast one.
@@ -71,22 +76,23 @@ def listwise_average_precision(
     """
     count, dim = check_shape(queries, "Q D", name="queries").values()
     size = check_shape(gallery, f"N {dim}", name="gallery")["N"]
+    remembered = 0 if memory is None else check_shape(memory, f"K {dim}", name="memory")["K"]
     check_choice(distance, get_args(Distance), name="distance")
     check_choice(form, get_args(APForm), name="form")
-    if len(relation) != size:
-        raise ArgumentError(f"relation: expected the {size} items of the gallery, got {len(relation)} items")
+    if len(relation) != size + remembered:
+        expected = f"{size} items of the gallery" + f" and {remembered} of the memory" * bool(remembered)
+        raise ArgumentError(f"relation: expected the {expected}, got {len(relation)} items")
     if not 0 <= first <= size - count:
         raise ArgumentError(f"first: expected 0 to {size - count} so that queries are gallery items, got {first}")
-    chunk = rows_at_a_time(gallery) if chunk is None else chunk
+    chunk = rows_at_a_time(gallery, remembered) if chunk is None else chunk
     if chunk < 1:
         raise ArgumentError(f"chunk: expected 1 row or more, got {chunk}")
-    if bins < 1:
-        raise ArgumentError(f"bins: expected 1 or more, got {bins}")
     with torch.autocast(queries.device.type, enabled=False):
         precise = torch.promote_types(queries.dtype, torch.float32)
         pairs = QueryPairs(relation, first, count)
-        binning = _Binning.of(distance, bins, dim)
-        inputs = (queries.to(precise), gallery.to(precise), pairs, binning, form, chunk)
+        binning = _Binning.of(distance, bins, dim, margin)
+        more = gallery.new_empty(0, dim) if memory is None else memory.detach()
+        inputs = (queries.to(precise), gallery.to(precise), more.to(precise), pairs, binning, form, chunk)
         total: Tensor = _OnePass.apply(*inputs)  # type: ignore[no-untyped-call]
     return total, torch.tensor(len(pairs.rows), device=total.device)
 
@@ -100,24 +106,31 @@ class _Binning:
         scale: Factor of the linear map.
         full: Dot product of a descriptor with itself.
         root: Take the square root (Euclidean distances).
+        shift: Margin of the matches, in bins.
     """
 
     bins: int
     scale: float
     full: float
     root: bool
+    shift: float
 
     @classmethod
-    def of(cls, distance: Distance, bins: int, dim: int) -> _Binning:
+    def of(cls, distance: Distance, bins: int, dim: int, margin: float) -> _Binning:
+        if bins < 1:
+            raise ArgumentError(f"bins: expected 1 or more, got {bins}")
+        if not 0 <= margin < math.inf:
+            raise ArgumentError(f"margin: expected a distance of 0 or more, got {margin}")
         # Euclidean: p = b·√(2 − 2·dot)/2, so p² = b²/2·(1 − dot). The other distances are linear in the dot product.
         root = distance == "euclidean"
         scale = bins**2 / 2 if root else bins / 2
-        return cls(bins, scale, dim if distance == "hamming" else 1, root)
+        largest = {"euclidean": 2, "squared": 4, "hamming": dim}[distance]
+        return cls(bins, scale, dim if distance == "hamming" else 1, root, bins * margin / largest)
 
     @property
     def outside(self) -> int:
         """Position past the last bin centre, for pairs that do not count; that bin is cut off."""
-        return self.bins + 1
+        return self.bins + 1 + math.ceil(self.shift)
 
     def positions(self, rows: Tensor, gallery: Tensor, out: Tensor) -> Tensor:
         """Positions (R, N) in [0, b); they stay below b so that a position always has a bin to its right."""
@@ -127,6 +140,10 @@ class _Binning:
         if self.root:
             return out.clamp_(0, end**2).sqrt_()
         return out.clamp_(0, end)
+
+    def shifted(self, positions: Tensor) -> Tensor:
+        """Positions of matches with the margin, below the last bin centre."""
+        return (positions + self.shift).clamp_(max=(self.outside - 1) * (1 - 4 * torch.finfo(positions.dtype).eps))
 
     def chain(self, slopes: Tensor) -> Tensor:
         """Derivatives by positions → by dot products, except for the factor 1/p of the root, which each pair has."""
@@ -141,6 +158,7 @@ class _OnePass(torch.autograd.Function):
         ctx: Any,
         queries: Tensor,
         gallery: Tensor,
+        memory: Tensor,
         pairs: QueryPairs,
         binning: _Binning,
         form: APForm,
@@ -149,20 +167,21 @@ class _OnePass(torch.autograd.Function):
         with_gradient = any(ctx.needs_input_grad[:2])
         by_query, by_gallery = torch.zeros_like(queries), torch.zeros_like(gallery)
         total = queries.new_zeros((), dtype=widest_float(queries.device))
-        for rows, buffers in _chunks(pairs.rows, len(gallery), chunk, queries):
+        items = torch.cat([gallery, memory]) if len(memory) else gallery
+        for rows, buffers in _chunks(pairs.rows, len(items), chunk, queries):
             descriptors = queries[rows]
-            average, by_dot = _chunk_pass(descriptors, gallery, rows, pairs, binning, form, buffers, with_gradient)
+            average, by_dot = _chunk_pass(descriptors, items, rows, pairs, binning, form, buffers, with_gradient)
             total += average.to(total.dtype).sum()
             if with_gradient:
-                by_query.index_copy_(0, rows, by_dot @ gallery)
-                by_gallery.addmm_(by_dot.T, descriptors)
+                by_query.index_copy_(0, rows, by_dot @ items)
+                by_gallery.addmm_(by_dot[:, : len(gallery)].T, descriptors)
         ctx.save_for_backward(by_query, by_gallery)
         return total.to(queries.dtype)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
         by_query, by_gallery = ctx.saved_tensors
-        return incoming[0] * by_query, incoming[0] * by_gallery, None, None, None, None
+        return incoming[0] * by_query, incoming[0] * by_gallery, None, None, None, None, None
 
 
 @dataclass(frozen=True)
@@ -210,12 +229,13 @@ def _chunk_pass(
     counts[:, 1:].scatter_add_(1, left, share)
     counts.scatter_add_(1, left, share.neg_().add_(1))
     # The same for the positives.
-    positive_left = positive_position.long()
-    positive_share = positive_position.frac()
+    shifted = binning.shifted(positive_position)
+    positive_left = shifted.long()
+    positive_share = shifted.frac()
     positive_counts = torch.zeros_like(counts)
     positive_counts.index_put_((positive_row, positive_left), 1 - positive_share, accumulate=True)
     positive_counts.index_put_((positive_row, positive_left + 1), positive_share, accumulate=True)
-    inside = binning.bins + 1
+    inside = binning.outside
     positive_counts = positive_counts[:, :inside]
     total = counts[:, :inside] + positive_counts
     if not with_gradient:

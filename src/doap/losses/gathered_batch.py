@@ -24,29 +24,44 @@ class GatheredBatch:
     Attributes:
         own: (Q, D) relaxed descriptors of this rank; items `first` to `first + Q` of the gallery.
         gallery: (N, D) relaxed descriptors of all ranks.
-        relation: Which of the N items match.
+        relation: Which of the N items of the gallery, and then of the K items of the memory, match.
         first: Position of the first own item in the gallery.
+        memory: (K, D) relaxed descriptors of earlier batches of all ranks, the same on all ranks; None for none.
     """
 
     own: Tensor
     gallery: Tensor
     relation: Relation
     first: int = 0
+    memory: Tensor | None = None
 
     @classmethod
-    def of(cls, relaxed: Tensor, groups: Tensor | Relation, across_ranks: bool) -> GatheredBatch:
-        """Build the batch from relaxed descriptors (M, D) and their groups; `across_ranks` gathers all ranks'."""
+    def of(
+        cls, relaxed: Tensor, groups: Tensor | Relation, across_ranks: bool, remembered: Tensor | None = None
+    ) -> GatheredBatch:
+        """Build the batch from relaxed descriptors (M, D) and their groups.
+
+        Args:
+            relaxed: (M, D) relaxed descriptors of this rank.
+            groups: Groups or relation of the M descriptors and of the K latest `remembered` ones; K may be 0.
+            across_ranks: Gather the descriptors of all ranks.
+            remembered: (R, D) relaxed descriptors of earlier batches, R ≥ K.
+        """
         size = check_shape(relaxed, "M D", name="descriptors")["M"]
         relation = groups if isinstance(groups, Relation) else Relation(groups)
-        if len(relation) != size:
-            raise ArgumentError(f"groups: expected one for each of {size} descriptors, got {len(relation)}")
+        available = 0 if remembered is None else len(remembered)
+        if not size <= len(relation) <= size + available:
+            expected = f"each of {size} descriptors" + (f" and up to {available} remembered ones" if available else "")
+            raise ArgumentError(f"groups: expected one for {expected}, got {len(relation)}")
         relation = relation.to(relaxed.device)
+        known = len(relation) - size
+        memory = remembered[available - known :] if remembered is not None and known else None
         if not across_ranks:
-            return cls(relaxed, relaxed, relation)
+            return cls(relaxed, relaxed, relation, memory=memory)
         sizes = _sizes(size, relaxed.device)
         first = sum(sizes[: dist.get_rank()])
         gallery: Tensor = _GatherWithGradient.apply(relaxed, sizes)  # type: ignore[no-untyped-call]
-        return cls(relaxed, gallery, _gather_relation(relation), first)
+        return cls(relaxed, gallery, _gather_relation(relation, size), first, memory)
 
 
 def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_through: bool = False) -> Tensor:
@@ -123,7 +138,12 @@ def _gather(rows: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
-def _gather_relation(relation: Relation) -> Relation:
+def _gather_relation(relation: Relation, size: int) -> Relation:
+    """Gather the relations of all ranks' first `size` items; the items after them are the same on all ranks."""
+
+    def gather_items(values: Tensor) -> Tensor:
+        return torch.cat([gather_rows(values[:size]), values[size:]])
+
     device = relation.groups.device
     none = torch.zeros(0, 2, dtype=torch.long, device=device)
     pairs = gather_rows(none if relation.ignored_pairs is None else relation.ignored_pairs)
@@ -132,7 +152,7 @@ def _gather_relation(relation: Relation) -> Relation:
     if table is None or relation.clusters is None:
         if len(tables):
             raise ArgumentError("ignored_clusters: expected a table on all ranks or on none, got it on some ranks")
-        return Relation(gather_rows(relation.groups), pairs)
+        return Relation(gather_items(relation.groups), pairs)
     if not torch.equal(tables, table.flatten().repeat(dist.get_world_size())):
         raise ArgumentError("ignored_clusters: expected the same table on all ranks, got different tables")
-    return Relation(gather_rows(relation.groups), pairs, gather_rows(relation.clusters), table)
+    return Relation(gather_items(relation.groups), pairs, gather_items(relation.clusters), table)

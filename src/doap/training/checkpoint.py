@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from doap.errors import DataError
 from doap.files import atomic_write
+
+
+class Stateful(Protocol):
+    """A part of a run with a state to save: a module or an optimiser."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
 
 
 @dataclass
@@ -23,22 +31,15 @@ class RunProgress:
     best_step: int = -1
 
 
-def save_state(
-    path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer, progress: RunProgress
-) -> None:
-    """Write a checkpoint atomically."""
-    state = {
-        "recipe": recipe,
-        "network": network.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "progress": vars(progress),
-    }
+def save_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful], progress: RunProgress) -> None:
+    """Write a checkpoint atomically: the states of network, optimiser, loss, …, by name."""
+    states = {name: part.state_dict() for name, part in parts.items()}
     with atomic_write(path) as unfinished:
-        torch.save(state, unfinished)
+        torch.save({"recipe": recipe, **states, "progress": vars(progress)}, unfinished)
 
 
-def load_state(path: Path, recipe: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer) -> RunProgress:
-    """Restore network and optimiser from a checkpoint and return its progress; without a checkpoint, return step 0.
+def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful]) -> RunProgress:
+    """Restore the parts of a run from a checkpoint and return its progress; without a checkpoint, return step 0.
 
     A run resumes only with its own recipe. With another learning rate or another set, the result would belong to
     neither recipe.
@@ -55,6 +56,11 @@ def load_state(path: Path, recipe: dict[str, Any], network: nn.Module, optimiser
             f"{path}: the run was started with another recipe (sections that differ: {', '.join(changed)}); "
             "choose another --out"
         )
-    network.load_state_dict(state["network"])
-    optimiser.load_state_dict(state["optimiser"])
+    if missing := [name for name in parts if name not in state]:
+        raise DataError(
+            f"{path}: expected the state of {', '.join(missing)}, got a checkpoint of an earlier version; "
+            "choose another --out"
+        )
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
     return RunProgress(**state["progress"])

@@ -116,6 +116,7 @@ class OptimiserSection(StrictModel):
     learning_rate: float = Field(3.0, gt=0, description="at batch size 1024; scaled in proportion to the batch size")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
+    average: float = Field(0.0, ge=0, lt=1, description="decay per step of a moving average of the weights; 0 for none")
 
 
 class ScheduleSection(StrictModel):

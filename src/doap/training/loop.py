@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 
 from doap import __version__
@@ -34,7 +35,7 @@ from doap.device import resolve_precision
 from doap.errors import DataError
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
-from doap.training.checkpoint import load_state, save_state
+from doap.training.checkpoint import Stateful, load_state, save_state
 from doap.training.config import Config, read_recipe
 from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
@@ -124,9 +125,18 @@ class _Run:
         )
         self.full_rates = [group["lr"] for group in self.optimiser.param_groups]
 
+        # Moving average of the weights, which is validated and saved instead of them.
+        decay = config.optimiser.average
+        self.average: AveragedModel | None = None
+        if decay:
+            self.average = AveragedModel(self.descriptor, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+
         # Schedule, and the checkpoint of an interrupted run.
         self.schedule = StepSchedule.of(config.schedule, len(self.batches))
-        self.progress = load_state(out / "state.pt", self.recipe, self.descriptor, self.optimiser)
+        self.parts: dict[str, Stateful] = {"network": self.descriptor, "optimiser": self.optimiser, "loss": self.loss}
+        if self.average is not None:
+            self.parts["average"] = self.average
+        self.progress = load_state(out / "state.pt", self.recipe, self.parts)
         self.log = (
             Log(out / "log.jsonl", self.progress.step, tensorboard=config.run.tensorboard) if ranks.first else None
         )
@@ -182,6 +192,8 @@ class _Run:
         else:
             loss = micro_batch_step(self.network, self.loss, grey, relation, self.precision, run.micro_batch, seed)
         self.optimiser.step()
+        if self.average is not None:
+            self.average.update_parameters(self.descriptor)
         return loss
 
     def _finished(self) -> bool:
@@ -224,11 +236,15 @@ class _Run:
         self.ranks.wait()
 
     def _averaged(self) -> Descriptor:
-        """Return the descriptor to validate and save: its weights averaged with the initial ones by `init_weight`."""
+        """Return the descriptor to validate and save.
+
+        Its weights are the moving average over the steps, if any, averaged with the initial weights by `init_weight`.
+        """
+        descriptor: Descriptor = self.descriptor if self.average is None else self.average.module  # type: ignore[assignment]
         init_weight = self.config.network.init_weight
         if not init_weight:
-            return self.descriptor
-        average = copy.deepcopy(self.descriptor)
+            return descriptor
+        average = copy.deepcopy(descriptor)
         for name, value in average.state_dict().items():
             if value.is_floating_point():
                 value.lerp_(self.initial[name], init_weight)
@@ -236,7 +252,7 @@ class _Run:
 
     def _checkpoint(self) -> None:
         if self.log is not None:
-            save_state(self.out / "state.pt", self.recipe, self.descriptor, self.optimiser, self.progress)
+            save_state(self.out / "state.pt", self.recipe, self.parts, self.progress)
 
     def _end(self) -> None:
         """Save the last descriptor, check the best one on the regression set, and write gallery and report."""
