@@ -132,30 +132,48 @@ def main() -> None:
 
 
 def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
-    """Train on one core; return steps, speed, and the final validation mAP and FPR95 with RootSIFT's."""
+    """Train a variant on one core; see `train_on_one_core`."""
     length = f"{options.minutes:g}m" if options.minutes else f"{options.steps}"
     out = runs / f"{variant.replace(' ', '-').replace(',', '')}-{seed}-{length}"
-    out.mkdir(parents=True, exist_ok=True)
-    recipe = out / "recipe.toml"
-    # Validate only at the end: validation would take time from the training budget.
-    defaults: Recipe = {"run": {"validate_every": 1_000_000, "checkpoint_every": 50}}
     changes = VARIANTS[variant]
+    defaults: Recipe = {}
     if not options.minutes:
         in_micro_batches = "micro_batch" in changes.get("run", {})
         defaults["schedule"] = {"steps": options.steps * 3 // 16 if in_micro_batches else options.steps}
     if options.init:
         defaults["network"] = {"init": str(options.init)}
     sections = {name: {**defaults.get(name, {}), **changes.get(name, {})} for name in {*defaults, *changes}}
+    budget = ["--budget", f"{options.minutes}m"] if options.minutes else []
+    return train_on_one_core(sections, seed, options.train, options.validation, out, *budget)
+
+
+def train_on_one_core(
+    sections: Recipe, seed: int, train: Path, validation: Path, out: Path, *more: str
+) -> dict[str, Any]:
+    """Run `doap train` on one core, unless the run is finished, and return its results.
+
+    Args:
+        sections: Recipe.
+        seed: Seed of the run.
+        train, validation: Patch sets.
+        out: Folder of the run; a run that was interrupted continues.
+        more: Further arguments of the command.
+
+    Returns:
+        Steps, speed, and the final validation mAP and FPR95 with RootSIFT's.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    recipe, log = out / "recipe.toml", out / "log.jsonl"
+    # Validate only at the end: validation would take time from the training budget.
+    sections = {**sections, "run": {"validate_every": 1_000_000, "checkpoint_every": 50, **sections.get("run", {})}}
     recipe.write_text(
         "\n".join(
             f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
             for name, fields in sections.items()
         )
     )
-    command = ["doap", "train", str(recipe), "--data", str(options.train), "--validation", str(options.validation)]
-    command += ["--out", str(out), "--seed", str(seed), "--json"]
-    command += ["--budget", f"{options.minutes}m"] if options.minutes else []
-    log = out / "log.jsonl"
+    command = ["doap", "train", str(recipe), "--data", str(train), "--validation", str(validation)]
+    command += ["--out", str(out), "--seed", str(seed), "--json", *more]
     if not log.exists() or events(log)[-1]["kind"] != "end":
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     logged = events(log)

@@ -156,6 +156,17 @@ def test_remembered_patches_are_distractors_unless_their_groups_are_ignored(
             assert torch.equal(table[: len(patches), : len(patches)], wanted)
 
 
+def test_without_scene_distractors_only_other_scenes_have_them(source: MemorySource) -> None:
+    sampler = GroupSampler(source, 60, 0)
+    whole, across = (Batches(source, sampler, seed=0, scene_distractors=one)[0][1] for one in (True, False))
+    scene = torch.from_numpy(source.scene_ids[sampler.batch(0).groups])[whole.groups]
+    positive, distractor = relation_tables(whole)
+    other_scene = scene[:, None] != scene
+    assert (distractor & ~other_scene).any()
+    for table, wanted in zip(relation_tables(across), (positive, distractor & other_scene), strict=True):
+        assert torch.equal(table, wanted)
+
+
 def test_all_ranks_have_the_same_table(source: MemorySource, mined: Mined) -> None:
     sampler = SceneSampler(source, 40, 0)
     tables = [

@@ -22,7 +22,8 @@ def test_every_recipe_loads_and_has_a_command(path):
 
 def test_the_recipes_of_the_paper_exist():
     names = {path.stem for path in RECIPES}
-    assert {"toy", "toy-binary", "ubc", "ubc-st", "ubc-binary", "ubc-binary-st", "hpatches-st-lm", "rome"} <= names
+    assert {"toy", "toy-binary", "ubc", "ubc-st", "ubc-binary", "ubc-binary-st", "rome"} <= names
+    assert {"hpatches", "hpatches-st", "hpatches-st-lm", "rome-binary"} <= names
 
 
 def write(tmp_path, text):

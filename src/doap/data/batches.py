@@ -32,6 +32,8 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         rank: Index of this rank, from 0.
         world: Number of ranks that share a batch.
         mined: Mined labels: pairs of groups of a scene to ignore, in addition to the pairs that the source names.
+        scene_distractors: Whether other groups of the same scene are distractors. Without them, as in the paper's
+            HPatches models without label mining, only patches of other scenes are.
         memory: Maximum number of patches of earlier batches that the relation covers too, after the M of the batch;
             the latest batch is the last one. For `ListwiseAP(memory=…)`.
     """
@@ -46,12 +48,14 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         rank: int = 0,
         world: int = 1,
         mined: Mined | None = None,
+        scene_distractors: bool = True,
         memory: int = 0,
     ) -> None:
         if not 0 <= rank < world:
             raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
         self.source, self.sampler, self.seed, self.augmentation = source, sampler, seed, augmentation
-        self.rank, self.world, self.mined, self.memory = rank, world, mined, memory
+        self.rank, self.world, self.mined = rank, world, mined
+        self.scene_distractors, self.memory = scene_distractors, memory
 
     def __len__(self) -> int:
         return self.sampler.steps_per_epoch
@@ -99,7 +103,9 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         keys = np.stack([scene, source, appearance])
         clusters, first, cluster = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         scene, source, _ = clusters
-        ignored = (scene[:, None] == scene) & (source[:, None] != source)
+        ignored = scene[:, None] == scene
+        if self.scene_distractors:
+            ignored &= source[:, None] != source
         if self.mined is not None:
             ignored |= self.mined.ignored(distinct[first])
         groups, pairs = labels.copy(), self.source.ignored(distinct)

@@ -239,7 +239,9 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
     sets = [open_set(path) for path in paths]
     sizes = sorted({patch_set.patch_size for patch_set in sets})
     if len(sizes) > 1:
-        raise DataError(f"paths: expected sets of one patch size, got {sizes} pixels. Build them with the same --size.")
+        raise DataError(
+            f"paths: expected sets of one patch size, got {sizes} pixels. Build them with the same --patch-size."
+        )
     ledger = join_ledgers(*(patch_set.meta["ledger"] for patch_set in sets))
     parts = [(patch_set, np.arange(len(patch_set))) for patch_set in sets]
     return _copy(parts, out, {"merge": [_origin(patch_set) for patch_set in sets]}, ledger)

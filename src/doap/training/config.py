@@ -39,6 +39,7 @@ class DataSection(StrictModel):
     batch_size: int = Field(1024, ge=6, description="M, maximum number of patches per batch, over all ranks")
     per_group: int = Field(2, ge=2, description="maximum number of patches per group in a batch")
     mining: bool = Field(False, description="label mining: similar groups of a scene ignore each other")
+    scene_distractors: bool = Field(True, description="other groups of the same scene are distractors")
     workers: int = Field(0, ge=0, description="data-loading processes; they do not change the batches")
 
 

@@ -106,7 +106,7 @@ class _Run:
         if self.descriptor.patch_size != self.source.patch_size:
             raise DataError(
                 f"{config.data.train}: expected patches of {self.descriptor.patch_size} pixels for this network, got "
-                f"{self.source.patch_size}; build the set with --size {self.descriptor.patch_size}"
+                f"{self.source.patch_size}; build the set with --patch-size {self.descriptor.patch_size}"
             )
         self.initial = {name: value.clone() for name, value in self.descriptor.state_dict().items()}
         # The ledger names everything that the weights were trained on, including the data of the initial weights.

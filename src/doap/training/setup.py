@@ -42,6 +42,7 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
         rank=ranks.rank,
         world=ranks.world,
         mined=mine(source, seed=seed) if data.mining else None,
+        scene_distractors=data.scene_distractors,
         memory=dict(config.loss.settings).get("memory", 0),
     )
     return source, batches, validation
