@@ -1,26 +1,28 @@
-"""Does optimising Average Precision win? Compare the two losses under equal conditions, with five seeds each.
+"""Does optimising Average Precision win? Compare the two losses under equal conditions, and the levers of AP.
 
-    python benchmarks/ap_or_triplet.py TRAIN VALIDATION SCENES --runs RUNS --out results/ap-or-triplet.json
+    python benchmarks/ap_or_triplet.py losses TRAIN VALIDATION SCENES SEQUENCES --runs RUNS --out results/ap-losses.json
+    python benchmarks/ap_or_triplet.py levers TRAIN VALIDATION SCENES SEQUENCES --runs RUNS --out results/ap-levers.json
 
-TRAIN and VALIDATION are sets of tracks of different scenes; SCENES contains the validation scenes with camera poses
-(`doap data from-poses`). A condition is the number of patches per group and the sampler. In each condition, each loss
+TRAIN and VALIDATION are sets of tracks of different scenes, SCENES has the validation scenes with camera poses
+(`doap data from-poses`), and SEQUENCES planar sequences of validation photos (`tools/validation_sequences.py`).
 
-1. is trained with each learning rate of `RATES` and the seed `TUNING_SEED`; the rate with the highest validation mAP is
-   selected,
-2. is trained with that rate and each of the other seeds.
+`losses`: a condition is the number of patches per group and the sampler. In each condition, each loss is trained with
+each learning rate of `RATES` and the seed `TUNING_SEED`. The rate with the highest validation mAP is selected, and the
+loss is trained with it and each of the other seeds. `levers`: each lever changes one setting of `BASE`.
 
-All runs have the same network, batch size, number of steps and augmentation. Two runs with the same seed see the same
-batches, so differences between the losses are paired by seed. Their 95 % intervals are Student's t intervals over the
-seeds. A difference counts as a win only if the intervals of validation mAP and of pose AUC@10 are both above zero.
+All runs have the same network, batch size and number of steps. Two runs with the same seed see the same batches if they
+have the same sampler, so differences are paired by seed; their 95 % intervals are Student's t intervals over the seeds.
+
+The rule, fixed before the runs: a loss or lever wins if the intervals of its difference in validation mAP and in pose
+AUC@10 are both above zero, and it is adopted if the first one is above zero and neither pose AUC@10 nor homography
+AUC@1 has an interval below zero. All other differences are inconclusive.
 
 Finished runs are not repeated: rerun the same command to continue. Two runs are active at a time, one per core.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -28,17 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import record
-import torch
-from scipy.stats import t as student
-
-import doap
-import losses
-from doap.detectors import colmap
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.homography import area_under_recall
-from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
-from doap.evaluation.pose import PoseBenchmark, pose_errors
-from doap.evaluation.scenes import mean_of_scenes
+import training_runs
+from training_runs import Recipe
 
 LOSSES = {"AP": {"name": "listwise-ap"}, "triplet": {"name": "hardest-triplet"}}
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -48,127 +41,116 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 PER_GROUP = (2, 4, 8)
 RATES = (1.0, 3.0, 10.0)
 TUNING_SEED = 100
-BATCH_SIZE = 512
-POSE_KEYPOINTS = 1024
+SHARED: Recipe = {
+    "data": {"batch_size": 512},
+    "augmentation": {"frame_jitter": 0.05},
+    "network": {"dropout": 0.0},
+}
+BASE: Recipe = {"data": {"per_group": 4}, "sampler": SAMPLERS["random groups"], "loss": LOSSES["AP"]}
+LEVERS: dict[str, Recipe] = {
+    "base": {},
+    "near misses": {"sampler": {"name": "sources", "sources_per_batch": 16, "neighbours": True}},
+    "memory of 16,384": {"loss": {"memory": 16384}},
+    "margin 0.2": {"loss": {"margin": 0.2}},
+    "second-order similarity": {"loss": {"name": "regularised-ap", "second_order": 0.1}},
+    "triplet term": {"loss": {"name": "regularised-ap", "triplet": 0.3}},
+    "moving average": {"optimiser": {"average": 0.99}},
+}
+FIGURES = ("map", "pose AUC@10", *training_runs.HOMOGRAPHY)
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One loss in one condition."""
+class Run:
+    """One run: the name of what is compared, its recipe and its seed."""
 
-    loss: str
-    per_group: int
-    sampler: str
+    name: str
+    recipe: Recipe
+    seed: int
 
-    def recipe(self, rate: float, steps: int) -> losses.Recipe:
-        """Return the recipe of this cell."""
-        return {
-            "data": {"batch_size": BATCH_SIZE, "per_group": self.per_group},
-            "sampler": SAMPLERS[self.sampler],
-            "augmentation": {"frame_jitter": 0.05},
-            "network": {"dropout": 0.0},
-            "loss": LOSSES[self.loss],
-            "optimiser": {"learning_rate": rate},
-            "schedule": {"steps": steps},
-        }
 
-    def folder(self, rate: float, seed: int, steps: int) -> str:
-        """Return the name of the folder of a run."""
-        return f"{self.loss}-{self.per_group}-{self.sampler.replace(' ', '-')}-rate{rate:g}-seed{seed}-{steps}"
+def merge(*recipes: Recipe) -> Recipe:
+    """Return the sections of all recipes; later ones override earlier ones key by key."""
+    return {
+        section: {key: value for recipe in recipes for key, value in recipe.get(section, {}).items()}
+        for section in dict.fromkeys(name for recipe in recipes for name in recipe)
+    }
 
 
 def main() -> None:
     parser = record.arguments(__doc__)
+    parser.add_argument("experiment", choices=["losses", "levers"])
     parser.add_argument("train", type=Path, help="training set of tracks")
     parser.add_argument("validation", type=Path, help="validation set of tracks")
     parser.add_argument("scenes", type=Path, help="validation scenes with camera poses")
+    parser.add_argument("sequences", type=Path, help="planar validation sequences")
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--steps", type=int, default=400, help="steps per run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--per-group", type=int, nargs="+", default=PER_GROUP, choices=PER_GROUP)
-    parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=list(SAMPLERS))
     options = parser.parse_args()
-    conditions = list(product(options.per_group, options.samplers))
-    cells = [Cell(loss, *condition) for condition in conditions for loss in LOSSES]
-    rows: dict[str, dict[str, Any]] = {}
 
-    def train(cell: Cell, rate: float, seed: int) -> dict[str, Any]:
-        out = options.runs / cell.folder(rate, seed, options.steps)
-        recipe = cell.recipe(rate, options.steps)
-        end = losses.train_on_one_core(recipe, seed, options.train, options.validation, out)
-        return {**vars(cell), "rate": rate, "seed": seed, **end, "run": out.name}
+    def train_all(runs: Iterable[Run]) -> list[dict[str, Any]]:
+        def train(run: Run) -> dict[str, Any]:
+            out = options.runs / f"{run.name.replace(', ', '-').replace(' ', '-')}-seed{run.seed}-{options.steps}"
+            recipe = merge(SHARED, run.recipe, {"schedule": {"steps": options.steps}})
+            end = training_runs.train(recipe, run.seed, options.train, options.validation, out)
+            print(f"{run.name:40} seed {run.seed:3}  mAP {end['map']:.4f}  FPR95 {end['fpr95']:.4f}", flush=True)
+            return {"name": run.name, "seed": run.seed, **end, "run": out.name}
 
-    with ThreadPoolExecutor(2) as pool:
-        tuned = list(pool.map(lambda one: train(*one, TUNING_SEED), product(cells, RATES)))
-        rates = {cell: best_rate(tuned, cell) for cell in cells}
-        wanted = [(cell, rates[cell], seed) for seed in options.seeds for cell in cells]
-        for row in pool.map(lambda one: train(*one), wanted):
-            rows[row["run"]] = row
-            print(json.dumps({key: row[key] for key in ("run", "map", "fpr95")}), flush=True)
-    add_pose(list(rows.values()), options.scenes, options.runs)
-    final = list(rows.values())
-    figures = {
-        "steps": options.steps,
-        "batch size": BATCH_SIZE,
-        "tuning": tuned,
-        "rates": {f"{cell.loss}, {cell.per_group}, {cell.sampler}": rate for cell, rate in rates.items()},
-        "runs": final,
-        "differences": [difference(final, *condition) for condition in conditions],
-    }
-    record.write(options.out, options.seed, figures)
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(train, runs))
 
-
-def best_rate(tuned: Sequence[dict[str, Any]], cell: Cell) -> float:
-    """Return the learning rate with the highest validation mAP of the tuning runs of a cell."""
-    own = [row for row in tuned if all(row[key] == value for key, value in vars(cell).items())]
-    return float(max(own, key=lambda row: row["map"])["rate"])
-
-
-def add_pose(rows: Sequence[dict[str, Any]], scenes: Path, runs: Path) -> None:
-    """Add the pose AUC@10 on the validation scenes to each run; it is stored beside the run."""
-    torch.set_num_threads(2)
-    benchmark = PoseBenchmark(scenes, test="taj_mahal,fountain")
-    shared = SharedKeypoints(colmap(), POSE_KEYPOINTS)
+    runs = losses_runs(train_all, options.seeds) if options.experiment == "losses" else lever_runs(options.seeds)
+    rows = train_all(runs)
+    scorer = training_runs.Scorer(options.scenes, options.sequences)
     for row in rows:
-        stored = runs / row["run"] / "pose.json"
-        if not stored.exists():
-            descriptor = doap.load(runs / row["run"] / "last.safetensors")
-            matcher = PairMatcher(CachedDescriber(descriptor, None), shared)
-            stored.write_text(json.dumps(best_area(matcher, benchmark)))
-        row["pose"] = json.loads(stored.read_text())
+        row |= scorer.score(options.runs / row["run"])
+        print({key: row[key] for key in ("name", "seed", *FIGURES)}, flush=True)
+        figures = {"steps": options.steps, "recipes": {run.name: merge(SHARED, run.recipe) for run in runs}}
+        record.write(options.out, options.seed, {**figures, "runs": rows, "differences": differences(rows)})
 
 
-def best_area(matcher: PairMatcher, benchmark: PoseBenchmark) -> float:
-    """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
-    labels = [pair.scene for pair in benchmark.test]
-
-    def area(ratio: float) -> float:
-        errors = pose_errors(matcher, benchmark.test, ratio, benchmark.settings, [0])
-        return mean_of_scenes(labels, errors, lambda some: area_under_recall(some.ravel(), 10))
-
-    return max(area(ratio) for ratio in RATIOS)
-
-
-def difference(rows: Sequence[dict[str, Any]], per_group: int, sampler: str) -> dict[str, Any]:
-    """Return AP minus triplet in one condition, paired by seed, with a 95 % interval."""
-    result: dict[str, Any] = {"per_group": per_group, "sampler": sampler}
-    for figure in ("map", "pose"):
-        values = {
-            (row["loss"], row["seed"]): row[figure]
-            for row in rows
-            if (row["per_group"], row["sampler"]) == (per_group, sampler)
+def losses_runs(train_all: Callable[[Iterable[Run]], list[dict[str, Any]]], seeds: list[int]) -> list[Run]:
+    """Tune the learning rate of each loss in each condition; return the runs with the best rates."""
+    cells: dict[str, Recipe] = {
+        f"{loss}, {per_group} per group, {sampler}": {
+            "data": {"per_group": per_group},
+            "sampler": SAMPLERS[sampler],
+            "loss": LOSSES[loss],
         }
-        paired = [values["AP", seed] - values["triplet", seed] for loss, seed in values if loss == "AP"]
-        mean = statistics.mean(paired)
-        half = float(student.ppf(0.975, len(paired) - 1)) * statistics.stdev(paired) / len(paired) ** 0.5
-        result[figure] = {
-            "AP": statistics.mean(value for (loss, _), value in values.items() if loss == "AP"),
-            "triplet": statistics.mean(value for (loss, _), value in values.items() if loss == "triplet"),
-            "difference": mean,
-            "low": mean - half,
-            "high": mean + half,
+        for per_group, sampler, loss in product(PER_GROUP, SAMPLERS, LOSSES)
+    }
+    with_rate = {
+        (name, rate): merge(cell, {"optimiser": {"learning_rate": rate}})
+        for (name, cell), rate in product(cells.items(), RATES)
+    }
+    tuning = [Run(f"{name}, rate {rate:g}", recipe, TUNING_SEED) for (name, rate), recipe in with_rate.items()]
+    scores = {key: row["map"] for key, row in zip(with_rate, train_all(tuning), strict=True)}
+    best = {name: max(RATES, key=lambda rate: scores[name, rate]) for name in cells}
+    return [Run(name, with_rate[name, best[name]], seed) for seed in seeds for name in cells]
+
+
+def lever_runs(seeds: list[int]) -> list[Run]:
+    """Return the runs of all levers."""
+    return [Run(name, merge(BASE, lever), seed) for seed in seeds for name, lever in LEVERS.items()]
+
+
+def differences(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return AP minus triplet in each condition, or each lever minus the base, of the seeds that both have."""
+    values = {(row["name"], row["seed"]): row for row in rows if FIGURES[1] in row}
+    names = list(dict.fromkeys(name for name, _ in values))
+    found = {}
+    for name in names:
+        other = name.replace("AP", "triplet", 1) if name.startswith("AP") else "base"
+        seeds = [seed for one, seed in values if one == name and (other, seed) in values]
+        if other == name or len(seeds) < 2:
+            continue
+        found[f"{name} − {other}"] = {
+            figure: training_runs.paired(
+                [values[name, seed][figure] for seed in seeds], [values[other, seed][figure] for seed in seeds]
+            )
+            for figure in FIGURES
         }
-    return result
+    return found
 
 
 if __name__ == "__main__":

@@ -16,18 +16,15 @@ compared on the validation set, which has other scenes than the training set. Fi
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import record
-
-Recipe = dict[str, dict[str, Any]]
+import training_runs
+from training_runs import Recipe
 
 AP, TRIPLET = {"name": "listwise-ap", "distance": "euclidean"}, {"name": "hardest-triplet"}
 SQUARED = {**AP, "distance": "squared", "bins": 8}
@@ -132,7 +129,7 @@ def main() -> None:
 
 
 def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dict[str, Any]:
-    """Train a variant on one core; see `train_on_one_core`."""
+    """Train a variant on one core; see `training_runs.train`."""
     length = f"{options.minutes:g}m" if options.minutes else f"{options.steps}"
     out = runs / f"{variant.replace(' ', '-').replace(',', '')}-{seed}-{length}"
     changes = VARIANTS[variant]
@@ -144,53 +141,7 @@ def run(variant: str, seed: int, options: argparse.Namespace, runs: Path) -> dic
         defaults["network"] = {"init": str(options.init)}
     sections = {name: {**defaults.get(name, {}), **changes.get(name, {})} for name in {*defaults, *changes}}
     budget = ["--budget", f"{options.minutes}m"] if options.minutes else []
-    return train_on_one_core(sections, seed, options.train, options.validation, out, *budget)
-
-
-def train_on_one_core(
-    sections: Recipe, seed: int, train: Path, validation: Path, out: Path, *more: str
-) -> dict[str, Any]:
-    """Run `doap train` on one core, unless the run is finished, and return its results.
-
-    Args:
-        sections: Recipe.
-        seed: Seed of the run.
-        train, validation: Patch sets.
-        out: Folder of the run; a run that was interrupted continues.
-        more: Further arguments of the command.
-
-    Returns:
-        Steps, speed, and the final validation mAP and FPR95 with RootSIFT's.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    recipe, log = out / "recipe.toml", out / "log.jsonl"
-    # Validate only at the end: validation would take time from the training budget.
-    sections = {**sections, "run": {"validate_every": 1_000_000, "checkpoint_every": 50, **sections.get("run", {})}}
-    recipe.write_text(
-        "\n".join(
-            f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
-            for name, fields in sections.items()
-        )
-    )
-    command = ["doap", "train", str(recipe), "--data", str(train), "--validation", str(validation)]
-    command += ["--out", str(out), "--seed", str(seed), "--json", *more]
-    if not log.exists() or events(log)[-1]["kind"] != "end":
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    logged = events(log)
-    last = next(event for event in reversed(logged) if event["kind"] == "validation")
-    speeds = [event["patches_per_second"] for event in logged if event["kind"] == "train"]
-    return {
-        "steps": last["step"],
-        "map": last["map"],
-        "fpr95": last["fpr95"],
-        "patches_per_second": statistics.median(speeds),
-        "rootsift": logged[0]["baselines"]["rootsift"],
-    }
-
-
-def events(log: Path) -> list[dict[str, Any]]:
-    """Return the events that a run has logged."""
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return training_runs.train(sections, seed, options.train, options.validation, out, *budget)
 
 
 def summarise(rows: list[dict[str, Any]], variant: str) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Training runs of an experiment: `doap train` on one core, and scores of the weights on validation scenes."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import t as student
+
+import doap
+from doap.detectors import colmap
+from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.homography import area_under_recall
+from doap.evaluation.oxford import OxfordBenchmark
+from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
+from doap.evaluation.pose import PoseBenchmark, pose_errors
+from doap.evaluation.scenes import mean_of_scenes
+
+Recipe = dict[str, dict[str, Any]]
+
+MAX_KEYPOINTS = 1024
+VALIDATION_SCENES = "taj_mahal,fountain"
+HOMOGRAPHY = ("homography AUC@1", "homography AUC@3")
+
+
+def train(
+    sections: Recipe, seed: int, training_set: Path, validation_set: Path, out: Path, *more: str
+) -> dict[str, Any]:
+    """Run `doap train` on one core, unless the run is finished, and return its results.
+
+    Args:
+        sections: Recipe.
+        seed: Seed of the run.
+        training_set, validation_set: Patch sets.
+        out: Folder of the run; a run that was interrupted continues.
+        more: Further arguments of the command.
+
+    Returns:
+        Steps, speed, and the final validation mAP and FPR95 with RootSIFT's.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    recipe, log = out / "recipe.toml", out / "log.jsonl"
+    # Validate only at the end: validation would take time from the training budget.
+    sections = {**sections, "run": {"validate_every": 1_000_000, "checkpoint_every": 50, **sections.get("run", {})}}
+    recipe.write_text(
+        "\n".join(
+            f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
+            for name, fields in sections.items()
+        )
+    )
+    command = ["doap", "train", str(recipe), "--data", str(training_set)]
+    command += ["--validation", str(validation_set)]
+    command += ["--out", str(out), "--seed", str(seed), "--json", *more]
+    if not log.exists() or events(log)[-1]["kind"] != "end":
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    logged = events(log)
+    last = next(event for event in reversed(logged) if event["kind"] == "validation")
+    speeds = [event["patches_per_second"] for event in logged if event["kind"] == "train"]
+    return {
+        "steps": last["step"],
+        "map": last["map"],
+        "fpr95": last["fpr95"],
+        "patches_per_second": statistics.median(speeds),
+        "rootsift": logged[0]["baselines"]["rootsift"],
+    }
+
+
+def events(log: Path) -> list[dict[str, Any]]:
+    """Return the events that a run has logged."""
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+class Scorer:
+    """Score weights on validation scenes; a score is computed once and stored in the folder of the run.
+
+    Args:
+        scenes: Scenes with camera poses, from `doap data from-poses`.
+        sequences: Planar sequences, from `tools/validation_sequences.py`.
+    """
+
+    def __init__(self, scenes: Path, sequences: Path) -> None:
+        torch.set_num_threads(2)
+        self._pose = PoseBenchmark(scenes, test=VALIDATION_SCENES)
+        self._shared = SharedKeypoints(colmap(), MAX_KEYPOINTS)
+        self._planar = OxfordBenchmark(sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
+
+    def score(self, run: Path) -> dict[str, float]:
+        """Return the pose AUC@10 and the homography AUC@1 and AUC@3 of the last weights of a run."""
+        stored = run / "scores.json"
+        if not stored.exists():
+            descriptor = doap.load(run / "last.safetensors")
+            scores = {"pose AUC@10": self._pose_area(descriptor), **self._homography_areas(descriptor)}
+            stored.write_text(json.dumps(scores))
+        found: dict[str, float] = json.loads(stored.read_text())
+        return found
+
+    def _pose_area(self, descriptor: doap.Descriptor) -> float:
+        """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
+        matcher = PairMatcher(CachedDescriber(descriptor, None), self._shared)
+        labels = [pair.scene for pair in self._pose.test]
+
+        def area(ratio: float) -> float:
+            errors = pose_errors(matcher, self._pose.test, ratio, self._pose.settings, [0])
+            return mean_of_scenes(labels, errors, lambda some: area_under_recall(some.ravel(), 10))
+
+        return max(area(ratio) for ratio in RATIOS)
+
+    def _homography_areas(self, descriptor: doap.Descriptor) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as folder:
+            result = doap.evaluate({"run": descriptor}, self._planar, None, folder).results["run"]
+        return {figure.name: figure.total.value for figure in result.figures if figure.name in HOMOGRAPHY}
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+    """Return the mean of first − second, paired by seed, with a 95 % interval of Student's t."""
+    differences = [one - other for one, other in zip(first, second, strict=True)]
+    mean = statistics.mean(differences)
+    half = float(student.ppf(0.975, len(differences) - 1)) * statistics.stdev(differences) / len(differences) ** 0.5
+    return {"difference": mean, "low": mean - half, "high": mean + half}
