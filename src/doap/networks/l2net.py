@@ -16,6 +16,7 @@ class L2NetSettings(StrictModel):
 
     dim: int = Field(128, ge=8, description="D, the number of dimensions or bits.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout rate before the last convolution.")
+    width: float = Field(1.0, ge=0.25, le=4, description="Factor of the number of channels of all layers but the last.")
     inner: int | None = Field(
         None,
         ge=8,
@@ -44,17 +45,18 @@ class L2Net(PatchNetwork):
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
         chosen = L2NetSettings.model_validate(settings)
-        width = chosen.inner or chosen.dim
+        outputs = chosen.inner or chosen.dim
+        first, second, third = (round(chosen.width * channels) for channels in (32, 64, 128))
         self.features = nn.Sequential(
-            *_convolution(1, 32),
-            *_convolution(32, 32),
-            *_convolution(32, 64, stride=2),
-            *_convolution(64, 64),
-            *_convolution(64, 128, stride=2),
-            *_convolution(128, 128),
+            *_convolution(1, first),
+            *_convolution(first, first),
+            *_convolution(first, second, stride=2),
+            *_convolution(second, second),
+            *_convolution(second, third, stride=2),
+            *_convolution(third, third),
             nn.Dropout(chosen.dropout),
-            nn.Conv2d(128, width, kernel_size=8, bias=False),
-            nn.BatchNorm2d(width, affine=False),
+            nn.Conv2d(third, outputs, kernel_size=8, bias=False),
+            nn.BatchNorm2d(outputs, affine=False),
             nn.Flatten(),
         )
         self.widen = nn.Sequential()
