@@ -45,6 +45,7 @@ def test_the_public_names_are_frozen():
         "Geometry",
         "HardestTriplet",
         "ListwiseAP",
+        "Localizer",
         "Relation",
         "__version__",
         "calibrate",

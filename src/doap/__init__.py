@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from doap.export import export_descriptor
     from doap.export.colmap import write_colmap
     from doap.export.hloc import write_hloc
+    from doap.localization import Localizer
     from doap.losses import HardestTriplet, ListwiseAP
     from doap.pipeline import extract, match, match_images, verify
     from doap.scale import extract_folder
@@ -33,6 +34,7 @@ _MODULES = {
     "Geometry": "doap.types",
     "HardestTriplet": "doap.losses",
     "ListwiseAP": "doap.losses",
+    "Localizer": "doap.localization",
     "Relation": "doap.types",
     "calibrate": "doap.calibration",
     "compare": "doap.evaluation",
@@ -58,6 +60,7 @@ __all__ = [
     "Geometry",
     "HardestTriplet",
     "ListwiseAP",
+    "Localizer",
     "Relation",
     "__version__",
     "calibrate",

@@ -16,6 +16,7 @@ MISSING_FILES = {
     "colmap": "no --out out.db",
     "hloc": "no --out out.h5",
     "pairs": "no --out out.txt",
+    "localize": "no.jpg --model no --images no --cache out",
     "compare": "no.jpg --out out",
     "calibrate": "no.jpg",
     "train": "no.toml --out out --allocator default",

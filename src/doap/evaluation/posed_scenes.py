@@ -13,18 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError, import_extra
+from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images import read_grey
 
-# Order of the parameters of COLMAP's camera models: intrinsics first, then OpenCV's distortion coefficients.
-_COLMAP_MODELS = {
-    "SIMPLE_PINHOLE": ("f", "cx", "cy"),
-    "PINHOLE": ("fx", "fy", "cx", "cy"),
-    "SIMPLE_RADIAL": ("f", "cx", "cy", "k1"),
-    "RADIAL": ("f", "cx", "cy", "k1", "k2"),
-    "OPENCV": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2"),
-}
-_COLMAP_PIXEL_CENTRE = 0.5
 # Numbers on each line of a camera file of Strecha.
 _STRECHA_LINES = (3, 3, 3, 3, 3, 3, 3, 3, 2)
 
@@ -93,39 +85,13 @@ def _colmap_models(root: Path) -> list[Path]:
 def _read_colmap(model: Path) -> PosedScene:
     pycolmap = import_extra("pycolmap", "colmap")
     reconstruction = pycolmap.Reconstruction(model)
-    cameras = {identity: _colmap_camera(camera) for identity, camera in reconstruction.cameras.items()}
+    cameras = {identity: camera_from_colmap(camera) for identity, camera in reconstruction.cameras.items()}
     folder = model.parent / "images"
     images = []
     for image in sorted(reconstruction.images.values(), key=lambda image: image.name):
         points = frozenset(point.point3D_id for point in image.points2D if point.has_point3D())
-        images.append(PosedImage(folder / image.name, cameras[image.camera_id], colmap_pose(image), points))
+        images.append(PosedImage(folder / image.name, cameras[image.camera_id], pose_from_colmap(image), points))
     return PosedScene(model.parent.name, folder, tuple(images), shared_camera=len(cameras) == 1)
-
-
-def colmap_pose(image: object) -> Pose:
-    """Return the pose of a registered image of pycolmap, world to camera."""
-    transformation = image.cam_from_world()  # type: ignore[attr-defined]
-    return Pose(np.asarray(transformation.rotation.matrix()), np.asarray(transformation.translation))
-
-
-def _colmap_camera(camera: object) -> Camera:
-    """Convert a camera of COLMAP, whose first pixel has its centre at (0.5, 0.5)."""
-    model, parameters = camera.model.name, camera.params  # type: ignore[attr-defined]
-    if model not in _COLMAP_MODELS:
-        raise DataError(f"camera: expected one of {', '.join(_COLMAP_MODELS)}, got COLMAP's model {model}.")
-    named = dict(zip(_COLMAP_MODELS[model], map(float, parameters), strict=True))
-    focal_x, focal_y = named.get("fx", named.get("f", 0.0)), named.get("fy", named.get("f", 0.0))
-    centre_x, centre_y = named["cx"] - _COLMAP_PIXEL_CENTRE, named["cy"] - _COLMAP_PIXEL_CENTRE
-    matrix = np.array([[focal_x, 0, centre_x], [0, focal_y, centre_y], [0, 0, 1]])
-    distortion = tuple(named.get(key, 0.0) for key in ("k1", "k2", "p1", "p2"))
-    return Camera(matrix, distortion if any(distortion) else ())
-
-
-def colmap_parameters(camera: Camera) -> list[float]:
-    """Return the parameters of COLMAP's model OPENCV for a camera."""
-    matrix, distortion = camera.matrix, [*camera.distortion, 0.0, 0.0, 0.0, 0.0][:4]
-    centre = matrix[:2, 2] + _COLMAP_PIXEL_CENTRE
-    return [float(matrix[0, 0]), float(matrix[1, 1]), *centre.tolist(), *distortion]
 
 
 def _read_strecha(folder: Path) -> PosedScene:

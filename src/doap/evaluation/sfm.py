@@ -46,11 +46,12 @@ from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, su
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, draw_pairs, select_ratio_by_pose
 from doap.evaluation.posed_pairs import pairs_of
-from doap.evaluation.posed_scenes import PosedScene, colmap_parameters, colmap_pose, read_posed_scenes
+from doap.evaluation.posed_scenes import PosedScene, read_posed_scenes
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
 from doap.export.colmap_database import create_database, verify_matches, write_matched_features
 from doap.files import sha256
+from doap.geometry.colmap import camera_to_colmap, pose_from_colmap
 from doap.geometry.pose import Pose, pose_error
 from doap.types import Progress, no_progress
 
@@ -127,7 +128,7 @@ class SfmBenchmark:
         """Match all pairs of a scene and reconstruct it."""
         known = self.settings.cameras == "known"
         paths = {image.path.relative_to(scene.folder).as_posix(): image.path for image in scene.images}
-        cameras = dict(zip(paths, (colmap_parameters(image.camera) for image in scene.images), strict=True))
+        cameras = dict(zip(paths, (camera_to_colmap(image.camera) for image in scene.images), strict=True))
         features = {name: matcher.features(path) for name, path in paths.items()}
         matches = (
             (name0, name1, matcher.match(paths[name0], paths[name1], ratio)) for name0, name1 in combinations(paths, 2)
@@ -140,7 +141,7 @@ class SfmBenchmark:
             out = Path(folder) / "models"
             models = map_database(database, scene.folder, out, self.settings.seed, refine_intrinsics=not known)
             poses = [
-                {image.name: colmap_pose(image) for image in model.images.values() if image.has_pose}
+                {image.name: pose_from_colmap(image) for image in model.images.values() if image.has_pose}
                 for model in models
             ]
             model = summarise_models(models)

@@ -108,7 +108,7 @@ def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 1
         database: Database from which the model was reconstructed, or None.
         max_views: Maximum number of observations per track. Longer tracks are thinned evenly.
     """
-    reconstruction = _open_model(model)
+    reconstruction = open_model(model)
     images = [reconstruction.images[key] for key in sorted(reconstruction.images)]
     views = [_View(one, reconstruction.cameras[one.camera_id]) for one in images]
     observed = _read_observations(reconstruction, {one.image_id: index for index, one in enumerate(images)})
@@ -151,7 +151,8 @@ def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 1
     )
 
 
-def _open_model(model: Path) -> Any:
+def open_model(model: Path) -> Any:
+    """Open a COLMAP model with pycolmap; refuse a folder that is not one."""
     pycolmap = import_extra("pycolmap", "colmap")
     found = {path.stem for path in model.glob("*.bin")} | {path.stem for path in model.glob("*.txt")}
     if missing := {"cameras", "images", "points3D"} - found:

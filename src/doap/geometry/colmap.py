@@ -1,0 +1,44 @@
+"""Convert cameras and poses of pycolmap, whose first pixel has its centre at (0.5, 0.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from doap.errors import DataError
+from doap.geometry.pose import Camera, Pose
+
+# Order of the parameters of COLMAP's camera models: intrinsics first, then OpenCV's distortion coefficients.
+MODELS = {
+    "SIMPLE_PINHOLE": ("f", "cx", "cy"),
+    "PINHOLE": ("fx", "fy", "cx", "cy"),
+    "SIMPLE_RADIAL": ("f", "cx", "cy", "k1"),
+    "RADIAL": ("f", "cx", "cy", "k1", "k2"),
+    "OPENCV": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2"),
+}
+PIXEL_CENTRE = 0.5
+
+
+def pose_from_colmap(image: object) -> Pose:
+    """Return the pose of a registered image of pycolmap, world to camera."""
+    transformation = image.cam_from_world()  # type: ignore[attr-defined]
+    return Pose(np.asarray(transformation.rotation.matrix()), np.asarray(transformation.translation))
+
+
+def camera_from_colmap(camera: object) -> Camera:
+    """Convert a camera of COLMAP, whose first pixel has its centre at (0.5, 0.5)."""
+    model, parameters = camera.model.name, camera.params  # type: ignore[attr-defined]
+    if model not in MODELS:
+        raise DataError(f"camera: expected one of {', '.join(MODELS)}, got COLMAP's model {model}.")
+    named = dict(zip(MODELS[model], map(float, parameters), strict=True))
+    focal_x, focal_y = named.get("fx", named.get("f", 0.0)), named.get("fy", named.get("f", 0.0))
+    centre_x, centre_y = named["cx"] - PIXEL_CENTRE, named["cy"] - PIXEL_CENTRE
+    matrix = np.array([[focal_x, 0, centre_x], [0, focal_y, centre_y], [0, 0, 1]])
+    distortion = tuple(named.get(key, 0.0) for key in ("k1", "k2", "p1", "p2"))
+    return Camera(matrix, distortion if any(distortion) else ())
+
+
+def camera_to_colmap(camera: Camera) -> list[float]:
+    """Return the parameters of COLMAP's model OPENCV for a camera."""
+    matrix, distortion = camera.matrix, [*camera.distortion, 0.0, 0.0, 0.0, 0.0][:4]
+    centre = matrix[:2, 2] + PIXEL_CENTRE
+    return [float(matrix[0, 0]), float(matrix[1, 1]), *centre.tolist(), *distortion]

@@ -1,0 +1,147 @@
+"""Localisation of photos in a COLMAP model, on a textured plane with known cameras."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pycolmap
+import pytest
+from typer.testing import CliRunner
+
+import doap
+from doap.cli import app
+from doap.errors import ArgumentError, DataError
+from doap.files import sha256
+from doap.geometry.pose import rotation_angle
+from doap.localization import _estimate_pose, _PointMatches
+from oracles.photos import write_photo
+from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, project, render, write_scene
+
+NEW_VIEW = (15, 8, 20)
+
+
+def points_of_keypoints(view):
+    """Return the points (N, 3) of the plane that SIFT detects in a view and all views of the scene contain."""
+    keypoints = doap.extract(render(view), doap.load("rootsift"), max_keypoints=400).keypoints
+    u, v = (keypoints[:, 0] + 0.5 - WIDTH / 2) / FOCAL, (keypoints[:, 1] + 0.5 - HEIGHT / 2) / FOCAL
+    rays = np.column_stack([u, v, np.ones_like(u)]) @ view[:, :3]
+    eye = -view[:, :3].T @ view[:, 3]
+    points = eye - eye[2] / rays[:, 2:] * rays
+    seen = [project(pose(*one), points) for one in VIEWS]
+    return points[np.all([((xy > 0) & (xy < (WIDTH, HEIGHT))).all(axis=1) for xy in seen], axis=0)]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scene")
+    write_scene(folder, points_of_keypoints(pose(*VIEWS[0])))
+    cv2.imwrite(str(folder / "new.png"), render(pose(*NEW_VIEW)))
+    write_photo(folder / "other.png", 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def localizer(scene):
+    return doap.Localizer(scene / "sparse", scene / "images", scene / "cache", descriptor="rootsift")
+
+
+def errors(found):
+    """Return the rotation error in degrees and the distance between the centres."""
+    truth = pose(*NEW_VIEW)
+    centre = -truth[:, :3].T @ truth[:, 3]
+    return rotation_angle(found.pose.rotation @ truth[:, :3].T), float(np.linalg.norm(found.centre - centre))
+
+
+def test_a_new_photo_has_the_true_pose(scene, localizer):
+    found = localizer.localize(scene / "new.png", camera="1.png")
+    rotation, distance = errors(found)
+    assert rotation < 1
+    assert distance < 0.1
+    assert 15 < found.inliers <= found.matches
+    assert sum(found.images.values()) == found.inliers
+    assert set(found.images) <= {"1.png", "2.png", "3.png", "4.png"}
+
+
+def test_an_unknown_focal_length_is_estimated():
+    random = np.random.default_rng(0)
+    points, truth = random.normal(0, 2, (100, 3)), pose(*NEW_VIEW)
+    pixels = project(truth, points) + random.normal(0, 0.3, (100, 2))
+    pixels[:40] = random.uniform(0, 200, (40, 2))
+    matches = _PointMatches(pixels, points, ["a.png"] * 40 + ["b.png"] * 60)
+    guess = pycolmap.Camera.create_from_model_name(1, "SIMPLE_RADIAL", 900.0, WIDTH, HEIGHT)
+    found = _estimate_pose(matches, guess, refine=True, threshold=4, seed=0)
+    assert found.camera.focal_length == pytest.approx(FOCAL, rel=0.02)
+    assert errors(found)[0] < 0.5
+    assert found.images["b.png"] == 60
+
+
+def test_few_inliers_are_no_pose():
+    random = np.random.default_rng(0)
+    points = random.normal(0, 2, (11, 3))
+    matches = _PointMatches(project(pose(*NEW_VIEW), points), points, ["a.png"] * 11)
+    camera = pycolmap.Camera.create_from_model_name(1, "SIMPLE_PINHOLE", FOCAL, WIDTH, HEIGHT)
+    assert _estimate_pose(matches, camera, refine=False, threshold=4, seed=0) is None
+
+
+def test_the_most_similar_images_are_enough(scene, localizer):
+    found = localizer.localize(scene / "new.png", camera="1.png", top=2)
+    assert len(found.images) <= 2
+    assert errors(found)[0] < 1
+    again = localizer.localize(scene / "new.png", camera="1.png", top=2)
+    np.testing.assert_array_equal(found.pose.rotation, again.pose.rotation)
+
+
+def test_a_photo_of_another_scene_has_no_pose(scene, localizer):
+    assert localizer.localize(scene / "other.png", camera="1.png") is None
+
+
+def test_model_images_and_database_are_only_read(scene, localizer):
+    files = [scene / "database.db", *(path for name in ("sparse", "images") for path in (scene / name).iterdir())]
+    before = [sha256(path) for path in files]
+    localizer.localize(scene / "new.png")
+    assert [sha256(path) for path in files] == before
+    assert {path.name for path in scene.iterdir()} == {
+        *("images", "sparse", "database.db", "new.png", "other.png", "cache")
+    }
+
+
+@pytest.mark.usefixtures("localizer")
+def test_features_are_extracted_once(scene):
+    calls = []
+    doap.Localizer(
+        scene / "sparse",
+        scene / "images",
+        scene / "cache",
+        descriptor="rootsift",
+        progress=lambda *state: calls.append(state),
+    )
+    assert calls == [(0, 4, "comparing checksums")]
+
+
+def test_the_command_prints_poses_and_fails_without_one(scene, localizer):
+    options = ["--model", scene / "sparse", "--images", scene / "images", "--cache", scene / "cache"]
+    options += ["--descriptor", "rootsift", "--camera", "1.png"]
+    ran = CliRunner().invoke(app, ["localize", *map(str, [scene / "new.png", *options])])
+    assert ran.exit_code == 0, ran.output
+    assert "matches agree, from" in ran.output
+    photos = [str(scene / name) for name in ("new.png", "other.png")]
+    ran = CliRunner().invoke(app, ["localize", *photos, *map(str, options), "--json"])
+    assert ran.exit_code == 1
+    found = json.loads(ran.stdout)
+    assert found[photos[1]] is None
+    expected = localizer.localize(photos[0], camera="1.png")
+    np.testing.assert_allclose(found[photos[0]]["rotation"], expected.pose.rotation)
+
+
+def test_wrong_arguments_are_named(scene, localizer, tmp_path):
+    with pytest.raises(ArgumentError, match=r"camera: expected an image of the model, such as 1\.png, got 9\.png"):
+        localizer.localize(scene / "new.png", camera="9.png")
+    with pytest.raises(DataError, match=r"missing\.png: no such image"):
+        localizer.localize(scene / "missing.png")
+    with pytest.raises(DataError, match=r"expected the images of the model .*, such as 1\.png, got none of them"):
+        doap.Localizer(scene / "sparse", tmp_path, tmp_path / "cache")
+    with pytest.raises(DataError, match="not a COLMAP model"):
+        doap.Localizer(Path(tmp_path), scene / "images", tmp_path / "cache")
