@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, ShapeError
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"})
+_LOG = logging.getLogger(__name__)
+
+HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
+"""Files that need the extra `heif`."""
+EXTENSIONS = HEIF_EXTENSIONS | {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
+
+_MAX_16_BIT = 65535
+# Counts images with stretched values. Only the first is reported, because a folder may hold thousands.
+_stretched = count()
 
 # A marker is 0xFF and a code. Within coded pixels, 0xFF is followed by 0 (escape) or 0xD0…0xD7
 # (restart).
@@ -25,13 +38,15 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
 
     Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and
     hloc. Colour is converted to luma and transparency is dropped. 16-bit values are divided by 257,
-    which maps the full range to the full range. Truncated files raise an error, because decoders
-    may fill the missing part with grey.
+    which maps the full range to the full range. If they span a quarter of that range or less, such
+    as the 12 bits of many cameras or the counts of a thermal sensor, the range from the 0.1 to the
+    99.9 percentile is stretched instead, and a warning is logged for the first such image. Truncated
+    files raise an error, because decoders may fill the missing part with grey.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
 
     Args:
-        path: Image file in a format that OpenCV reads.
+        path: Image file in a format that OpenCV reads, or HEIC with the extra `heif`.
     """
     import cv2
 
@@ -44,6 +59,8 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{path}: the image file is truncated. Copy it again.")
+    if path.suffix.lower() in HEIF_EXTENSIONS:
+        return _decode_heif(data, path)
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -55,12 +72,15 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """Return all image files of a folder and its subfolders, sorted by their relative path."""
+    """Return all image files of a folder and its subfolders, sorted by their relative path.
+
+    Links to folders are followed, except into a folder that is listed anyway.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
-    images = [path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and path.is_file()]
+    images = [path for path in _walk(folder) if path.suffix.lower() in EXTENSIONS and path.is_file()]
     if not images:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
@@ -118,10 +138,56 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
     return False
 
 
-def _to_8_bit(image: NDArray[np.generic], path: Path) -> NDArray[np.uint8]:
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its subfolders, entering every folder once."""
+    root, entered = folder.resolve(), set[Path]()
+    for here, subfolders, files in os.walk(folder, followlinks=True):
+        yield from (Path(here, name) for name in files)
+        for name in sorted(subfolders):
+            link, target = Path(here, name), Path(here, name).resolve()
+            # A link into the root, or to a folder that contains it, would list images twice or never end.
+            repeated = link.is_symlink() and (target.is_relative_to(root) or root.is_relative_to(target))
+            if repeated or target in entered:
+                subfolders.remove(name)
+            else:
+                entered.add(target)
+
+
+def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
+    import cv2
+
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise DataError(
+            f"{path}: HEIC files need pillow-heif. Run `pip install 'doap[heif]'`, or convert the file to JPEG."
+        ) from error
+    try:
+        colour = np.asarray(pillow_heif.open_heif(data).to_pillow().convert("RGB"))
+    # libheif reports damage with several types of exceptions.
+    except Exception as error:
+        raise DataError(f"{path}: pillow-heif cannot decode the file ({error}). It is damaged or not HEIC.") from error
+    return np.asarray(cv2.cvtColor(colour, cv2.COLOR_RGB2GRAY), np.uint8)
+
+
+def _to_8_bit(image: NDArray[Any], path: Path) -> NDArray[np.uint8]:
     if image.dtype == np.uint8:
         return image.astype(np.uint8, copy=False)
     if image.dtype != np.uint16:
         raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
+    low, high = _percentiles(image)
+    if high - low <= _MAX_16_BIT // 4:
+        level = logging.WARNING if next(_stretched) == 0 else logging.DEBUG
+        _LOG.log(level, "%s: the 16-bit values only span %d to %d and are stretched to 8 bits.", path, low, high)
+        # At most one grey level per stored level, so that the noise of a flat image stays invisible.
+        stretched = (image.astype(np.float32) - low) * (255 / max(high - low, 255))
+        return np.asarray(np.rint(stretched.clip(0, 255)), np.uint8)
     # 257 = 65535 / 255. Adding half of it for rounding needs more than 16 bits.
-    return ((image.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return np.asarray((image.astype(np.uint32) + 128) // 257, np.uint8)
+
+
+def _percentiles(image: NDArray[np.uint16]) -> tuple[int, int]:
+    """Return the 0.1 and the 99.9 percentile; single hot or dead pixels do not count."""
+    below = np.bincount(image.ravel(), minlength=_MAX_16_BIT + 1).cumsum()
+    low, high = np.searchsorted(below, [0.001 * image.size, 0.999 * image.size])
+    return int(low), int(high)
