@@ -170,12 +170,34 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-def test_patches_of_the_wrong_shape_or_type_are_an_error():
-    descriptor = Descriptor.build(dim=16)
-    with pytest.raises(ShapeError, match=r"patches: expected \(N, 1, 32, 32\), got \(5, 32, 32\)"):
-        descriptor.describe(patches().squeeze(1))
-    with pytest.raises(ArgumentError, match=r"patches: expected floats in 0…1, got torch.uint8; divide by 255"):
-        descriptor.describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+@pytest.mark.parametrize("method", ["describe", "__call__"])
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (torch.zeros(5, 32, 32), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 32, 32\)"),
+        (torch.zeros(5, 1, 64, 64), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 1, 64, 64\)"),
+        (torch.zeros(5, 3, 32, 32), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 3, 32, 32\)"),
+        (
+            torch.zeros(1, 1, 32, 32, dtype=torch.uint8),
+            ArgumentError,
+            "expected floats in 0…1, got torch.uint8. Divide",
+        ),
+        (np.zeros((1, 1, 32, 32)), ArgumentError, r"expected a torch tensor \(N, 1, 32, 32\), got ndarray"),
+    ],
+    ids=["no channel", "larger", "colour", "bytes", "array"],
+)
+def test_patches_of_the_wrong_shape_or_type_are_an_error(method, given, error, message):
+    # A network that accepts patches of any size.
+    network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(error, match=f"patches: {message}"):
+        getattr(Descriptor(network, 32), method)(given)
+
+
+def test_float64_patches_are_converted_to_the_type_of_the_weights():
+    descriptor = Descriptor.build(dim=16).eval()
+    found = descriptor(patches().double())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, descriptor(patches()))
 
 
 def test_a_network_with_the_wrong_output_is_an_error():

@@ -5,6 +5,8 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
+from itertools import combinations
 
 import cv2
 import numpy as np
@@ -111,6 +113,26 @@ def test_matched_images_are_drawn_side_by_side(photo, grey):
     assert (drawn.ndim, drawn.shape[2], drawn.dtype) == (3, 3, np.uint8)
     assert drawn.shape[1] > sum(image.shape[1] for image in (found.image0, found.image1))
     assert not np.array_equal(drawn, found.draw("another title"))
+
+
+def test_features_of_different_descriptors_are_not_matched(grey):
+    weights = [Descriptor.build("l2net") for _ in range(2)]
+    describers = [rootsift(), "sift", "doap-128", *weights]
+    found = [doap.extract(grey, describer, max_keypoints=5) for describer in describers]
+    for first, second in combinations(found, 2):
+        with pytest.raises(ArgumentError, match="expected features of one descriptor, got features of two"):
+            doap.match(first, second)
+        # Features of unknown origin are matched.
+        doap.match(first, replace(second, fingerprint=None))
+
+
+def test_features_of_the_same_descriptor_match_however_it_was_loaded(grey):
+    first, second = (
+        doap.extract(grey, doap.load("doap-128", precision=precision), detector=detector, max_keypoints=20)
+        for precision, detector in (("float32", "sift"), ("bfloat16", "orb"))
+    )
+    assert first.fingerprint == second.fingerprint is not None
+    assert len(doap.match(first, second.strongest(10))) > 0
 
 
 def test_one_keypoint_matches_itself(grey):

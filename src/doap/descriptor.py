@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import check_choice, check_shape
-from doap.describer import Describer, PatchFunction, fixed_patches, from_function, hash_weights
+from doap.checks import check_choice
+from doap.describer import Describer, PatchFunction, check_patches, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
@@ -189,8 +189,13 @@ class Descriptor(nn.Module):
         return self.spec.extent
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits."""
-        described: Tensor = self.network(standardise(patches))
+        """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits.
+
+        Floats of another type than the weights are converted to theirs.
+        """
+        check_patches(patches, self.patch_size)
+        dtype = next(self.parameters(), patches).dtype
+        described: Tensor = self.network(standardise(patches).to(dtype))
         return described
 
     @torch.no_grad()
@@ -206,9 +211,7 @@ class Descriptor(nn.Module):
         Returns:
             (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
         """
-        check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")
-        if not patches.is_floating_point():
-            raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
+        check_patches(patches, self.patch_size)
         parameter = next(self.parameters(), patches)
         device = parameter.device
         # On a CPU, malloc reuses the memory of small activations but maps large ones again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from doap.checks import check_shape
-from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs
+from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs, fingerprint
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
@@ -31,6 +31,8 @@ from doap.matching import match_descriptors
 from doap.types import Features, Geometry
 
 PATCHES_AT_ONCE = 1024
+MAX_IMAGE_SIZE = 3200
+"""Maximum width and height in pixels; larger images are downscaled before detection, as in COLMAP."""
 
 
 def extract(
@@ -39,7 +41,7 @@ def extract(
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
-    max_image_size: int = 3200,
+    max_image_size: int = MAX_IMAGE_SIZE,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -64,14 +66,27 @@ def extract(
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
         image without keypoints.
     """
+    describer = as_describer(descriptor)
+    finder = detector_for(describer, detector)
+    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size)
+    return replace(features, fingerprint=fingerprint(describer))
+
+
+def detect_and_describe(
+    image: str | Path | NDArray[np.uint8],
+    describer: Describer,
+    detector: Detector,
+    max_keypoints: int,
+    max_image_size: int = MAX_IMAGE_SIZE,
+) -> Features:
+    """Return what `extract` returns, without the fingerprint of the describer, which takes some time to compute."""
     grey = as_grey(image)
     if max_keypoints < 1 or max_image_size < 1:
         raise ArgumentError(
             f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
         )
-    describer = as_describer(descriptor)
     small, enlarge = shrink(grey, max_image_size)
-    frames, responses = detector_for(describer, detector).detect(small, max_keypoints)
+    frames, responses = detector.detect(small, max_keypoints)
     descriptors = describe_frames(small, frames, describer)
     return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
 
@@ -89,7 +104,7 @@ def match(
 
     Args:
         features0: Features of image 0.
-        features1: Features of image 1, extracted with the same descriptor.
+        features1: Features of image 1, extracted with the same descriptor; others are refused.
         ratio: Ratio test: drop a match unless its distance is below this share of the distance to
             the second nearest neighbour.
         mutual: Drop a match unless each keypoint is the other's nearest neighbour.
@@ -97,6 +112,12 @@ def match(
     Returns:
         (M, 2) indices into both, sorted by the first.
     """
+    fingerprints = {features0.fingerprint, features1.fingerprint} - {None}
+    if len(fingerprints) > 1:
+        raise ArgumentError(
+            "features0 and features1: expected features of one descriptor, got features of two different ones. "
+            "Extract both images with the same descriptor."
+        )
     queries = features0.descriptors
     gallery = features1.descriptors.to(queries.device)
     pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)

@@ -85,6 +85,12 @@ def match(
         }
         typer.echo(json.dumps(values))
         return
+    for path, count in zip((first, second), keypoints, strict=True):
+        if not count:
+            typer.echo(
+                f"{path}: no keypoints detected. The image may be flat, blurred or very small; try --detector orb.",
+                err=True,
+            )
     typer.echo(f"{keypoints[0]:,} and {keypoints[1]:,} keypoints · {summary}")
     if out is not None:
         typer.echo(f"Wrote {out}")
