@@ -200,6 +200,14 @@ def test_float64_patches_are_converted_to_the_type_of_the_weights():
     torch.testing.assert_close(found, descriptor(patches()))
 
 
+def test_repr_shows_the_spec_in_one_line():
+    shown = repr(Descriptor.build("l2net", "binary", dim=64, extent=1.5))
+    assert shown.startswith("Descriptor(network='l2net', arguments={'dim': 64, ")
+    assert "kind='binary', dim=64, extent=1.5" in shown
+    assert "\n" not in shown
+    assert repr(Descriptor(Mean(), 32)).startswith("Descriptor(network='Mean', ")
+
+
 def test_a_network_with_the_wrong_output_is_an_error():
     with pytest.raises(ShapeError, match=r"network: expected \(1, D\)"):
         Descriptor(nn.Conv2d(1, 4, 3), patch_size=8)

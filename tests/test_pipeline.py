@@ -1,11 +1,13 @@
 """Extraction, matching and verification, also for unusual, damaged, tiny and huge images."""
 
 import json
+import re
 import struct
 import subprocess
 import sys
 import zlib
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import cv2
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import doap
 from doap.baselines import rootsift, teblid
@@ -166,10 +169,35 @@ def test_an_image_of_a_few_pixels_has_no_keypoints(shape):
 def test_an_image_of_the_wrong_size_or_type_is_an_error():
     with pytest.raises(ArgumentError, match="image: expected at least one pixel, got 0×9"):
         doap.extract(np.zeros((0, 9), np.uint8), rootsift())
-    with pytest.raises(ShapeError, match=r"image: expected a grey image \(H, W\), got \(9, 9, 3\)"):
-        doap.extract(np.zeros((9, 9, 3), np.uint8), rootsift())
-    with pytest.raises(ArgumentError, match="image: expected uint8, got float32"):
-        doap.extract(np.zeros((9, 9), np.float32), rootsift())
+    for shape in ((3, 9, 9), (9, 9, 2), (1, 9, 9, 3), (9,)):
+        with pytest.raises(ShapeError, match=rf"image: expected \(H, W\), .* got {re.escape(str(shape))}"):
+            doap.extract(np.zeros(shape, np.uint8), rootsift())
+    for channels in ((), (3,)):
+        with pytest.raises(ArgumentError, match="image: expected uint8 or uint16, got float32"):
+            doap.extract(np.zeros((9, 9, *channels), np.float32), rootsift())
+    for wrong in (torch.zeros(9, 9, dtype=torch.uint8), None, [[0, 1], [1, 0]]):
+        with pytest.raises(ArgumentError, match="image: expected a file, an array or an image of Pillow, got"):
+            doap.extract(wrong, rootsift())
+
+
+def test_pillow_images_and_colour_arrays_are_accepted(grey, features):
+    colour = cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
+    images = [Image.fromarray(grey), Image.fromarray(colour), grey[:, :, None], colour, np.dstack([colour, grey])]
+    for image in images:
+        assert np.array_equal(doap.extract(image, rootsift(), max_keypoints=100).frames, features.frames)
+        assert len(doap.match_images(image, grey, "rootsift", max_keypoints=20).matches) == 20
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 5, nn.Flatten(), Descriptor, rootsift, cv2.SIFT.create()], ids=lambda wrong: type(wrong).__name__
+)
+def test_objects_that_are_no_descriptor_or_detector_are_named_in_one_sentence(grey, wrong):
+    for call in (doap.extract, partial(doap.match_images, grey)):
+        with pytest.raises(ArgumentError, match=f"descriptor: expected a name .* got {type(wrong).__name__}"):
+            call(grey, wrong)
+    if wrong is not None:
+        with pytest.raises(ArgumentError, match=f"detector: expected one of sift.* got {type(wrong).__name__}"):
+            doap.extract(grey, "rootsift", detector=wrong)
 
 
 @pytest.mark.parametrize(

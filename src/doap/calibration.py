@@ -32,11 +32,11 @@ from doap.descriptor import as_describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, resize_frames, shrink
+from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.pipeline import as_grey, describe_frames, detector_for
+from doap.pipeline import describe_frames, detector_for
 from doap.random_streams import stream
 from doap.types import Progress, no_progress
 
@@ -78,7 +78,7 @@ class Calibration:
 
 
 def calibrate(
-    images: Sequence[str | Path | NDArray[np.uint8]],
+    images: Sequence[ImageSource],
     descriptor: str | Path | Describer,
     detector: str | Detector | None = None,
     magnifications: Sequence[float] | None = None,
@@ -99,7 +99,7 @@ def calibrate(
     [3.0, 6.0]
 
     Args:
-        images: Image files, or grey pixels (height, width) uint8. About ten different photos are
+        images: Images in the forms that `doap.extract` accepts. About ten different photos are
             enough.
         descriptor: Name or file for `doap.load`, or a `Describer`.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. It runs once

@@ -154,7 +154,20 @@ def fixed_patches(size: int) -> Tensor:
     return torch.from_numpy(np.concatenate([fine, coarse, flat])).unsqueeze(1)
 
 
-class FunctionDescriber:
+class ShowsSettings:
+    """Base class of describers whose `repr` shows their settings.
+
+    >>> from doap.baselines import teblid
+    >>> teblid()
+    OpenCVBaseline(name='teblid', kind='binary', dim=256, patch_size=32, extent=1.0)
+    """
+
+    def __repr__(self) -> str:
+        names = ("name", "kind", "dim", "patch_size", "extent")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+class FunctionDescriber(ShowsSettings):
     """A function of patches as a `Describer`; see `from_function`.
 
     D and kind follow from the function's output for one patch.

@@ -188,6 +188,11 @@ class Descriptor(nn.Module):
         """Side of the patch, divided by the side of the detector's frame."""
         return self.spec.extent
 
+    def __repr__(self) -> str:
+        network = self.spec.network or type(self.network).__name__
+        settings = {**self.spec.model_dump(), "network": network}
+        return f"Descriptor({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
     def forward(self, patches: Tensor) -> Tensor:
         """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits.
 
@@ -349,7 +354,14 @@ def load(
 
 def as_describer(descriptor: str | Path | Describer, device: str | torch.device = "auto") -> Describer:
     """Load a descriptor given by name or file on a device; return any other describer unchanged."""
-    return load(descriptor, device=device) if isinstance(descriptor, str | Path) else descriptor
+    if isinstance(descriptor, str | Path):
+        return load(descriptor, device=device)
+    if not isinstance(descriptor, Describer) or isinstance(descriptor, type):
+        raise ArgumentError(
+            f"descriptor: expected a name such as 'doap-128', a file or a Describer, got {type(descriptor).__name__}. "
+            "Wrap a network with doap.Descriptor, and a function with doap.describer.from_function."
+        )
+    return descriptor
 
 
 def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]]:

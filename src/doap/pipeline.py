@@ -18,11 +18,11 @@ from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import (
+    ImageSource,
     Pyramid,
-    check_grey,
+    as_grey,
     draw_matches,
     extract_patches,
-    read_grey,
     resize_frames,
     shrink,
     transform_frames,
@@ -36,7 +36,7 @@ MAX_IMAGE_SIZE = 3200
 
 
 def extract(
-    image: str | Path | NDArray[np.uint8],
+    image: ImageSource,
     descriptor: str | Path | Describer,
     *,
     detector: str | Detector | None = None,
@@ -52,7 +52,8 @@ def extract(
     ((50, 2), torch.Size([50, 128]))
 
     Args:
-        image: Image file, or grey pixels (height, width) uint8.
+        image: Image file, image of Pillow, or pixels: grey (height, width) or colour (height, width, 3)
+            in the channel order of `cv2.imread`, uint8 or uint16.
         descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it
             once.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the
@@ -73,7 +74,7 @@ def extract(
 
 
 def detect_and_describe(
-    image: str | Path | NDArray[np.uint8],
+    image: ImageSource,
     describer: Describer,
     detector: Detector,
     max_keypoints: int,
@@ -195,8 +196,8 @@ class ImageMatches:
 
 
 def match_images(
-    image0: str | Path | NDArray[np.uint8],
-    image1: str | Path | NDArray[np.uint8],
+    image0: ImageSource,
+    image1: ImageSource,
     descriptor: str | Path | Describer = "doap-128",
     *,
     detector: str | Detector | None = None,
@@ -216,7 +217,7 @@ def match_images(
     >>> picture = found.draw()  # (height, width, 3), for cv2.imwrite
 
     Args:
-        image0: Image file, or grey pixels (height, width) uint8.
+        image0: Image in one of the forms that `extract` accepts.
         image1: Another image of the same scene.
         descriptor: Name or file for `doap.load`, or a `Describer`. A pipeline such as
             "aliked-lightglue" detects and matches keypoints itself.
@@ -242,13 +243,6 @@ def match_images(
         matches = match(features0, features1, ratio=ratio)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
     return ImageMatches(grey0, grey1, features0, features1, matches, geometry)
-
-
-def as_grey(image: str | Path | NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Read an image file as grey pixels (height, width) uint8, or check that an array has this form."""
-    grey = read_grey(image) if isinstance(image, str | Path) else image
-    check_grey(grey)
-    return grey
 
 
 def detector_for(descriptor: Describer, detector: str | Detector | None) -> Detector:

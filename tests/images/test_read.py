@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from doap.errors import DataError
-from doap.images import list_images, read_grey
+from doap.errors import ArgumentError, DataError
+from doap.images import as_grey, list_images, read_grey
 
 EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 
@@ -193,6 +193,34 @@ def test_wide_range_of_16_bits_is_not_reported(tmp_path, grey, caplog, nothing_s
     cv2.imwrite(str(path), grey.astype(np.uint16) * 257)
     read_grey(path)
     assert not caplog.records
+
+
+def test_pillow_images_are_converted_as_their_files_are_read(tmp_path, grey):
+    for mode in ("L", "RGB", "RGBA", "LA", "P", "1", "CMYK"):
+        path, image = tmp_path / f"{mode}.tif", Image.fromarray(grey).convert(mode)
+        image.save(path)
+        assert np.abs(as_grey(image).astype(int) - read_grey(path)).max() <= 1, mode
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_pillow_images_of_16_bits_are_scaled_not_clipped(grey, dtype):
+    assert np.array_equal(as_grey(Image.fromarray((257 * grey.astype(np.uint16)).astype(dtype))), grey)
+
+
+def test_colour_arrays_have_the_channel_order_of_opencv(tmp_path):
+    path = tmp_path / "image.png"
+    colour = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    cv2.imwrite(str(path), colour)
+    expected = read_grey(path).astype(int)
+    for image in (cv2.imread(str(path)), np.dstack([colour, colour[..., :1]]), colour[::-1][::-1], Image.open(path)):
+        assert np.abs(as_grey(image).astype(int) - expected).max() <= 1
+    assert np.abs(as_grey(colour.astype(np.uint16) * 257).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("image", [Image.new("F", (9, 9)), Image.fromarray(np.full((9, 9), -1, np.int32))])
+def test_pillow_images_of_other_numbers_are_refused(image):
+    with pytest.raises(ArgumentError, match="image: expected uint8 or uint16, got"):
+        as_grey(image)
 
 
 def test_heic_without_the_decoder_names_the_remedy(tmp_path, monkeypatch):

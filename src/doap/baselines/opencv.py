@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.describer import check_patches
+from doap.describer import ShowsSettings, check_patches
 from doap.errors import ArgumentError
 from doap.images import Pyramid, extract_patches
 from doap.types import Kind
@@ -26,7 +26,7 @@ from doap.types import Kind
 _AT_ONCE = 64
 
 
-class OpenCVBaseline:
+class OpenCVBaseline(ShowsSettings):
     """A descriptor of OpenCV, computed for one keypoint in the centre of a tile.
 
     A tile is the input the engine was designed for: the patch with `side` pixels, the surroundings

@@ -1,4 +1,4 @@
-"""Read image files as 8-bit grey arrays (H, W)."""
+"""Read image files, and convert images of other libraries, to 8-bit grey arrays (H, W)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, ShapeError
+
+
+class PillowImage(Protocol):
+    """An image of Pillow, which doap does not import."""
+
+    mode: str
+
+    def convert(self, mode: str) -> Any: ...
+
+
+ImageSource = str | Path | NDArray[Any] | PillowImage
+"""An image file, an image of Pillow, or pixels; see `as_grey`."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +80,37 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         image = None
     if image is None:
         raise DataError(f"{path}: OpenCV cannot decode the file. It is damaged or not an image.")
+    if image.dtype not in (np.uint8, np.uint16):
+        raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
     return _to_8_bit(image, path)
+
+
+def as_grey(image: ImageSource) -> NDArray[np.uint8]:
+    """Read an image file as 8-bit grey, or convert an image of Pillow or pixels to it, by the rules of `read_grey`.
+
+    >>> as_grey(np.zeros((480, 640, 3), np.uint8)).shape
+    (480, 640)
+
+    Args:
+        image: An image file, an image of Pillow, or pixels as from `cv2.imread`: (H, W) grey, (H, W, 3) blue, green,
+            red, or (H, W, 4) with transparency; uint8 or uint16.
+
+    Returns:
+        (H, W) uint8, at least one pixel.
+    """
+    if isinstance(image, str | Path):
+        return read_grey(image)
+    pixels = image if isinstance(image, np.ndarray) else _from_pillow(image)
+    if pixels.ndim == 3 and pixels.shape[2] in (1, 3, 4):
+        pixels = _to_luma(pixels)
+    if pixels.ndim != 2:
+        raise ShapeError(
+            f"image: expected (H, W), or (H, W, 3) in the channel order of OpenCV, got {pixels.shape}. "
+            "Channels come last."
+        )
+    if not pixels.size:
+        raise ArgumentError(f"image: expected at least one pixel, got {pixels.shape[0]}×{pixels.shape[1]}.")
+    return _to_8_bit(pixels, "image")
 
 
 def list_images(folder: str | Path) -> list[Path]:
@@ -170,15 +212,42 @@ def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
     return np.asarray(cv2.cvtColor(colour, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
-def _to_8_bit(image: NDArray[Any], path: Path) -> NDArray[np.uint8]:
+def _from_pillow(image: PillowImage) -> NDArray[Any]:
+    """Return the grey pixels of an image of Pillow, with the bits that it has."""
+    if not hasattr(image, "mode") or not hasattr(image, "convert"):
+        raise ArgumentError(
+            f"image: expected a file, an array or an image of Pillow, got {type(image).__name__}. "
+            "Convert it to an array first."
+        )
+    deep = image.mode.startswith(("I", "F"))
+    pixels: NDArray[Any] = np.asarray(image if deep else image.convert("L"))
+    # Pillow may store 16 bits in 32.
+    fits = pixels.dtype == np.int32 and pixels.size and 0 <= pixels.min() <= pixels.max() <= _MAX_16_BIT
+    return pixels.astype(np.uint16) if fits else pixels
+
+
+def _to_luma(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Convert (H, W, 1), (H, W, 3) or (H, W, 4) in OpenCV's channel order to (H, W)."""
+    import cv2
+
+    channels = pixels.shape[2]
+    if channels == 1 or not pixels.size or pixels.dtype not in (np.uint8, np.uint16):
+        return pixels[:, :, 0]
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY if channels == 3 else cv2.COLOR_BGRA2GRAY))
+
+
+def _to_8_bit(image: NDArray[Any], name: str | Path) -> NDArray[np.uint8]:
+    """Convert uint8 or uint16 pixels (H, W) of an image to uint8."""
     if image.dtype == np.uint8:
         return image.astype(np.uint8, copy=False)
     if image.dtype != np.uint16:
-        raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
+        raise ArgumentError(
+            f"{name}: expected uint8 or uint16, got {image.dtype}. Scale the values to 0…255 and convert them to uint8."
+        )
     low, high = _percentiles(image)
     if high - low <= _MAX_16_BIT // 4:
         level = logging.WARNING if next(_stretched) == 0 else logging.DEBUG
-        _LOG.log(level, "%s: the 16-bit values only span %d to %d and are stretched to 8 bits.", path, low, high)
+        _LOG.log(level, "%s: the 16-bit values only span %d to %d and are stretched to 8 bits.", name, low, high)
         # At most one grey level per stored level, so that the noise of a flat image stays invisible.
         stretched = (image.astype(np.float32) - low) * (255 / max(high - low, 255))
         return np.asarray(np.rint(stretched.clip(0, 255)), np.uint8)

@@ -20,10 +20,11 @@ from torch.nn.functional import normalize
 from doap.baselines import BASELINES
 from doap.checks import check_choice
 from doap.describer import Describer, DetectsKeypoints
-from doap.descriptor import SHIPPED, load
+from doap.descriptor import SHIPPED, as_describer, load
 from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
+from doap.images import ImageSource
 from doap.pipeline import extract, extract_sample
 from doap.types import Features, Kind
 
@@ -84,8 +85,8 @@ class Extractor:
     info: ExtractorInfo
     reopen: Callable[[], Describer] | None
 
-    def extract(self, image: str | Path | NDArray[np.uint8]) -> Features:
-        """Extract the features of an image file or of grey pixels (height, width)."""
+    def extract(self, image: ImageSource) -> Features:
+        """Extract the features of an image."""
         return extract(image, self.describer, detector=self.detector, max_keypoints=self.info.max_keypoints)
 
 
@@ -110,6 +111,7 @@ def open_extractor(
         name = str(file) if file.is_file() and name not in {*SHIPPED, *BASELINES} else name
         reopen = partial(load, name, device="cpu", precision=precision)
         descriptor = load(name, device=device, precision=precision)
+    descriptor = as_describer(descriptor)
     if detector is None and isinstance(descriptor, DetectsKeypoints):
         detector = descriptor.detector
     detector, binary = as_detector(detector), descriptor.kind == "binary"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from doap.checks import check_shape
-from doap.describer import hash_weights
+from doap.describer import ShowsSettings, hash_weights
 from doap.errors import ArgumentError
 from doap.images import Pyramid, centres, check_grey, frames_from_arrays
 from doap.types import Features, Kind
@@ -69,7 +69,7 @@ class _Pass(NamedTuple):
     descriptors: Tensor
 
 
-class Pipeline:
+class Pipeline(ShowsSettings):
     """A learned pipeline, which detects, describes and matches keypoints.
 
     Frames are upright squares of one size, because the networks only return positions. The keypoints of the last image
