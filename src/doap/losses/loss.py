@@ -17,7 +17,8 @@ class Loss(nn.Module, ABC):
     """Base class of the losses: `loss(descriptors, groups)` returns a scalar to minimise.
 
     A new loss is one subclass with its `Settings` and one line in `LOSSES`. `doap train` then builds it from the
-    recipe's section `[loss]` as `LOSSES[name](**settings, across_ranks=…)`.
+    recipe's section `[loss]` as `LOSSES[name](**settings, across_ranks=…)`. A recipe may also name a loss of your own
+    package as `package.module:Class`.
 
     Args:
         across_ranks: The batch spans all ranks of `torch.distributed`; see `GatheredBatch`.
