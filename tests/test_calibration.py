@@ -110,7 +110,7 @@ def test_a_photo_without_keypoints_is_skipped_and_counted(photo):
     found = small([flat, photo], [6.0], views=SyntheticViews(count=2))
     assert (found.pairs, found.skipped) == (2, 2)
     with pytest.raises(
-        DataError, match=r"no keypoint of sift was detected again in a synthetic view of any of 1 images"
+        DataError, match=r"no keypoint of sift was detected again in a synthetic view of any of 1 image"
     ):
         small([flat])
 

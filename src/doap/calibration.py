@@ -38,6 +38,7 @@ from doap.images.synthetic_views import SyntheticViews, change_appearance, rando
 from doap.matching import match_descriptors
 from doap.pipeline import describe_frames, detector_for
 from doap.random_streams import stream
+from doap.text import counted
 from doap.types import Progress, no_progress
 
 # Half octaves around the detector's magnification, from about a third of it to three times it.
@@ -133,8 +134,8 @@ def calibrate(
         progress(number + 1, len(images), str(image) if isinstance(image, str | Path) else f"image {number}")
     if not any(scores):
         raise DataError(
-            f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of {len(images)} "
-            "images. Use larger or more detailed photos."
+            f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of "
+            f"{counted(len(images), 'image')}. Use larger or more detailed photos."
         )
     return _summarise(tried, scores)
 

@@ -28,6 +28,7 @@ from doap.images import (
     transform_frames,
 )
 from doap.matching import match_descriptors
+from doap.text import counted
 from doap.types import Features, Geometry
 
 PATCHES_AT_ONCE = 1024
@@ -190,7 +191,8 @@ class ImageMatches:
             (height, width, 3) uint8 in the channel order of OpenCV: blue, green, red.
         """
         inliers = self.geometry.inliers
-        title = f"{len(self.matches):,} matches · {inliers.sum():,} inliers" if title is None else title
+        if title is None:
+            title = f"{counted(len(self.matches), 'match')} · {counted(int(inliers.sum()), 'inlier')}"
         points = self.features0.keypoints, self.features1.keypoints
         return draw_matches(self.image0, self.image1, *points, self.matches, inliers, title)
 
