@@ -188,6 +188,45 @@ def test_pillow_images_and_colour_arrays_are_accepted(grey, features):
         assert len(doap.match_images(image, grey, "rootsift", max_keypoints=20).matches) == 20
 
 
+def test_keypoints_are_detected_where_the_mask_is_not_black(grey, features, tmp_path):
+    mask = np.zeros(grey.shape, np.uint8)
+    mask[20:90, 50:140] = 1
+    path = tmp_path / "mask.png"
+    cv2.imwrite(str(path), mask)
+    everywhere = doap.extract(grey, rootsift(), max_keypoints=10_000)
+    x, y = np.rint(everywhere.keypoints).astype(int).T
+    inside = mask[y.clip(0, 119), x.clip(0, 159)] > 0
+    assert 0 < inside.sum() < len(everywhere)
+    for given in (
+        mask,
+        mask > 0,
+        mask.astype(np.uint16),
+        path,
+        Image.fromarray(mask),
+        cv2.cvtColor(mask, cv2.COLOR_GRAY2BGR),
+    ):
+        found = doap.extract(grey, rootsift(), max_keypoints=10_000, mask=given)
+        assert np.array_equal(found.frames, everywhere.frames[inside])
+        assert torch.equal(found.descriptors, everywhere.descriptors[inside])
+    # The maximum applies after the mask.
+    few = doap.extract(grey, rootsift(), max_keypoints=20, mask=mask)
+    assert np.array_equal(few.frames, everywhere.frames[inside][:20])
+    assert len(doap.extract(grey, rootsift(), mask=np.zeros_like(mask))) == 0
+    with pytest.raises(ShapeError, match=r"mask: expected \(120, 160\), got \(160, 120\)"):
+        doap.extract(grey, rootsift(), mask=mask.T)
+    assert np.array_equal(doap.extract(grey, rootsift(), max_keypoints=100, mask=mask + 1).frames, features.frames)
+
+
+def test_the_mask_of_a_downscaled_image_has_the_size_of_the_original(grey):
+    large, mask = (cv2.resize(one, None, fx=2, fy=2) for one in (grey, np.zeros_like(grey)))
+    mask[:, 160:] = 255
+    found = doap.extract(large, rootsift(), max_image_size=160, mask=mask)
+    assert len(found) > 20
+    assert found.keypoints[:, 0].min() > 159
+    with pytest.raises(ShapeError, match=r"mask: expected \(240, 320\), got \(120, 160\)"):
+        doap.extract(large, rootsift(), max_image_size=160, mask=mask[::2, ::2])
+
+
 @pytest.mark.parametrize(
     "wrong", [None, 5, nn.Flatten(), Descriptor, rootsift, cv2.SIFT.create()], ids=lambda wrong: type(wrong).__name__
 )

@@ -21,6 +21,7 @@ from doap.images import (
     ImageSource,
     Pyramid,
     as_grey,
+    centres,
     draw_matches,
     extract_patches,
     resize_frames,
@@ -43,6 +44,7 @@ def extract(
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
     max_image_size: int = MAX_IMAGE_SIZE,
+    mask: ImageSource | None = None,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -63,6 +65,8 @@ def extract(
         max_image_size: Maximum width and height in pixels. A larger image is downscaled before
             detection, as in COLMAP, because detectors need about 100 bytes per pixel. Frames are in
             pixels of the original image.
+        mask: Image of the same size, in a form that `image` may have or (height, width) bool. Keypoints
+            are detected where it is not black, as in COLMAP.
 
     Returns:
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
@@ -70,7 +74,7 @@ def extract(
     """
     describer = as_describer(descriptor)
     finder = detector_for(describer, detector)
-    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size)
+    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size, mask)
     return replace(features, fingerprint=fingerprint(describer))
 
 
@@ -80,6 +84,7 @@ def detect_and_describe(
     detector: Detector,
     max_keypoints: int,
     max_image_size: int = MAX_IMAGE_SIZE,
+    mask: ImageSource | None = None,
 ) -> Features:
     """Return what `extract` returns, without the fingerprint of the describer, which takes some time to compute."""
     grey = as_grey(image)
@@ -88,9 +93,42 @@ def detect_and_describe(
             f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
         )
     small, enlarge = shrink(grey, max_image_size)
-    frames, responses = detector.detect(small, max_keypoints)
+    # An array of any type marks pixels by its zeros; its values are not brightnesses.
+    marks = isinstance(mask, np.ndarray) and mask.ndim == 2
+    allowed = None if mask is None else np.asarray(mask != 0, np.uint8) if marks else as_grey(mask)
+    if allowed is not None:
+        check_shape(allowed, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
+    frames, responses = detect_in_mask(detector, small, max_keypoints, allowed, enlarge)
     descriptors = describe_frames(small, frames, describer)
     return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
+
+
+def detect_in_mask(
+    detector: Detector,
+    image: NDArray[np.uint8],
+    max_keypoints: int | None,
+    mask: NDArray[np.uint8] | None,
+    to_mask: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Detect keypoints of a grey image (H, W) where a mask is not zero; the maximum applies after the mask.
+
+    Args:
+        detector: Detector.
+        image: (H, W) uint8.
+        max_keypoints: Maximum number of keypoints; None returns all.
+        mask: (H′, W′) uint8; None detects everywhere.
+        to_mask: Homography (3, 3) from the pixels of the image to those of the mask.
+
+    Returns:
+        Frames (N, 2, 3) in the pixels of the image, and responses (N,).
+    """
+    if mask is None:
+        return detector.detect(image, max_keypoints)
+    frames, responses = detector.detect(image)
+    positions = np.rint(centres(transform_frames(frames, to_mask))).astype(np.intp)
+    x, y = np.clip(positions, 0, np.array(mask.shape[::-1]) - 1).T
+    kept = np.flatnonzero(mask[y, x])[:max_keypoints]
+    return frames[kept], responses[kept]
 
 
 def match(

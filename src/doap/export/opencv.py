@@ -16,7 +16,7 @@ from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
 from doap.images import ImageSource, angles, as_grey, centres, frames_from_keypoints, scales
-from doap.pipeline import describe_frames
+from doap.pipeline import describe_frames, detect_in_mask
 
 if TYPE_CHECKING:
     import cv2
@@ -120,14 +120,9 @@ class Feature2D:
         return self.descriptor.kind == "binary"
 
     def _detect(self, grey: Image, mask: Image | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if mask is None:
-            return self.detector.detect(grey, self.max_keypoints)
-        check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
-        frames, responses = self.detector.detect(grey)
-        x, y = np.clip(np.rint(centres(frames)).astype(np.intp), 0, np.array(grey.shape[::-1]) - 1).T
-        # The limit applies after the mask.
-        kept = np.flatnonzero(mask[y, x])[: self.max_keypoints]
-        return frames[kept], responses[kept]
+        if mask is not None:
+            check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
+        return detect_in_mask(self.detector, grey, self.max_keypoints, mask, np.eye(3))
 
     def _keypoints(self, frames: NDArray[np.float32], responses: NDArray[np.float32]) -> tuple[cv2.KeyPoint, ...]:
         import cv2
