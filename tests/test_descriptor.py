@@ -170,12 +170,42 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-def test_patches_of_the_wrong_shape_or_type_are_an_error():
-    descriptor = Descriptor.build(dim=16)
-    with pytest.raises(ShapeError, match=r"patches: expected \(N, 1, 32, 32\), got \(5, 32, 32\)"):
-        descriptor.describe(patches().squeeze(1))
-    with pytest.raises(ArgumentError, match=r"patches: expected floats in 0…1, got torch.uint8; divide by 255"):
-        descriptor.describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+@pytest.mark.parametrize("method", ["describe", "__call__"])
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (torch.zeros(5, 32, 32), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 32, 32\)"),
+        (torch.zeros(5, 1, 64, 64), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 1, 64, 64\)"),
+        (torch.zeros(5, 3, 32, 32), ShapeError, r"expected \(N, 1, 32, 32\), got \(5, 3, 32, 32\)"),
+        (
+            torch.zeros(1, 1, 32, 32, dtype=torch.uint8),
+            ArgumentError,
+            "expected floats in 0…1, got torch.uint8. Divide",
+        ),
+        (np.zeros((1, 1, 32, 32)), ArgumentError, r"expected a torch tensor \(N, 1, 32, 32\), got ndarray"),
+    ],
+    ids=["no channel", "larger", "colour", "bytes", "array"],
+)
+def test_patches_of_the_wrong_shape_or_type_are_an_error(method, given, error, message):
+    # A network that accepts patches of any size.
+    network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(error, match=f"patches: {message}"):
+        getattr(Descriptor(network, 32), method)(given)
+
+
+def test_float64_patches_are_converted_to_the_type_of_the_weights():
+    descriptor = Descriptor.build(dim=16).eval()
+    found = descriptor(patches().double())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, descriptor(patches()))
+
+
+def test_repr_shows_the_spec_in_one_line():
+    shown = repr(Descriptor.build("l2net", "binary", dim=64, extent=1.5))
+    assert shown.startswith("Descriptor(network='l2net', arguments={'dim': 64, ")
+    assert "kind='binary', dim=64, extent=1.5" in shown
+    assert "\n" not in shown
+    assert repr(Descriptor(Mean(), 32)).startswith("Descriptor(network='Mean', ")
 
 
 def test_a_network_with_the_wrong_output_is_an_error():
@@ -183,7 +213,7 @@ def test_a_network_with_the_wrong_output_is_an_error():
         Descriptor(nn.Conv2d(1, 4, 3), patch_size=8)
     with pytest.raises(ArgumentError, match="expected a multiple of 8 bits, got 3"):
         Descriptor(Mean(), patch_size=8, kind="binary")
-    with pytest.raises(ArgumentError, match="network: expected one of l2net, l2net-st, got 'resnet'"):
+    with pytest.raises(ArgumentError, match=r"network: expected one of l2net, l2net-st or package.* got 'resnet'"):
         Descriptor.build("resnet")
 
 

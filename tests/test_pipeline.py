@@ -1,16 +1,21 @@
 """Extraction, matching and verification, also for unusual, damaged, tiny and huge images."""
 
 import json
+import re
 import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import doap
 from doap.baselines import rootsift, teblid
@@ -113,6 +118,26 @@ def test_matched_images_are_drawn_side_by_side(photo, grey):
     assert not np.array_equal(drawn, found.draw("another title"))
 
 
+def test_features_of_different_descriptors_are_not_matched(grey):
+    weights = [Descriptor.build("l2net") for _ in range(2)]
+    describers = [rootsift(), "sift", "doap-128", *weights]
+    found = [doap.extract(grey, describer, max_keypoints=5) for describer in describers]
+    for first, second in combinations(found, 2):
+        with pytest.raises(ArgumentError, match="expected features of one descriptor, got features of two"):
+            doap.match(first, second)
+        # Features of unknown origin are matched.
+        doap.match(first, replace(second, fingerprint=None))
+
+
+def test_features_of_the_same_descriptor_match_however_it_was_loaded(grey):
+    first, second = (
+        doap.extract(grey, doap.load("doap-128", precision=precision), detector=detector, max_keypoints=20)
+        for precision, detector in (("float32", "sift"), ("bfloat16", "orb"))
+    )
+    assert first.fingerprint == second.fingerprint is not None
+    assert len(doap.match(first, second.strongest(10))) > 0
+
+
 def test_one_keypoint_matches_itself(grey):
     one = doap.extract(grey, rootsift(), max_keypoints=1)
     assert len(one) == 1
@@ -144,10 +169,74 @@ def test_an_image_of_a_few_pixels_has_no_keypoints(shape):
 def test_an_image_of_the_wrong_size_or_type_is_an_error():
     with pytest.raises(ArgumentError, match="image: expected at least one pixel, got 0×9"):
         doap.extract(np.zeros((0, 9), np.uint8), rootsift())
-    with pytest.raises(ShapeError, match=r"image: expected a grey image \(H, W\), got \(9, 9, 3\)"):
-        doap.extract(np.zeros((9, 9, 3), np.uint8), rootsift())
-    with pytest.raises(ArgumentError, match="image: expected uint8, got float32"):
-        doap.extract(np.zeros((9, 9), np.float32), rootsift())
+    for shape in ((3, 9, 9), (9, 9, 2), (1, 9, 9, 3), (9,)):
+        with pytest.raises(ShapeError, match=rf"image: expected \(H, W\), .* got {re.escape(str(shape))}"):
+            doap.extract(np.zeros(shape, np.uint8), rootsift())
+    for channels in ((), (3,)):
+        with pytest.raises(ArgumentError, match="image: expected uint8 or uint16, got float32"):
+            doap.extract(np.zeros((9, 9, *channels), np.float32), rootsift())
+    for wrong in (torch.zeros(9, 9, dtype=torch.uint8), None, [[0, 1], [1, 0]]):
+        with pytest.raises(ArgumentError, match="image: expected a file, an array or an image of Pillow, got"):
+            doap.extract(wrong, rootsift())
+
+
+def test_pillow_images_and_colour_arrays_are_accepted(grey, features):
+    colour = cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
+    images = [Image.fromarray(grey), Image.fromarray(colour), grey[:, :, None], colour, np.dstack([colour, grey])]
+    for image in images:
+        assert np.array_equal(doap.extract(image, rootsift(), max_keypoints=100).frames, features.frames)
+        assert len(doap.match_images(image, grey, "rootsift", max_keypoints=20).matches) == 20
+
+
+def test_keypoints_are_detected_where_the_mask_is_not_black(grey, features, tmp_path):
+    mask = np.zeros(grey.shape, np.uint8)
+    mask[20:90, 50:140] = 1
+    path = tmp_path / "mask.png"
+    cv2.imwrite(str(path), mask)
+    everywhere = doap.extract(grey, rootsift(), max_keypoints=10_000)
+    x, y = np.rint(everywhere.keypoints).astype(int).T
+    inside = mask[y.clip(0, 119), x.clip(0, 159)] > 0
+    assert 0 < inside.sum() < len(everywhere)
+    for given in (
+        mask,
+        mask > 0,
+        mask.astype(np.uint16),
+        path,
+        Image.fromarray(mask),
+        cv2.cvtColor(mask, cv2.COLOR_GRAY2BGR),
+    ):
+        found = doap.extract(grey, rootsift(), max_keypoints=10_000, mask=given)
+        assert np.array_equal(found.frames, everywhere.frames[inside])
+        assert torch.equal(found.descriptors, everywhere.descriptors[inside])
+    # The maximum applies after the mask.
+    few = doap.extract(grey, rootsift(), max_keypoints=20, mask=mask)
+    assert np.array_equal(few.frames, everywhere.frames[inside][:20])
+    assert len(doap.extract(grey, rootsift(), mask=np.zeros_like(mask))) == 0
+    with pytest.raises(ShapeError, match=r"mask: expected \(120, 160\), got \(160, 120\)"):
+        doap.extract(grey, rootsift(), mask=mask.T)
+    assert np.array_equal(doap.extract(grey, rootsift(), max_keypoints=100, mask=mask + 1).frames, features.frames)
+
+
+def test_the_mask_of_a_downscaled_image_has_the_size_of_the_original(grey):
+    large, mask = (cv2.resize(one, None, fx=2, fy=2) for one in (grey, np.zeros_like(grey)))
+    mask[:, 160:] = 255
+    found = doap.extract(large, rootsift(), max_image_size=160, mask=mask)
+    assert len(found) > 20
+    assert found.keypoints[:, 0].min() > 159
+    with pytest.raises(ShapeError, match=r"mask: expected \(240, 320\), got \(120, 160\)"):
+        doap.extract(large, rootsift(), max_image_size=160, mask=mask[::2, ::2])
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 5, nn.Flatten(), Descriptor, rootsift, cv2.SIFT.create()], ids=lambda wrong: type(wrong).__name__
+)
+def test_objects_that_are_no_descriptor_or_detector_are_named_in_one_sentence(grey, wrong):
+    for call in (doap.extract, partial(doap.match_images, grey)):
+        with pytest.raises(ArgumentError, match=f"descriptor: expected a name .* got {type(wrong).__name__}"):
+            call(grey, wrong)
+    if wrong is not None:
+        with pytest.raises(ArgumentError, match=f"detector: expected one of sift.* got {type(wrong).__name__}"):
+            doap.extract(grey, "rootsift", detector=wrong)
 
 
 @pytest.mark.parametrize(

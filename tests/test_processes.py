@@ -1,11 +1,15 @@
-"""Tuning the allocator keeps freed memory, also for threads that start later."""
+"""Freed memory is kept after tuning the allocator, and Ctrl-C reaches worker processes as intended."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+from doap.processes import interrupts_blocked
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
 # from the system.
@@ -41,3 +45,44 @@ def faults(*arguments: str) -> int:
     """Return the number of minor page faults of a process."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     return int(done.stdout)
+
+
+SLEEPER = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
+ENDING = "from doap.processes import end_on_interrupt\nend_on_interrupt()\n" + SLEEPER
+
+
+def interrupted(program: str) -> tuple[int | None, bytes]:
+    """Interrupt a program started with blocked interrupts; return its exit code, None if it lives, and stderr."""
+    with interrupts_blocked():
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGINT)
+    try:
+        code: int | None = child.wait(0.5)
+    except subprocess.TimeoutExpired:
+        code = None
+    child.kill()
+    return code, child.communicate()[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_worker_started_with_blocked_interrupts_survives_ctrl_c() -> None:
+    assert interrupted(SLEEPER) == (None, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_worker_that_ends_on_interrupt_prints_no_traceback() -> None:
+    assert interrupted(ENDING) == (-signal.SIGINT, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_blocked_interrupt_arrives_afterwards() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with interrupts_blocked():
+            signal.raise_signal(signal.SIGINT)
+            reached = True
+        # The handler runs at the next instruction.
+        time.sleep(1)
+    assert reached

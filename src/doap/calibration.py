@@ -32,12 +32,13 @@ from doap.descriptor import as_describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
-from doap.images import Pyramid, resize_frames, shrink
+from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.pipeline import as_grey, describe_frames, detector_for
+from doap.pipeline import describe_frames, detector_for
 from doap.random_streams import stream
+from doap.text import counted
 from doap.types import Progress, no_progress
 
 # Half octaves around the detector's magnification, from about a third of it to three times it.
@@ -78,7 +79,7 @@ class Calibration:
 
 
 def calibrate(
-    images: Sequence[str | Path | NDArray[np.uint8]],
+    images: Sequence[ImageSource],
     descriptor: str | Path | Describer,
     detector: str | Detector | None = None,
     magnifications: Sequence[float] | None = None,
@@ -99,7 +100,7 @@ def calibrate(
     [3.0, 6.0]
 
     Args:
-        images: Image files, or grey pixels (height, width) uint8. About ten different photos are
+        images: Images in the forms that `doap.extract` accepts. About ten different photos are
             enough.
         descriptor: Name or file for `doap.load`, or a `Describer`.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. It runs once
@@ -133,8 +134,8 @@ def calibrate(
         progress(number + 1, len(images), str(image) if isinstance(image, str | Path) else f"image {number}")
     if not any(scores):
         raise DataError(
-            f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of {len(images)} "
-            "images. Use larger or more detailed photos."
+            f"images: no keypoint of {finder.name} was detected again in a synthetic view of any of "
+            f"{counted(len(images), 'image')}. Use larger or more detailed photos."
         )
     return _summarise(tried, scores)
 

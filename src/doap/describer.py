@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from doap.checks import check_shape
 from doap.detectors import Detector
-from doap.errors import ArgumentError
+from doap.errors import ArgumentError, ShapeError
 from doap.images import Pyramid, frames_from_arrays
 from doap.types import Features, Kind
 
@@ -105,6 +105,19 @@ def fingerprint(describer: Describer) -> str:
     return digest.hexdigest()
 
 
+def check_patches(patches: Tensor, size: int) -> None:
+    """Check that patches are a tensor (N, 1, S, S) of floats. N may be symbolic, as in an export."""
+    if not isinstance(patches, Tensor):
+        raise ArgumentError(
+            f"patches: expected a torch tensor (N, 1, {size}, {size}), got {type(patches).__name__}. "
+            "Convert an array with torch.from_numpy."
+        )
+    if patches.ndim != 4 or tuple(patches.shape[1:]) != (1, size, size):
+        raise ShapeError(f"patches: expected (N, 1, {size}, {size}), got {tuple(patches.shape)}.")
+    if not patches.is_floating_point():
+        raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}. Divide by 255.")
+
+
 def hash_weights(digest: _Hash, network: nn.Module) -> None:
     """Add the names, types, shapes and values of all weights of a network to a checksum."""
     for name, tensor in sorted(network.state_dict().items()):
@@ -141,7 +154,20 @@ def fixed_patches(size: int) -> Tensor:
     return torch.from_numpy(np.concatenate([fine, coarse, flat])).unsqueeze(1)
 
 
-class FunctionDescriber:
+class ShowsSettings:
+    """Base class of describers whose `repr` shows their settings.
+
+    >>> from doap.baselines import teblid
+    >>> teblid()
+    OpenCVBaseline(name='teblid', kind='binary', dim=256, patch_size=32, extent=1.0)
+    """
+
+    def __repr__(self) -> str:
+        names = ("name", "kind", "dim", "patch_size", "extent")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+class FunctionDescriber(ShowsSettings):
     """A function of patches as a `Describer`; see `from_function`.
 
     D and kind follow from the function's output for one patch.
@@ -156,10 +182,10 @@ class FunctionDescriber:
 
     def describe(self, patches: Tensor) -> Tensor:
         """Describe patches (N, 1, S, S) as (N, D) float32 or (N, D/8) uint8, on the CPU."""
-        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
+        check_patches(patches, self.patch_size)
         binary = self.kind == "binary"
         width, dtype = (self.dim // 8, torch.uint8) if binary else (self.dim, torch.float32)
-        described = torch.zeros(count, width, dtype=dtype)
+        described = torch.zeros(len(patches), width, dtype=dtype)
         for rows, batch in zip(described.split(_BATCH), patches.split(_BATCH), strict=True):
             if len(batch):
                 returned = torch.as_tensor(self._function(batch))

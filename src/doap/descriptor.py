@@ -19,13 +19,14 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import check_choice, check_shape
-from doap.describer import Describer, PatchFunction, fixed_patches, from_function, hash_weights
+from doap.checks import check_choice
+from doap.describer import Describer, PatchFunction, check_patches, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
 from doap.functional import pack_bits
-from doap.networks import NETWORKS
+from doap.networks import NETWORKS, PatchNetwork
+from doap.registry import select
 from doap.settings import StrictModel, explain
 from doap.types import Kind
 
@@ -43,7 +44,9 @@ class DescriptorSpec(StrictModel):
     1.5
     """
 
-    network: str | None = Field(description="Name in `doap.networks.NETWORKS`; None for a network of your own.")
+    network: str | None = Field(
+        description="Name in `doap.networks.NETWORKS` or package.module:Class; None for any other network."
+    )
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
     patch_size: int = Field(ge=1, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
@@ -107,14 +110,21 @@ class Descriptor(nn.Module):
         torch.Size([3, 32])
 
         Args:
-            network: Name in `doap.networks.NETWORKS`.
+            network: Name in `doap.networks.NETWORKS`, or your own subclass of `PatchNetwork` as
+                "package.module:Class".
             kind: `real` or `binary`.
             extent: Side of the patch, divided by the side of the detector's frame.
             settings: Settings of the network, for example `dim`; see `L2NetSettings`.
         """
-        check_choice(network, tuple(NETWORKS), name="network")
         check_choice(kind, get_args(Kind), name="kind")
-        architecture = NETWORKS[network]
+        try:
+            architecture = select(NETWORKS, network, PatchNetwork)
+        except ArgumentError as error:
+            raise ArgumentError(f"network: {error}") from error
+        if missing := [name for name in ("patch_size", "Settings") if not hasattr(architecture, name)]:
+            raise ArgumentError(
+                f"network: {network} lacks the attribute {missing[0]!r}; see `doap.networks.PatchNetwork`."
+            )
         arguments = architecture.Settings.check(**settings).model_dump()
         descriptor = cls(architecture(kind=kind, **arguments), architecture.patch_size, kind, extent=extent)
         descriptor.spec = descriptor.spec.model_copy(update={"network": network, "arguments": arguments})
@@ -139,7 +149,8 @@ class Descriptor(nn.Module):
         Args:
             path: File written by `Descriptor.save`, or the name of a shipped descriptor such as
                 "doap-128".
-            network: Module that receives the weights if the file's network is not one of doap's.
+            network: Module that receives the weights if the file's network is not one of doap's. A class
+                that the file names as package.module:Class is imported by default.
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
             precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
         """
@@ -147,7 +158,7 @@ class Descriptor(nn.Module):
         check_choice(precision, get_args(Precision), name="precision")
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
-        if network is None and spec.network not in NETWORKS:
+        if network is None and spec.network not in NETWORKS and ":" not in (spec.network or ""):
             raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
         try:
             if network is not None:
@@ -188,9 +199,19 @@ class Descriptor(nn.Module):
         """Side of the patch, divided by the side of the detector's frame."""
         return self.spec.extent
 
+    def __repr__(self) -> str:
+        network = self.spec.network or type(self.network).__name__
+        settings = {**self.spec.model_dump(), "network": network}
+        return f"Descriptor({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
     def forward(self, patches: Tensor) -> Tensor:
-        """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits."""
-        described: Tensor = self.network(standardise(patches))
+        """Map patches (B, 1, S, S) in 0…1 to unit vectors (B, D), or to activations of bits.
+
+        Floats of another type than the weights are converted to theirs.
+        """
+        check_patches(patches, self.patch_size)
+        dtype = next(self.parameters(), patches).dtype
+        described: Tensor = self.network(standardise(patches).to(dtype))
         return described
 
     @torch.no_grad()
@@ -206,9 +227,7 @@ class Descriptor(nn.Module):
         Returns:
             (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
         """
-        check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")
-        if not patches.is_floating_point():
-            raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
+        check_patches(patches, self.patch_size)
         parameter = next(self.parameters(), patches)
         device = parameter.device
         # On a CPU, malloc reuses the memory of small activations but maps large ones again.
@@ -230,7 +249,7 @@ class Descriptor(nn.Module):
         spec = self.spec.model_dump(exclude={"precision"})
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
         hash_weights(digest, self.network)
-        if self.spec.network is None:
+        if self.spec.network not in NETWORKS:
             # The spec does not contain the code of your own network, so its output is hashed too.
             reference = copy.deepcopy(self).cpu().float()
             reference.precision = "float32"
@@ -311,7 +330,8 @@ def load(
               is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
               32 and 1.0.
         network: Module that receives the weights if the network of a `*.safetensors` file is not
-            one of doap's.
+            one of doap's. If the file names a class of your own package, as `doap train` stores it, that
+            package is imported.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the
             CPU.
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects
@@ -346,7 +366,14 @@ def load(
 
 def as_describer(descriptor: str | Path | Describer, device: str | torch.device = "auto") -> Describer:
     """Load a descriptor given by name or file on a device; return any other describer unchanged."""
-    return load(descriptor, device=device) if isinstance(descriptor, str | Path) else descriptor
+    if isinstance(descriptor, str | Path):
+        return load(descriptor, device=device)
+    if not isinstance(descriptor, Describer) or isinstance(descriptor, type):
+        raise ArgumentError(
+            f"descriptor: expected a name such as 'doap-128', a file or a Describer, got {type(descriptor).__name__}. "
+            "Wrap a network with doap.Descriptor, and a function with doap.describer.from_function."
+        )
+    return descriptor
 
 
 def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]]:

@@ -20,6 +20,7 @@ EXTRAS = {
     "colmap": ("pycolmap",),
     "eval": ("scipy",),
     "export": ("onnxscript",),
+    "heif": ("pillow-heif",),
     "hloc": ("h5py",),
     "index": ("faiss-cpu", "faiss-gpu", "faiss"),
     "kornia": ("kornia",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,34 +12,39 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from doap.checks import check_shape
-from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs
+from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs, fingerprint
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import (
+    ImageSource,
     Pyramid,
-    check_grey,
+    as_grey,
+    centres,
     draw_matches,
     extract_patches,
-    read_grey,
     resize_frames,
     shrink,
     transform_frames,
 )
 from doap.matching import match_descriptors
+from doap.text import counted
 from doap.types import Features, Geometry
 
 PATCHES_AT_ONCE = 1024
+MAX_IMAGE_SIZE = 3200
+"""Maximum width and height in pixels; larger images are downscaled before detection, as in COLMAP."""
 
 
 def extract(
-    image: str | Path | NDArray[np.uint8],
+    image: ImageSource,
     descriptor: str | Path | Describer,
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
-    max_image_size: int = 3200,
+    max_image_size: int = MAX_IMAGE_SIZE,
+    mask: ImageSource | None = None,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -50,7 +55,8 @@ def extract(
     ((50, 2), torch.Size([50, 128]))
 
     Args:
-        image: Image file, or grey pixels (height, width) uint8.
+        image: Image file, image of Pillow, or pixels: grey (height, width) or colour (height, width, 3)
+            in the channel order of `cv2.imread`, uint8 or uint16.
         descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it
             once.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the
@@ -59,21 +65,70 @@ def extract(
         max_image_size: Maximum width and height in pixels. A larger image is downscaled before
             detection, as in COLMAP, because detectors need about 100 bytes per pixel. Frames are in
             pixels of the original image.
+        mask: Image of the same size, in a form that `image` may have or (height, width) bool. Keypoints
+            are detected where it is not black, as in COLMAP.
 
     Returns:
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
         image without keypoints.
     """
+    describer = as_describer(descriptor)
+    finder = detector_for(describer, detector)
+    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size, mask)
+    return replace(features, fingerprint=fingerprint(describer))
+
+
+def detect_and_describe(
+    image: ImageSource,
+    describer: Describer,
+    detector: Detector,
+    max_keypoints: int,
+    max_image_size: int = MAX_IMAGE_SIZE,
+    mask: ImageSource | None = None,
+) -> Features:
+    """Return what `extract` returns, without the fingerprint of the describer, which takes some time to compute."""
     grey = as_grey(image)
     if max_keypoints < 1 or max_image_size < 1:
         raise ArgumentError(
             f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
         )
-    describer = as_describer(descriptor)
     small, enlarge = shrink(grey, max_image_size)
-    frames, responses = detector_for(describer, detector).detect(small, max_keypoints)
+    # An array of any type marks pixels by its zeros; its values are not brightnesses.
+    marks = isinstance(mask, np.ndarray) and mask.ndim == 2
+    allowed = None if mask is None else np.asarray(mask != 0, np.uint8) if marks else as_grey(mask)
+    if allowed is not None:
+        check_shape(allowed, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
+    frames, responses = detect_in_mask(detector, small, max_keypoints, allowed, enlarge)
     descriptors = describe_frames(small, frames, describer)
     return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
+
+
+def detect_in_mask(
+    detector: Detector,
+    image: NDArray[np.uint8],
+    max_keypoints: int | None,
+    mask: NDArray[np.uint8] | None,
+    to_mask: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Detect keypoints of a grey image (H, W) where a mask is not zero; the maximum applies after the mask.
+
+    Args:
+        detector: Detector.
+        image: (H, W) uint8.
+        max_keypoints: Maximum number of keypoints; None returns all.
+        mask: (H′, W′) uint8; None detects everywhere.
+        to_mask: Homography (3, 3) from the pixels of the image to those of the mask.
+
+    Returns:
+        Frames (N, 2, 3) in the pixels of the image, and responses (N,).
+    """
+    if mask is None:
+        return detector.detect(image, max_keypoints)
+    frames, responses = detector.detect(image)
+    positions = np.rint(centres(transform_frames(frames, to_mask))).astype(np.intp)
+    x, y = np.clip(positions, 0, np.array(mask.shape[::-1]) - 1).T
+    kept = np.flatnonzero(mask[y, x])[:max_keypoints]
+    return frames[kept], responses[kept]
 
 
 def match(
@@ -89,7 +144,7 @@ def match(
 
     Args:
         features0: Features of image 0.
-        features1: Features of image 1, extracted with the same descriptor.
+        features1: Features of image 1, extracted with the same descriptor; others are refused.
         ratio: Ratio test: drop a match unless its distance is below this share of the distance to
             the second nearest neighbour.
         mutual: Drop a match unless each keypoint is the other's nearest neighbour.
@@ -97,6 +152,12 @@ def match(
     Returns:
         (M, 2) indices into both, sorted by the first.
     """
+    fingerprints = {features0.fingerprint, features1.fingerprint} - {None}
+    if len(fingerprints) > 1:
+        raise ArgumentError(
+            "features0 and features1: expected features of one descriptor, got features of two different ones. "
+            "Extract both images with the same descriptor."
+        )
     queries = features0.descriptors
     gallery = features1.descriptors.to(queries.device)
     pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
@@ -168,14 +229,15 @@ class ImageMatches:
             (height, width, 3) uint8 in the channel order of OpenCV: blue, green, red.
         """
         inliers = self.geometry.inliers
-        title = f"{len(self.matches):,} matches · {inliers.sum():,} inliers" if title is None else title
+        if title is None:
+            title = f"{counted(len(self.matches), 'match')} · {counted(int(inliers.sum()), 'inlier')}"
         points = self.features0.keypoints, self.features1.keypoints
         return draw_matches(self.image0, self.image1, *points, self.matches, inliers, title)
 
 
 def match_images(
-    image0: str | Path | NDArray[np.uint8],
-    image1: str | Path | NDArray[np.uint8],
+    image0: ImageSource,
+    image1: ImageSource,
     descriptor: str | Path | Describer = "doap-128",
     *,
     detector: str | Detector | None = None,
@@ -195,7 +257,7 @@ def match_images(
     >>> picture = found.draw()  # (height, width, 3), for cv2.imwrite
 
     Args:
-        image0: Image file, or grey pixels (height, width) uint8.
+        image0: Image in one of the forms that `extract` accepts.
         image1: Another image of the same scene.
         descriptor: Name or file for `doap.load`, or a `Describer`. A pipeline such as
             "aliked-lightglue" detects and matches keypoints itself.
@@ -221,13 +283,6 @@ def match_images(
         matches = match(features0, features1, ratio=ratio)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
     return ImageMatches(grey0, grey1, features0, features1, matches, geometry)
-
-
-def as_grey(image: str | Path | NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Read an image file as grey pixels (height, width) uint8, or check that an array has this form."""
-    grey = read_grey(image) if isinstance(image, str | Path) else image
-    check_grey(grey)
-    return grey
 
 
 def detector_for(descriptor: Describer, detector: str | Detector | None) -> Detector:

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from doap.errors import ArgumentError
 
+UNKNOWN_NAME = "unknown_name"
+"""Type of the validation error of a name that selects no class; its message is complete."""
 Model = TypeVar("Model", bound="StrictModel")
 
 
@@ -40,6 +42,8 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
     """
     fault = error.errors()[0]
     key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == UNKNOWN_NAME:
+        return f"{key}: {fault['msg']}"
     if fault["type"] != "extra_forbidden":
         return f"{key}: {fault['msg'][0].lower()}{fault['msg'][1:]}, got {fault['input']!r}"
     names = list(known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -40,12 +40,15 @@ class Features:
         responses: (N,) float32 responses of the detector; larger is stronger.
         descriptors: (N, D) float32, or (N, D/8) uint8 for bits, on the device of the descriptor.
         image_size: (height, width) of the image in pixels.
+        fingerprint: Checksum of the descriptor, so that `doap.match` can refuse features of another one; None if
+            unknown.
     """
 
     frames: NDArray[np.float32]
     responses: NDArray[np.float32]
     descriptors: Tensor
     image_size: tuple[int, int]
+    fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         count = check_shape(self.frames, "N 2 3", name="frames")["N"]
@@ -65,7 +68,9 @@ class Features:
         if limit is None or len(self) <= limit:
             return self
         kept = np.sort(np.argsort(-self.responses, kind="stable")[:limit])
-        return Features(self.frames[kept], self.responses[kept], self.descriptors[kept], self.image_size)
+        return replace(
+            self, frames=self.frames[kept], responses=self.responses[kept], descriptors=self.descriptors[kept]
+        )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
     (images / "2.png").unlink()
     again = doap(*command)
     assert "0 images extracted, 2 unchanged, 1 skipped" in again.stdout
-    assert f"1 images removed because {images} no longer contains them" in again.stdout
+    assert f"1 image removed because {images} no longer contains them" in again.stdout
 
 
 def test_a_descriptor_file_is_stored_with_its_absolute_path(doap, images, tmp_path, monkeypatch):

@@ -77,13 +77,13 @@ def test_verification_by_stored_features(doap, folder, index):
 
 def test_images_are_removed_and_added(doap, folder, index):
     ran = doap("index", "remove", "2/1.png", "--index", index)
-    assert ran.stdout == f"{index}: 1 images removed\n"
+    assert ran.stdout == f"{index}: 1 image removed\n"
     added = json.loads(doap("index", "add", folder / "features", "--index", index, "--json").stdout)
     assert {"added": 0, "replaced": 0, "unchanged": 11, "excluded": 1}.items() <= added.items()
     ran = doap("index", "search", folder / "photos" / "2" / "1.png", "--index", index, "--top", 12, "--json")
     assert "2/1.png" not in [one["name"] for one in json.loads(ran.stdout)["found"]]
     assert json.loads(doap("index", "info", index, "--json").stdout)["removed_images"] == 1
-    assert "removed: 1 images with 150 descriptors" in doap("index", "info", index).stdout
+    assert "removed: 1 image with 150 descriptors" in doap("index", "info", index).stdout
     ran = doap("index", "verify", index, "--features", folder / "features")
     assert ran.stdout == f"{index}: 4 files intact\n"
 

@@ -63,6 +63,15 @@ def test_a_photo_without_keypoints_has_no_matches(doap, photos, tmp_path):
     assert (tmp_path / "m.png").stat().st_size > 1000
 
 
+def test_a_photo_without_keypoints_is_named_with_a_hint(doap, photos, tmp_path):
+    black = tmp_path / "black.png"
+    cv2.imwrite(str(black), np.zeros((60, 80), np.uint8))
+    ran = doap("match", photos / "0.png", black)
+    assert ran.returncode == 0
+    assert ran.stderr.startswith(f"{black}: no keypoints detected. ")
+    assert len(ran.stderr.splitlines()) == 1
+
+
 def test_errors_are_one_line(doap, photos, tmp_path):
     photo = photos / "0.png"
     assert_one_line(doap("match", photo, photos / "2.png"), "2.png", "No such file")

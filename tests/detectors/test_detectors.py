@@ -225,3 +225,9 @@ def test_as_detector_returns_a_detector_unchanged_and_defaults_to_sift():
 def test_unknown_detector_name_is_refused_with_the_known_names():
     with pytest.raises(ArgumentError, match=r"detector: expected one of sift.*surf"):
         as_detector("surf")
+
+
+def test_repr_shows_the_settings():
+    assert repr(sift(contrast=0.01)) == "OpenCVDetector(name='sift', contrast=0.01, precise=True, magnification=6.0)"
+    assert repr(orb(threshold=9)) == "OpenCVDetector(name='orb', threshold=9, magnification=1.0)"
+    assert "contrast=0.01" in repr(affine(contrast=0.01))

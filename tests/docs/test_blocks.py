@@ -91,7 +91,7 @@ def workspace(tmp_path_factory):
             np.savetxt(path.with_name(f"H1to{number}p"), np.vstack([rotation, [0, 0, 1]]))
     shutil.copy(path.with_name("img3.png"), folder / "right.jpg")
     shutil.copy(folder / "left.jpg", folder / "photo.jpg")
-    for number in range(2):
+    for number in range(6):
         write_photo(folder / "photos" / f"{number}.jpg", number, 100, 130)
     shutil.copy(SHIPPED["doap-128"], folder / "my.safetensors")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
@@ -127,6 +127,8 @@ def run_command(words, monkeypatch):
     """Run a doap command in this process, where torch is imported once; skip pip and reject other programs."""
     if words[0] == "pip":
         return
+    if words[0].startswith("PYTHONPATH="):
+        monkeypatch.syspath_prepend(words.pop(0).partition("=")[2])
     assert words[0] == "doap", f"{shlex.join(words)}: expected a doap command, or `<!-- not run: reason -->`"
     # A page may show two ways to write the same output.
     for out in (Path(words[index + 1]) for index, word in enumerate(words) if word == "--out"):

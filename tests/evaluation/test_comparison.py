@@ -92,59 +92,62 @@ def test_page_is_self_contained_and_json_is_the_comparison(better):
     assert {"opencv-contrib-python-headless", "torch"} <= stored["versions"].keys()
 
 
-def test_same_seed_gives_the_same_figures(photos, tmp_path):
-    first, second = (compared(photos[:2], "rootsift", "sift", tmp_path / name) for name in ("first", "second"))
+def test_same_seed_gives_the_same_figures(tmp_path):
+    small = [write_photo(tmp_path / f"{seed}.png", seed, height=96, width=128) for seed in range(6)]
+    first, second = (compared(small, "rootsift", "sift", tmp_path / name) for name in ("first", "second"))
     assert (first.views, first.pairs) == (second.views, second.pairs)
 
 
-def test_one_photo_only_has_views_and_decides_nothing(photos, tmp_path):
-    comparison = compared(photos[:1], "rootsift", poor(), tmp_path, reconstruction=True)
-    assert comparison.views.items == [(0,)]
-    assert comparison.views.deciding.outcome == "undecided"
-    assert comparison.pairs.deciding is None
-    assert (comparison.reconstructions, "0 overlap" in comparison.reconstruction_note) == ({}, True)
-    assert comparison.verdict.answer == "no difference"
-    assert comparison.verdict.sentence.startswith("No significant difference on 1 photo: one photo makes no pair;")
+def test_too_few_photos_are_refused_before_any_work(photos, tmp_path):
+    with pytest.raises(ArgumentError, match=r"photos: expected at least 6, .* got 5\."):
+        compared(photos[:5], "no-such-descriptor", "sift", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_photo_is_refused_before_any_work(photos, tmp_path):
+    with pytest.raises(DataError, match=r"none\.jpg: no such photo or folder"):
+        compared([*photos, tmp_path / "none.jpg"], "no-such-descriptor", "sift", tmp_path / "out")
 
 
 def test_photos_of_different_scenes_do_not_overlap(tmp_path):
-    different = [write_photo(tmp_path / f"{seed}.png", seed) for seed in range(3)]
-    comparison = compared(different, "rootsift", "random", tmp_path / "out")
+    different = [write_photo(tmp_path / f"{seed}.png", seed) for seed in range(6)]
+    comparison = compared(different, "rootsift", "random", tmp_path / "out", reconstruction=True)
     assert comparison.pairs.deciding is None
-    assert "none of 3 pairs of photos overlaps" in comparison.verdict.sentence
+    assert "none of 15 pairs of photos overlaps" in comparison.verdict.sentence
+    assert (comparison.reconstructions, "0 overlap" in comparison.reconstruction_note) == ({}, True)
 
 
 def test_unusable_photos_are_skipped_with_the_reason(photos, tmp_path):
     broken, flat = tmp_path / "broken.jpg", tmp_path / "flat.png"
     broken.write_bytes(b"no photo")
     cv2.imwrite(str(flat), np.full((100, 100), 90, np.uint8))
-    given = [broken, *photos[:2], flat]
-    comparison = compared(given, "rootsift", "sift", tmp_path / "out")
-    assert comparison.photos == ["0.png", "1.png"]
-    assert comparison.photos_given == 4
+    given = [broken, *photos[:6], flat]
+    comparison = compared(given, "rootsift", "sift", tmp_path / "out", max_keypoints=50)
+    assert comparison.photos == [f"{number}.png" for number in range(6)]
+    assert comparison.photos_given == 8
     assert list(comparison.skipped) == ["broken.jpg", "flat.png"]
     assert "damaged or not an image" in comparison.skipped["broken.jpg"]
     assert "sift detects no keypoints" in comparison.skipped["flat.png"]
 
 
-def test_no_usable_photo_is_an_error(tmp_path):
+def test_too_few_usable_photos_are_refused_with_a_reason(photos, tmp_path):
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"no photo")
-    with pytest.raises(DataError, match=r"none of 1 photos can be used\. .*broken\.jpg"):
-        compared([broken], "rootsift", "sift", tmp_path / "out")
+    with pytest.raises(DataError, match=r"photos: expected at least 6, .* got 5\. .*broken\.jpg: OpenCV cannot decode"):
+        compared([*photos[:5], broken], "rootsift", "sift", tmp_path / "out")
 
 
 def test_photos_of_one_name_are_listed_by_their_paths(photos, tmp_path):
     twin = tmp_path / "0.png"
     twin.write_bytes(photos[1].read_bytes())
-    comparison = compared([photos[0], twin], "rootsift", "sift", tmp_path / "out")
-    assert comparison.photos == [photos[0].as_posix(), twin.as_posix()]
+    comparison = compared([*photos[:5], twin], "rootsift", "sift", tmp_path / "out", max_keypoints=50)
+    assert comparison.photos == [photos[0].as_posix(), "1.png", "2.png", "3.png", "4.png", twin.as_posix()]
 
 
-@pytest.mark.parametrize("options", [{"max_keypoints": 0}, {"max_photos": 0}, {"max_pairs": 0}])
-def test_numbers_below_one_are_refused(photos, tmp_path, options):
-    with pytest.raises(ArgumentError, match=f"{next(iter(options))}: expected 1 or more, got 0"):
-        compared(photos, "rootsift", "sift", tmp_path, **options)
+@pytest.mark.parametrize(("option", "least"), [("max_keypoints", 1), ("max_photos", 6), ("max_pairs", 1)])
+def test_numbers_that_are_too_small_are_refused(photos, tmp_path, option, least):
+    with pytest.raises(ArgumentError, match=f"{option}: expected {least} or more, got {least - 1}"):
+        compared(photos, "rootsift", "sift", tmp_path, **{option: least - 1})
 
 
 def test_a_baseline_is_required(photos, tmp_path):
@@ -163,6 +166,7 @@ def test_out_must_not_be_a_file(photos, tmp_path):
 @pytest.mark.data
 def test_photos_of_one_scene_are_reconstructed(data_folder, tmp_path):
     photos = [data_folder / "strecha" / "fountain-P11" / f"{number:04}.jpg" for number in range(3)]
+    photos += [write_photo(tmp_path / f"{seed}.png", seed, height=96, width=128) for seed in range(3)]
     comparison = compared(photos, "rootsift", "random", tmp_path, max_keypoints=500, reconstruction=True)
     assert set(comparison.reconstructions) == {"rootsift", "random"}
     assert comparison.reconstructions["rootsift"].registered == 3

@@ -209,7 +209,7 @@ def test_unreadable_photos_are_skipped_with_a_reason(photos, tmp_path):
 def test_a_folder_without_readable_photos_is_an_error(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "empty.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match="none of the 1 images can be read"):
+    with pytest.raises(DataError, match="none of 1 image can be read"):
         write(tmp_path / "photos", tmp_path / "database.db")
     assert not (tmp_path / "database.db").exists()
 

@@ -270,7 +270,7 @@ def test_an_unreadable_image_is_skipped_with_a_reason(images, tmp_path):
 def test_a_folder_without_readable_images_is_an_error(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "empty.jpg").touch()
-    with pytest.raises(DataError, match=r"none of the 1 images can be read\. The first one: .*empty\.jpg"):
+    with pytest.raises(DataError, match=r"none of 1 image can be read\. The first one: .*empty\.jpg"):
         run(tmp_path / "images", tmp_path / "f.h5")
     assert not (tmp_path / "f.h5").exists()
 
@@ -363,8 +363,8 @@ def test_new_pairs_are_added_to_existing_matches(images, tmp_path):
 def test_progress_counts_images_and_pairs(images, tmp_path):
     events = []
     match(images, tmp_path, progress=lambda *event: events.append(event))
-    assert [event[:2] for event in events] == [(done, 5) for done in (0, 1, 2, 3, 3, 4, 5)]
-    assert [event[2] for event in events[4:]] == ["a.png sub/b.png", "a.png sub/deep/c.png", "finished"]
+    assert [event[:2] for event in events] == [(done, 5) for done in (0, 0, 1, 2, 3, 3, 4, 5)]
+    assert [event[2] for event in events[5:]] == ["a.png sub/b.png", "a.png sub/deep/c.png", "finished"]
 
 
 def test_names_that_hloc_cannot_distinguish_are_refused(tmp_path):

@@ -131,7 +131,7 @@ def test_an_onnx_describer_is_pickled_as_its_path(shipped):
 
 
 def test_patches_that_are_not_floats_are_refused(shipped):
-    with pytest.raises(ArgumentError, match=r"expected floats in 0…1, got torch.uint8; divide by 255"):
+    with pytest.raises(ArgumentError, match=r"expected floats in 0…1, got torch.uint8. Divide by 255"):
         OnnxDescriber(shipped[1].out).describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
 
 

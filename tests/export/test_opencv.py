@@ -173,13 +173,13 @@ def test_colour_images_are_converted_to_grey(photo):
 
 def test_bad_arguments_are_refused():
     features = Feature2D(rootsift())
-    with pytest.raises(ArgumentError, match="image: expected an array of uint8, got NoneType"):
+    with pytest.raises(ArgumentError, match="image: expected a file, an array or an image of Pillow, got NoneType"):
         features.detect(None)
-    with pytest.raises(ArgumentError, match="got uint16"):
-        features.detect(np.zeros((9, 9), np.uint16))
-    with pytest.raises(ArgumentError, match=r"expected one pixel or more, got shape \(0, 9\)"):
+    with pytest.raises(ArgumentError, match="got float32"):
+        features.detect(np.zeros((9, 9), np.float32))
+    with pytest.raises(ArgumentError, match=r"expected at least one pixel, got 0×9"):
         features.detect(np.zeros((0, 9), np.uint8))
-    with pytest.raises(ArgumentError, match=r"expected shape \(H, W\) or \(H, W, 3\), got \(9, 9, 2\)"):
+    with pytest.raises(ShapeError, match=r"expected \(H, W\), or \(H, W, 3\) .*, got \(9, 9, 2\)"):
         features.detect(np.zeros((9, 9, 2), np.uint8))
     with pytest.raises(ShapeError, match=r"mask: expected \(9, 9\), got \(3, 3\)"):
         features.detect(np.zeros((9, 9), np.uint8), np.zeros((3, 3), np.uint8))

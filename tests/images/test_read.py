@@ -1,12 +1,15 @@
 """Reading images: every format becomes 8-bit grey, or raises an error of one line."""
 
+import sys
+from itertools import count
+
 import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from doap.errors import DataError
-from doap.images import list_images, read_grey
+from doap.errors import ArgumentError, DataError
+from doap.images import as_grey, list_images, read_grey
 
 EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 
@@ -147,3 +150,124 @@ def test_a_missing_folder_or_one_without_images_is_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "none", tmp_path / "notes.txt"):
         with pytest.raises(DataError, match=str(folder)):
             list_images(folder)
+
+
+@pytest.fixture
+def nothing_stretched(monkeypatch):
+    """Forget that an image of this process was stretched, because only the first one is reported."""
+    monkeypatch.setattr("doap.images.read._stretched", count())
+
+
+@pytest.mark.parametrize(("offset", "bits"), [(0, 12), (0, 14), (21000, 11)], ids=["12 bits", "14 bits", "thermal"])
+def test_narrow_range_of_16_bits_is_stretched_and_reported_once(
+    tmp_path, grey, caplog, nothing_stretched, offset, bits
+):
+    path = tmp_path / "image.tif"
+    shade = (grey - grey.min()) / (grey.max() - grey.min())
+    cv2.imwrite(str(path), (offset + shade * (2**bits - 1)).astype(np.uint16))
+    for _ in range(2):
+        assert np.abs(read_grey(path) - 255 * shade).max() <= 2
+    (record,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert str(path) in record.getMessage()
+    assert f"span {offset} to {offset + 2**bits - 1}" in record.getMessage()
+
+
+def test_hot_and_dead_pixels_do_not_hide_a_narrow_range(tmp_path):
+    path = tmp_path / "image.png"
+    values = np.tile(np.arange(1000, 3000, dtype=np.uint16), (10, 1))
+    values[0, 0], values[5, 5] = 0, 65535
+    cv2.imwrite(str(path), values)
+    image = read_grey(path).astype(int)
+    assert (image[0, 0], image[5, 5]) == (0, 255)
+    assert np.abs(image[1] - np.linspace(0, 255, 2000)).max() <= 2
+
+
+def test_noise_of_a_flat_16_bit_image_is_not_amplified(tmp_path):
+    path = tmp_path / "image.png"
+    cv2.imwrite(str(path), np.random.default_rng(0).integers(2000, 2004, (50, 50), np.uint16))
+    assert np.ptp(read_grey(path)) <= 3
+
+
+def test_wide_range_of_16_bits_is_not_reported(tmp_path, grey, caplog, nothing_stretched):
+    path = tmp_path / "image.png"
+    cv2.imwrite(str(path), grey.astype(np.uint16) * 257)
+    read_grey(path)
+    assert not caplog.records
+
+
+def test_pillow_images_are_converted_as_their_files_are_read(tmp_path, grey):
+    for mode in ("L", "RGB", "RGBA", "LA", "P", "1", "CMYK"):
+        path, image = tmp_path / f"{mode}.tif", Image.fromarray(grey).convert(mode)
+        image.save(path)
+        assert np.abs(as_grey(image).astype(int) - read_grey(path)).max() <= 1, mode
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_pillow_images_of_16_bits_are_scaled_not_clipped(grey, dtype):
+    assert np.array_equal(as_grey(Image.fromarray((257 * grey.astype(np.uint16)).astype(dtype))), grey)
+
+
+def test_colour_arrays_have_the_channel_order_of_opencv(tmp_path):
+    path = tmp_path / "image.png"
+    colour = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    cv2.imwrite(str(path), colour)
+    expected = read_grey(path).astype(int)
+    for image in (cv2.imread(str(path)), np.dstack([colour, colour[..., :1]]), colour[::-1][::-1], Image.open(path)):
+        assert np.abs(as_grey(image).astype(int) - expected).max() <= 1
+    assert np.abs(as_grey(colour.astype(np.uint16) * 257).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("image", [Image.new("F", (9, 9)), Image.fromarray(np.full((9, 9), -1, np.int32))])
+def test_pillow_images_of_other_numbers_are_refused(image):
+    with pytest.raises(ArgumentError, match="image: expected uint8 or uint16, got"):
+        as_grey(image)
+
+
+def test_heic_without_the_decoder_names_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    path = tmp_path / "photo.HEIC"
+    path.write_bytes(b"\x00\x00\x00\x18ftypheic")
+    with pytest.raises(DataError, match=r"photo\.HEIC: HEIC files need pillow-heif\. Run `pip install 'doap\[heif\]'`"):
+        read_grey(path)
+    assert list_images(tmp_path) == [path]
+
+
+def test_heic_is_read_with_the_decoder(tmp_path, grey):
+    heif = pytest.importorskip("pillow_heif")
+    path = tmp_path / "photo.heic"
+    heif.from_pillow(Image.fromarray(grey).convert("RGB")).save(path, quality=95)
+    assert np.abs(read_grey(path).astype(int) - grey).mean() < 2
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DataError, match=r"photo\.heic: pillow-heif cannot decode"):
+        read_grey(path)
+
+
+def listed(folder):
+    return [path.relative_to(folder).as_posix() for path in list_images(folder)]
+
+
+def test_links_to_folders_are_followed(tmp_path):
+    photos, elsewhere = tmp_path / "photos", tmp_path / "elsewhere" / "deep"
+    photos.mkdir()
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "a.jpg").touch()
+    (photos / "link").symlink_to(elsewhere.parent)
+    assert listed(photos) == ["link/deep/a.jpg"]
+    assert listed(photos / "link") == ["deep/a.jpg"]
+
+
+def test_links_that_loop_or_repeat_a_folder_are_not_followed(tmp_path):
+    photos, elsewhere = tmp_path / "top" / "photos", tmp_path / "elsewhere"
+    (photos / "real").mkdir(parents=True)
+    elsewhere.mkdir()
+    for folder in (photos, photos / "real", elsewhere):
+        (folder / "a.jpg").touch()
+    (photos / "again").symlink_to(photos / "real")
+    (photos / "self").symlink_to(photos)
+    (photos / "real" / "parent").symlink_to(photos.parent)
+    (elsewhere / "back").symlink_to(photos)
+    (elsewhere / "loop").symlink_to(elsewhere)
+    (photos / "one").symlink_to(elsewhere)
+    (photos / "two").symlink_to(elsewhere)
+    (photos / "broken").symlink_to(tmp_path / "none")
+    assert listed(photos) == ["a.jpg", "one/a.jpg", "real/a.jpg"]

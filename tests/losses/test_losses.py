@@ -1,5 +1,6 @@
 """The contract of every registered loss, and the value of each."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -179,6 +180,33 @@ def test_wrong_input_raises_a_named_error(loss):
         loss(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long))
     with pytest.raises(ArgumentError, match=r"groups: expected integers, got torch.float32"):
         loss(torch.zeros(3, 4), torch.zeros(3))
+
+
+@EACH
+def test_arrays_lists_and_indices_of_none_are_accepted(loss):
+    x, groups = outputs(), torch.arange(24) // 3
+    expected = loss(x, groups)
+    assert loss(x, groups.tolist()) == loss(x, groups.numpy().astype(np.int32)) == expected
+    assert loss(x, groups, None) == loss(x, groups, indices_tuple=None) == expected
+    assert loss(x.detach().numpy(), groups) == loss(x.tolist(), groups) == expected
+
+
+@EACH
+def test_what_cannot_be_converted_is_named(loss):
+    for wrong in (["a", "b", "c"], None, object()):
+        with pytest.raises(ArgumentError, match=f"groups: expected a tensor, .* got {type(wrong).__name__}"):
+            loss(torch.zeros(3, 4), wrong)
+        with pytest.raises(ArgumentError, match=f"descriptors: expected a tensor, .* got {type(wrong).__name__}"):
+            loss(wrong, [0, 0, 1])
+    with pytest.raises(ArgumentError, match="indices_tuple: expected None, because the loss ranks the whole batch"):
+        loss(torch.zeros(3, 4), [0, 0, 1], (torch.zeros(1), torch.zeros(1), torch.zeros(1)))
+
+
+@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+def test_repr_shows_the_settings(make):
+    shown = repr(make(distance="hamming", chunk=7))
+    assert shown.startswith(f"{make.__name__}(")
+    assert {"distance='hamming'", "chunk=7"} <= set(shown.partition("(")[2].rstrip(")").split(", "))
 
 
 @pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+import doap
 from doap.baselines import BASELINES
 from doap.detectors import sift
 from doap.errors import ArgumentError, DataError
@@ -260,6 +261,32 @@ def test_the_fingerprint_depends_on_everything_that_changes_features_but_not_on_
         "max_keypoints is 99 instead of 100",
         "the descriptor has other weights, or the detector has other settings",
     ]
+
+
+def test_stored_features_match_only_features_of_their_descriptor(tmp_path):
+    random = np.random.default_rng(0)
+    image = random.integers(0, 256, (60, 80), np.uint8)
+    extractor = open_extractor("rootsift", max_keypoints=20)
+    with PartWriter(tmp_path, extractor.info) as writer:
+        writer.add(make_table([StoredImage("a.png", "checksum", extractor.extract(image))], extractor.info))
+    stored = FeatureSet(tmp_path).read("a.png").features
+    assert len(doap.match(stored, doap.extract(image, "rootsift", detector="sift"))) > 0
+    with pytest.raises(ArgumentError, match="expected features of one descriptor"):
+        doap.match(stored, doap.extract(image, "sift"))
+
+
+def test_sets_of_earlier_versions_are_read_without_the_fingerprint_of_the_descriptor(tmp_path):
+    extractor = open_extractor("rootsift")
+    with PartWriter(tmp_path, extractor.info):
+        pass
+    path = tmp_path / "meta.json"
+    meta = json.loads(path.read_text())
+    del meta["extractor"]["descriptor_fingerprint"]
+    path.write_text(json.dumps(meta))
+    earlier = FeatureSet(tmp_path).extractor
+    assert earlier.descriptor_fingerprint is None
+    assert earlier.difference(extractor.info) is None
+    assert "fingerprint" not in earlier.difference(open_extractor("sift").info)
 
 
 def test_the_fingerprint_does_not_depend_on_the_precision():

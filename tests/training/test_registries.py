@@ -1,7 +1,11 @@
-"""A new loss, network or sampler is one class and one line in its registry; `train` then builds it from a recipe."""
+"""A new loss, network or sampler is one class and one line in its registry, or a class of a package of your own.
+
+`train` builds it from a recipe in both cases.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,7 @@ from torch.nn.functional import normalize
 
 import doap
 from doap.data.sampler import SAMPLERS, Integers, Sampler
-from doap.errors import DataError
+from doap.errors import ArgumentError, DataError
 from doap.functional import euclidean
 from doap.losses import LOSSES, Loss
 from doap.losses.gathered_batch import GatheredBatch, relax
@@ -22,6 +26,8 @@ from doap.random_streams import stream
 from doap.settings import StrictModel
 from doap.training import read_log, train
 from doap.types import Kind, Relation
+
+PATCHES = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 class Contrastive(Loss):
@@ -123,6 +129,88 @@ def test_a_registered_sampler_trains_from_a_recipe(
     monkeypatch.setitem(SAMPLERS, "pairs", Pairs)
     events = run(tmp_path, patches, "[network]\ndim = 16\n[sampler]\nname = 'pairs'\ngroups_per_batch = 4\n")
     assert [event["kind"] for event in events].count("train") == 3
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Create an importable module with the classes of this file; return its name."""
+    (tmp_path / "elsewhere").mkdir()
+    code = "from test_registries import Contrastive, Pairs, Small\nnumber = 5\n"
+    (tmp_path / "elsewhere" / "my_package.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.setitem(sys.modules, "test_registries", sys.modules[__name__])
+    monkeypatch.delitem(sys.modules, "my_package", raising=False)
+    return "my_package"
+
+
+def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
+    patches: Path, tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = (
+        f"[network]\nname = '{package}:Small'\nwidth = 2\n[loss]\nname = '{package}:Contrastive'\nmargin = 0.5\n"
+        f"[sampler]\nname = '{package}:Pairs'\ngroups_per_batch = 4\n"
+    )
+    events = run(tmp_path, patches, sections)
+    assert [event["margin"] for event in events if event["kind"] == "train"] == [0.5] * 3
+    path = tmp_path / "run" / "best.safetensors"
+    descriptor = doap.Descriptor.load(path)
+    assert isinstance(descriptor.network, Small)
+    assert descriptor.spec.network == "my_package:Small"
+    assert descriptor.metadata["recipe"]["sampler"] == {"name": "my_package:Pairs", "groups_per_batch": 4}
+    init = f"[network]\nname = '{package}:Small'\ninit = {str(path)!r}\n"
+    run(tmp_path / "run", patches, init)
+    # On a machine without the package, the error names it; a module given as an object still receives the weights.
+    monkeypatch.delitem(sys.modules, package)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "elsewhere")])
+    with pytest.raises(DataError, match=r"best\.safetensors: network: 'my_package:Small' cannot be imported") as caught:
+        doap.load(path)
+    assert "No module named 'my_package'" in str(caught.value)
+    given = Small(width=2)
+    assert torch.equal(doap.load(path, network=given).describe(PATCHES), descriptor.describe(PATCHES))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "my_package:Contrastive2",
+            r"'my_package:Contrastive2': expected a subclass of doap.*, got None",
+        ),
+        ("my_package:number", "expected a subclass of doap.losses.loss.Loss in my_package, got 5"),
+        ("my_package:Small", "expected a subclass of doap.losses.loss.Loss in my_package, got <class"),
+        ("no_package.losses:Mine", "cannot be imported .*No module named 'no_package'.* PYTHONPATH"),
+        ("broken_package:Mine", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
+        (":Mine", "':Mine' cannot be imported"),
+        ("Contrastive", "expected one of listwise-ap, .* or package.module:Class, got 'Contrastive'"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_named_with_the_recipe(
+    patches: Path, tmp_path: Path, package: str, name: str, message: str
+) -> None:
+    (tmp_path / "elsewhere" / "broken_package.py").write_text("1 / 0")
+    with pytest.raises(DataError, match=rf"recipe\.toml: loss\.name: .*{message}"):
+        run(tmp_path, patches, f"[loss]\nname = '{name}'\nmargin = 0.5\n")
+
+
+def test_a_network_class_without_a_patch_size_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Small, "patch_size")
+    with pytest.raises(ArgumentError, match="network: my_package:Small lacks the attribute 'patch_size'"):
+        doap.Descriptor.build(f"{package}:Small")
+
+
+def test_the_fingerprint_of_a_network_of_your_own_depends_on_its_code(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptor = doap.Descriptor.build(f"{package}:Small")
+    before = descriptor.fingerprint()
+    monkeypatch.setattr(Small, "forward", lambda self, patches: self.layers(-patches))
+    assert descriptor.fingerprint() != before
+
+
+def test_unknown_settings_of_a_class_of_another_package_are_named(patches: Path, tmp_path: Path, package: str) -> None:
+    with pytest.raises(DataError, match=r"unknown key 'loss.margn'; did you mean 'margin'\?"):
+        run(tmp_path, patches, f"[loss]\nname = '{package}:Contrastive'\nmargn = 0.5\n")
 
 
 def test_unknown_settings_of_a_registered_class_are_named(

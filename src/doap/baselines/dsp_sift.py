@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from doap.checks import check_shape
+from doap.describer import ShowsSettings
 from doap.detectors import ColmapDetector, colmap
 from doap.detectors.colmap import colmap_frames, colmap_sift
 from doap.errors import ArgumentError
@@ -22,7 +23,7 @@ from doap.images import Pyramid
 from doap.types import Kind
 
 
-class ColmapBaseline:
+class ColmapBaseline(ShowsSettings):
     """RootSIFT of COLMAP's own keypoints.
 
     Args:

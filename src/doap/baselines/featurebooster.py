@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from doap.baselines.real import sift
-from doap.describer import hash_weights
+from doap.describer import ShowsSettings, hash_weights
 from doap.errors import ArgumentError
 from doap.functional import pack_bits
 from doap.images import Pyramid, angles, centres, scales
@@ -32,7 +32,7 @@ def recognise(content: object) -> bool:
     return isinstance(content, dict) and "kenc.encoder.0.weight" in content and "final_proj.weight" in content
 
 
-class FeatureBooster:
+class FeatureBooster(ShowsSettings):
     """SIFT+Boost-F (128 dimensions) or SIFT+Boost-B (256 bits); the file determines which."""
 
     patch_size = 32

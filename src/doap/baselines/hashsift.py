@@ -9,6 +9,7 @@ from torch import Tensor
 
 from doap.baselines.real import sift
 from doap.baselines.wide import WideBaseline
+from doap.describer import ShowsSettings
 from doap.errors import ArgumentError
 from doap.functional import pack_bits
 from doap.images import Pyramid
@@ -25,7 +26,7 @@ def recognise(content: object) -> bool:
     return bool(len(content)) and len(content) % 8 == 0 and content.shape[1] == 129
 
 
-class HashSIFT:
+class HashSIFT(ShowsSettings):
     """The signs of a projection of SIFT.
 
     Args:

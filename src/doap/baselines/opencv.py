@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_shape
+from doap.describer import ShowsSettings, check_patches
 from doap.errors import ArgumentError
 from doap.images import Pyramid, extract_patches
 from doap.types import Kind
@@ -26,7 +26,7 @@ from doap.types import Kind
 _AT_ONCE = 64
 
 
-class OpenCVBaseline:
+class OpenCVBaseline(ShowsSettings):
     """A descriptor of OpenCV, computed for one keypoint in the centre of a tile.
 
     A tile is the input the engine was designed for: the patch with `side` pixels, the surroundings
@@ -88,11 +88,9 @@ class OpenCVBaseline:
             (N, D) float32 or (N, D/8) uint8 on the CPU. Gradient-based descriptors of a flat patch
             are zeros.
         """
-        count = check_shape(patches, f"N 1 {self.patch_size} {self.patch_size}", name="patches")["N"]
-        if not patches.is_floating_point():
-            raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
+        check_patches(patches, self.patch_size)
         parts = patches.detach().cpu().split(_AT_ONCE)
-        return self._in_threads([partial(self._tiles, some) for some in parts], count)
+        return self._in_threads([partial(self._tiles, some) for some in parts], len(patches))
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image, with tiles cut from the image."""

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from doap.baselines.opencv import OpenCVBaseline
 from doap.baselines.real import rootsift
+from doap.describer import ShowsSettings
 from doap.images import Pyramid, resize_frames
 
 
-class WideBaseline:
+class WideBaseline(ShowsSettings):
     """A baseline that describes a region `extent` times as wide as the detector's frame.
 
     Args:

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
-from doap.cli.progress import show_progress
+from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.text import counted
 
 
 class CameraMode(str, Enum):
@@ -49,7 +50,7 @@ def colmap(
     """
     import doap
 
-    with show_progress("images", quiet=as_json) as progress:
+    with show_progress("images", quiet=as_json, resume=SAME_COMMAND) as progress:
         written = doap.write_colmap(
             images,
             out,
@@ -69,10 +70,11 @@ def colmap(
         typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
         return
     state = "already up to date" if written.unchanged else "written"
-    typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
+    typer.echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")
     if matches:
-        typer.echo(f"  {written.matches:,} matches in {written.pairs:,} image pairs")
-        typer.echo(f"  {written.verified_matches:,} verified matches in {written.verified_pairs:,} image pairs")
+        verified = counted(written.verified_matches, "verified match")
+        typer.echo(f"  {counted(written.matches, 'match')} in {counted(written.pairs, 'image pair')}")
+        typer.echo(f"  {verified} in {counted(written.verified_pairs, 'image pair')}")
     else:
         typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
     typer.echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")

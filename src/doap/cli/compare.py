@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def compare(
-    photos: Annotated[list[Path], typer.Argument(metavar="PHOTOS", help="Your photos, or folders of photos.")],
+    photos: Annotated[
+        list[Path], typer.Argument(metavar="PHOTOS", help="At least six of your photos, or folders of photos.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for index.html and comparison.json.")],
     descriptor: Annotated[str, typer.Option(help=f"Candidate: {DESCRIPTOR_HELP}")] = DEFAULT_DESCRIPTOR,
     baselines: Annotated[
@@ -24,7 +26,7 @@ def compare(
     ] = "sift,rootsift",
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
-    max_photos: Annotated[int, typer.Option(min=1, help="Maximum number of photos, spread over all.")] = 20,
+    max_photos: Annotated[int, typer.Option(min=6, help="Maximum number of photos, spread over all.")] = 20,
     max_pairs: Annotated[int, typer.Option(min=1, help="Maximum number of image pairs, neighbours first.")] = 200,
     reconstruction: Annotated[
         bool, typer.Option("--reconstruction/--no-reconstruction", help="Also reconstruct with COLMAP.")

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from doap.cli.options import AsJson, Seed
-from doap.cli.progress import show_progress
+from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.text import counted
 
 app = typer.Typer(
     help="Build and inspect patch sets: groups of patches that show the same point, for training and evaluation.",
@@ -42,7 +43,7 @@ def from_colmap(
     """Build a patch set from the tracks of a COLMAP model. Resumable: rerun the same command to continue."""
     from doap.data import build_from_colmap
 
-    with show_progress("points", quiet=as_json) as progress:
+    with show_progress("points", quiet=as_json, resume=SAME_COMMAND) as progress:
         build_from_colmap(
             model, images, out, database=database, patch_size=patch_size, extent=extent, scene=scene, progress=progress
         )
@@ -75,7 +76,7 @@ def from_images(
     """
     from doap.data import SyntheticViews, build_from_images
 
-    with show_progress("units", quiet=as_json) as progress:
+    with show_progress("units", quiet=as_json, resume=SAME_COMMAND) as progress:
         build_from_images(
             folder,
             out,
@@ -103,7 +104,7 @@ def from_public(
     """Convert a published dataset to a patch set. Resumable: rerun the same command to continue."""
     from doap.data import build_from_public
 
-    with show_progress("units", quiet=as_json) as progress:
+    with show_progress("units", quiet=as_json, resume=SAME_COMMAND) as progress:
         build_from_public(root, out, patch_size=patch_size, progress=progress)
     _summarise(out, as_json)
 
@@ -128,7 +129,7 @@ def from_poses(
         raise typer.BadParameter("Expected pairs of a CSV file and a folder of images.")
     from doap.evaluation.known_poses import build_posed_scenes
 
-    with show_progress("image pairs", quiet=as_json) as progress:
+    with show_progress("image pairs", quiet=as_json, resume=SAME_COMMAND) as progress:
         built = build_posed_scenes(
             list(zip(sources[::2], sources[1::2], strict=True)),
             out,
@@ -137,7 +138,9 @@ def from_poses(
             max_keypoints=max_keypoints,
             progress=progress,
         )
-    typer.echo(json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {len(built)} scenes")
+    typer.echo(
+        json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {counted(len(built), 'scene')}"
+    )
 
 
 @app.command(epilog="doap data check my.patches")
@@ -211,12 +214,12 @@ def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
     if as_json:
         typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
         return
-    typer.echo(f"{out}: {summary.patches:,} patches in {summary.groups:,} groups")
-    typer.echo(f"  {summary.from_tracks:,} groups from tracks, {summary.from_photos:,} from synthetic views")
+    typer.echo(f"{out}: {counted(summary.patches, 'patch')} in {counted(summary.groups, 'group')}")
+    typer.echo(f"  {counted(summary.from_tracks, 'group')} from tracks, {summary.from_photos:,} from synthetic views")
     largest = sorted(summary.groups_per_scene.items(), key=lambda scene: -scene[1])
     for name, number in largest[:SCENES_SHOWN]:
         typer.echo(f"  {name:28} {number:>9,} groups")
     if len(largest) > SCENES_SHOWN:
-        typer.echo(f"  and {len(largest) - SCENES_SHOWN} smaller scenes; --json lists them all")
+        typer.echo(f"  and {counted(len(largest) - SCENES_SHOWN, 'smaller scene')}; --json lists them all")
     if drawn:
         typer.echo(f"  preview: {drawn}")

@@ -15,6 +15,8 @@ from doap.cli.progress import show_progress
 if TYPE_CHECKING:
     from doap.evaluation import Result
 
+RESUME = "Run the same command with --resume to continue."
+
 
 def evaluate(
     arguments: Annotated[
@@ -53,7 +55,7 @@ def evaluate(
     *descriptors, benchmark, root = arguments
     settings: dict[str, object] = {"detector": detector, "max_keypoints": max_keypoints}
     settings = {name: value for name, value in settings.items() if value is not None} | _parse(setting or [])
-    with show_progress("descriptors", quiet=as_json) as progress:
+    with show_progress("descriptors", quiet=as_json, resume=RESUME) as progress:
         evaluation = doap.evaluate(
             descriptors,
             benchmark,

@@ -20,7 +20,8 @@ from doap.cli.options import (
     NetworkPrecision,
     Precision,
 )
-from doap.cli.progress import show_progress
+from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.text import counted
 
 
 class Engine(str, Enum):
@@ -67,7 +68,7 @@ def extract(
     from doap.processes import tune_allocator
 
     tune_allocator()
-    with show_progress("images", quiet=as_json) as progress:
+    with show_progress("images", quiet=as_json, resume=SAME_COMMAND) as progress:
         done = doap.extract_folder(
             images,
             out,
@@ -87,8 +88,9 @@ def extract(
     if as_json:
         typer.echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
         return
-    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    extracted = counted(done.extracted, "image")
+    typer.echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if done.removed:
-        typer.echo(f"  {done.removed:,} images removed because {images} no longer contains them")
+        typer.echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
     if done.extracted:
         typer.echo(f"  {done.images_per_second:,.1f} images/s")

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
-from doap.cli.progress import show_progress
+from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.text import counted
 
 
 def hloc(
@@ -30,7 +31,7 @@ def hloc(
         raise typer.BadParameter("--pairs and --matches require each other.")
     import doap
 
-    with show_progress("images", quiet=as_json) as progress:
+    with show_progress("images", quiet=as_json, resume=SAME_COMMAND) as progress:
         done = doap.write_hloc(
             images,
             out,
@@ -48,6 +49,7 @@ def hloc(
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(done), default=str))
         return
-    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    extracted = counted(done.extracted, "image")
+    typer.echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if matches is not None:
-        typer.echo(f"{matches}: {done.pairs:,} pairs")
+        typer.echo(f"{matches}: {counted(done.pairs, 'pair')}")

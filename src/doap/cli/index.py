@@ -13,6 +13,7 @@ import typer
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
+from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.scale import SearchResult
@@ -133,9 +134,10 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
     if as_json:
         typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
+    added = counted(change.added, "image")
+    typer.echo(f"{index}: {added} added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
     if change.excluded:
-        typer.echo(f"  {change.excluded:,} images not added because they were removed from this index")
+        typer.echo(f"  {counted(change.excluded, 'image')} not added because of an earlier removal from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")
@@ -151,7 +153,7 @@ def remove(
     if as_json:
         typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(f"{index}: {change.removed:,} images removed")
+    typer.echo(f"{index}: {counted(change.removed, 'image')} removed")
 
 
 @app.command(epilog="doap index info images.index")
@@ -172,7 +174,9 @@ def verify_index(
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    typer.echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {files} files intact")
+    typer.echo(
+        json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact"
+    )
 
 
 def _print_info(path: Path, as_json: bool) -> None:
@@ -182,13 +186,15 @@ def _print_info(path: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    typer.echo(f"{path}: {found.images:,} images, {found.descriptors:,} descriptors, {found.shards} shards")
+    sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.shards, "shard")
+    typer.echo(f"{path}: {', '.join(sizes)}")
     typer.echo(f"  {found.rule}")
     if found.removed_images:
-        typer.echo(f"  removed: {found.removed_images:,} images with {found.removed_descriptors:,} descriptors")
+        removed = counted(found.removed_images, "image")
+        typer.echo(f"  removed: {removed} with {counted(found.removed_descriptors, 'descriptor')}")
     size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
     typer.echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
-    typer.echo(f"  {found.compared:,} comparisons per query descriptor")
+    typer.echo(f"  {counted(found.compared, 'comparison')} per query descriptor")
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:
@@ -201,4 +207,4 @@ def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> No
 
 def _score(result: SearchResult) -> str:
     votes = f"votes {result.votes:.3f}"
-    return votes if result.inliers is None else f"{result.inliers:,} inliers · {votes}"
+    return votes if result.inliers is None else f"{counted(result.inliers, 'inlier')} · {votes}"

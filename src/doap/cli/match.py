@@ -22,6 +22,7 @@ from doap.cli.options import (
     Ratio,
 )
 from doap.cli.picture import check_writable, write_picture
+from doap.text import counted
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
 """Two bundled images; samples/README.md has their source and licence."""
@@ -70,7 +71,7 @@ def match(
     )
     keypoints = len(found.features0), len(found.features1)
     matches, inliers = len(found.matches), int(found.geometry.inliers.sum())
-    summary = f"{matches:,} matches · {inliers:,} inliers · {Path(descriptor).stem}"
+    summary = f"{counted(matches, 'match')} · {counted(inliers, 'inlier')} · {Path(descriptor).stem}"
     if out is not None:
         write_picture(found.draw(summary), out)
     if as_json:
@@ -85,6 +86,12 @@ def match(
         }
         typer.echo(json.dumps(values))
         return
-    typer.echo(f"{keypoints[0]:,} and {keypoints[1]:,} keypoints · {summary}")
+    for path, count in zip((first, second), keypoints, strict=True):
+        if not count:
+            typer.echo(
+                f"{path}: no keypoints detected. The image may be flat, blurred or very small; try --detector orb.",
+                err=True,
+            )
+    typer.echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")
     if out is not None:
         typer.echo(f"Wrote {out}")

@@ -10,6 +10,7 @@ import typer
 
 from doap.cli.options import AsJson
 from doap.cli.progress import show_progress
+from doap.text import counted
 
 
 def pairs(
@@ -46,5 +47,5 @@ def pairs(
         typer.echo(json.dumps({"out": str(out), "images": images, "pairs": len(selected), "share": share}))
         return
     note = "" if share is None else f", {share:.1%} of all pairs"
-    typer.echo(f"{out}: {len(selected):,} pairs of {images:,} images{note}")
+    typer.echo(f"{out}: {counted(len(selected), 'pair')} of {counted(images, 'image')}{note}")
     typer.echo(f"  match them: doap colmap IMAGES --out database.db --pairs {out}")

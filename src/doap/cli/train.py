@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from doap.cli.options import AsJson, Device
-from doap.cli.progress import progress_bar
+from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.processes import tune_allocator
 
 
@@ -57,16 +57,16 @@ def train(
     if budget is not None:
         changes["schedule"] = {"minutes": _minutes(budget), "epochs": None, "steps": None}
     config = read_recipe(recipe, **changes)
-    last: dict[str, Any] = {}
-    with progress_bar(quiet=as_json) as bar:
-        task = bar.add_task("starting", total=None)
+    # The log of an interrupted run has the number of steps; a resumed run does not report it again.
+    log = out / "log.jsonl"
+    last: dict[str, Any] = {event["kind"]: event for event in read_log(log)[:1]} if log.exists() else {}
+    with show_progress("starting", quiet=as_json, resume=SAME_COMMAND) as progress:
 
         def show(event: dict[str, Any]) -> None:
             if event["kind"] == "warning":
                 typer.echo(f"warning: {event['text']}", err=True)
             last[event["kind"]] = event
-            total = last.get("start", {}).get("steps")
-            bar.update(task, completed=event["step"], total=total, description=_line(last))
+            progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
 
         best = doap.train(config, out, device=device, on_event=show, allocator=tuned)
     # The best step may be an earlier one, possibly of an earlier process.

@@ -11,6 +11,7 @@ from doap.detectors.fast import fast
 from doap.detectors.harris_laplace import harris_laplace
 from doap.detectors.orb import orb
 from doap.detectors.sift import sift
+from doap.errors import ArgumentError
 
 __all__ = [
     "DETECTORS",
@@ -51,4 +52,9 @@ def as_detector(detector: str | Detector | None) -> Detector:
     if isinstance(detector, str):
         check_choice(detector, tuple(DETECTORS), name="detector")
         return DETECTORS[detector]()
+    if not isinstance(detector, Detector) or isinstance(detector, type):
+        raise ArgumentError(
+            f"detector: expected one of {', '.join(DETECTORS)} or a Detector, got {type(detector).__name__}. "
+            "Wrap a detector of OpenCV with doap.detectors.OpenCVDetector."
+        )
     return detector

@@ -22,10 +22,10 @@ def akaze(threshold: float = 0.001, magnification: float = 5.0) -> OpenCVDetecto
     """
     # Fail here, before the first image, if OpenCV lacks the detector.
     contrib("AKAZE_create", needed_by="akaze")
-    return OpenCVDetector("akaze", partial(_find, threshold), magnification)
+    return OpenCVDetector("akaze", partial(_find, threshold=threshold), magnification)
 
 
-def _find(threshold: float, image: Image) -> Sequence[cv2.KeyPoint]:
+def _find(image: Image, threshold: float) -> Sequence[cv2.KeyPoint]:
     engine = contrib("AKAZE_create", needed_by="akaze")(threshold=threshold)
     found: Sequence[cv2.KeyPoint] = engine.detect(image, None)
     return found

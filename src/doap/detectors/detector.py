@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ DetectedFrames = tuple[NDArray[np.float32], NDArray[np.float32]]
 _MIN_SIDE = 3
 
 
+@runtime_checkable
 class Detector(Protocol):
     """Interface of all detectors.
 
@@ -49,7 +51,7 @@ class Detector(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenCVDetector:
     """A detector of OpenCV behind the `Detector` interface.
 
@@ -64,6 +66,11 @@ class OpenCVDetector:
     name: str
     find: Callable[[Image], Sequence[cv2.KeyPoint]]
     magnification: float
+
+    def __repr__(self) -> str:
+        settings = self.find.keywords if isinstance(self.find, partial) else {}
+        shown = {"name": self.name, **settings, "magnification": self.magnification}
+        return f"OpenCVDetector({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def keypoints(self, image: Image, max_keypoints: int | None = None) -> Sequence[cv2.KeyPoint]:
         """Return OpenCV keypoints, strongest first. Images with a side under 3 pixels have none."""

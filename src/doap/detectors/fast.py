@@ -22,10 +22,10 @@ def fast(threshold: int = 20, magnification: float = 3.5) -> OpenCVDetector:
         threshold: Minimum difference in grey levels between a corner and the ring around it.
         magnification: Patch side relative to `KeyPoint.size`, which is always 7 pixels.
     """
-    return OpenCVDetector("fast", partial(_find, threshold), magnification)
+    return OpenCVDetector("fast", partial(_find, threshold=threshold), magnification)
 
 
-def _find(threshold: int, image: Image) -> Sequence[cv2.KeyPoint]:
+def _find(image: Image, threshold: int) -> Sequence[cv2.KeyPoint]:
     import cv2
 
     return cv2.FastFeatureDetector.create(threshold).detect(image, None)

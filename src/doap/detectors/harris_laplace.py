@@ -22,10 +22,10 @@ def harris_laplace(threshold: float = 0.01, magnification: float = 3.0) -> OpenC
     """
     # Fail here, before the first image, if OpenCV lacks the detector.
     contrib("HarrisLaplaceFeatureDetector_create", needed_by="harris-laplace")
-    return OpenCVDetector("harris-laplace", partial(_find, threshold), magnification)
+    return OpenCVDetector("harris-laplace", partial(_find, threshold=threshold), magnification)
 
 
-def _find(threshold: float, image: Image) -> Sequence[cv2.KeyPoint]:
+def _find(image: Image, threshold: float) -> Sequence[cv2.KeyPoint]:
     create = contrib("HarrisLaplaceFeatureDetector_create", needed_by="harris-laplace")
     found: Sequence[cv2.KeyPoint] = create(corn_thresh=threshold).detect(image, None)
     for point in found:

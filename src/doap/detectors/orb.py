@@ -26,10 +26,10 @@ def orb(threshold: int = 20, magnification: float = 1.0) -> OpenCVDetector:
         magnification: Patch side relative to `KeyPoint.size`, which is 31 pixels of the corner's
             level.
     """
-    return OpenCVDetector("orb", partial(_find, threshold), magnification)
+    return OpenCVDetector("orb", partial(_find, threshold=threshold), magnification)
 
 
-def _find(threshold: int, image: Image) -> Sequence[cv2.KeyPoint]:
+def _find(image: Image, threshold: int) -> Sequence[cv2.KeyPoint]:
     import cv2
 
     found = cv2.ORB.create(nfeatures=_UNLIMITED, scaleFactor=_SCALE_FACTOR, fastThreshold=threshold).detect(image, None)

@@ -28,10 +28,10 @@ def sift(contrast: float = 0.02, magnification: float = 6.0, *, precise: bool = 
         precise: Align the upscaled first octave with the image. Without it, OpenCV shifts all
             keypoints by a quarter of a pixel.
     """
-    return OpenCVDetector("sift", partial(_find, contrast, precise), magnification)
+    return OpenCVDetector("sift", partial(_find, contrast=contrast, precise=precise), magnification)
 
 
-def _find(contrast: float, precise: bool, image: Image) -> Sequence[cv2.KeyPoint]:
+def _find(image: Image, contrast: float, precise: bool) -> Sequence[cv2.KeyPoint]:
     import cv2
 
     return cv2.SIFT.create(contrastThreshold=contrast, enable_precise_upscale=precise).detect(image, None)

@@ -15,8 +15,8 @@ from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
-from doap.images import angles, centres, frames_from_keypoints, scales
-from doap.pipeline import describe_frames
+from doap.images import ImageSource, angles, as_grey, centres, frames_from_keypoints, scales
+from doap.pipeline import describe_frames, detect_in_mask
 
 if TYPE_CHECKING:
     import cv2
@@ -58,23 +58,23 @@ class Feature2D:
         self.descriptor, self.detector = as_describer(descriptor, device), as_detector(detector)
         self.max_keypoints = max_keypoints
 
-    def detect(self, image: Image, mask: Image | None = None) -> tuple[cv2.KeyPoint, ...]:
+    def detect(self, image: ImageSource, mask: Image | None = None) -> tuple[cv2.KeyPoint, ...]:
         """Detect keypoints, strongest first.
 
         Args:
-            image: Grey or colour (BGR) image (H, W[, 3]) uint8.
+            image: Grey or colour image as from `cv2.imread`, or another form that `doap.extract` accepts.
             mask: (H, W) uint8; keypoints are detected where it is not zero.
         """
-        return self._keypoints(*self._detect(_grey(image), mask))
+        return self._keypoints(*self._detect(as_grey(image), mask))
 
-    def compute(self, image: Image, keypoints: Sequence[cv2.KeyPoint]) -> Described:
+    def compute(self, image: ImageSource, keypoints: Sequence[cv2.KeyPoint]) -> Described:
         """Return the N keypoints unchanged and their descriptors, (N, D) float32 or (N, D/8) uint8; None if N is 0."""
         frames = frames_from_keypoints(keypoints, self.detector.magnification)
-        return self._described(_grey(image), tuple(keypoints), frames)
+        return self._described(as_grey(image), tuple(keypoints), frames)
 
     def detectAndCompute(  # noqa: N802 - OpenCV's name
         self,
-        image: Image,
+        image: ImageSource,
         mask: Image | None = None,
         descriptors: object = None,  # noqa: ARG002 - OpenCV's output argument
         useProvidedKeypoints: bool = False,  # noqa: N803 - OpenCV's name
@@ -87,7 +87,7 @@ class Feature2D:
         if useProvidedKeypoints:
             # OpenCV's Python binding does not support it either: keypoints are an output only.
             raise ArgumentError("useProvidedKeypoints: expected False, got True. Call compute(image, keypoints).")
-        grey = _grey(image)
+        grey = as_grey(image)
         frames, responses = self._detect(grey, mask)
         return self._described(grey, self._keypoints(frames, responses), frames)
 
@@ -120,14 +120,9 @@ class Feature2D:
         return self.descriptor.kind == "binary"
 
     def _detect(self, grey: Image, mask: Image | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if mask is None:
-            return self.detector.detect(grey, self.max_keypoints)
-        check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
-        frames, responses = self.detector.detect(grey)
-        x, y = np.clip(np.rint(centres(frames)).astype(np.intp), 0, np.array(grey.shape[::-1]) - 1).T
-        # The limit applies after the mask.
-        kept = np.flatnonzero(mask[y, x])[: self.max_keypoints]
-        return frames[kept], responses[kept]
+        if mask is not None:
+            check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
+        return detect_in_mask(self.detector, grey, self.max_keypoints, mask, np.eye(3))
 
     def _keypoints(self, frames: NDArray[np.float32], responses: NDArray[np.float32]) -> tuple[cv2.KeyPoint, ...]:
         import cv2
@@ -143,21 +138,3 @@ class Feature2D:
         if not keypoints:
             return (), None
         return keypoints, describe_frames(grey, frames, self.descriptor).cpu().numpy()
-
-
-def _grey(image: Image) -> Image:
-    """Convert an OpenCV image to grey."""
-    import cv2
-
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        kind = getattr(image, "dtype", type(image).__name__)
-        raise ArgumentError(f"image: expected an array of uint8, got {kind}. Read it with cv2.imread.")
-    if not image.size:
-        raise ArgumentError(f"image: expected one pixel or more, got shape {image.shape}.")
-    channels = image.shape[2] if image.ndim == 3 else 1
-    if image.ndim not in (2, 3) or channels not in (1, 3, 4):
-        raise ArgumentError(f"image: expected shape (H, W) or (H, W, 3), got {image.shape}.")
-    if channels == 1:
-        return image.reshape(image.shape[:2])
-    code = cv2.COLOR_BGR2GRAY if channels == 3 else cv2.COLOR_BGRA2GRAY
-    return np.asarray(cv2.cvtColor(image, code), np.uint8)

@@ -13,11 +13,13 @@ from doap.images.frames import (
     transform_frames,
 )
 from doap.images.patches import Pyramid, extract_patches, inside, resize_patches
-from doap.images.read import check_grey, list_images, read_grey, shrink
+from doap.images.read import ImageSource, as_grey, check_grey, list_images, read_grey, shrink
 
 __all__ = [
+    "ImageSource",
     "Pyramid",
     "angles",
+    "as_grey",
     "centres",
     "check_grey",
     "draw_matches",

@@ -1,16 +1,41 @@
-"""Read image files as 8-bit grey arrays (H, W)."""
+"""Read image files, and convert images of other libraries, to 8-bit grey arrays (H, W)."""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, ShapeError
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"})
+
+class PillowImage(Protocol):
+    """An image of Pillow, which doap does not import."""
+
+    mode: str
+
+    def convert(self, mode: str) -> Any: ...
+
+
+ImageSource = str | Path | NDArray[Any] | PillowImage
+"""An image file, an image of Pillow, or pixels; see `as_grey`."""
+
+_LOG = logging.getLogger(__name__)
+
+HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
+"""Files that need the extra `heif`."""
+EXTENSIONS = HEIF_EXTENSIONS | {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
+
+_MAX_16_BIT = 65535
+# Counts images with stretched values. Only the first is reported, because a folder may hold thousands.
+_stretched = count()
 
 # A marker is 0xFF and a code. Within coded pixels, 0xFF is followed by 0 (escape) or 0xD0…0xD7
 # (restart).
@@ -25,13 +50,15 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
 
     Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and
     hloc. Colour is converted to luma and transparency is dropped. 16-bit values are divided by 257,
-    which maps the full range to the full range. Truncated files raise an error, because decoders
-    may fill the missing part with grey.
+    which maps the full range to the full range. If they span a quarter of that range or less, such
+    as the 12 bits of many cameras or the counts of a thermal sensor, the range from the 0.1 to the
+    99.9 percentile is stretched instead, and a warning is logged for the first such image. Truncated
+    files raise an error, because decoders may fill the missing part with grey.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
 
     Args:
-        path: Image file in a format that OpenCV reads.
+        path: Image file in a format that OpenCV reads, or HEIC with the extra `heif`.
     """
     import cv2
 
@@ -44,6 +71,8 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{path}: the image file is truncated. Copy it again.")
+    if path.suffix.lower() in HEIF_EXTENSIONS:
+        return _decode_heif(data, path)
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -51,16 +80,49 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         image = None
     if image is None:
         raise DataError(f"{path}: OpenCV cannot decode the file. It is damaged or not an image.")
+    if image.dtype not in (np.uint8, np.uint16):
+        raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
     return _to_8_bit(image, path)
 
 
+def as_grey(image: ImageSource) -> NDArray[np.uint8]:
+    """Read an image file as 8-bit grey, or convert an image of Pillow or pixels to it, by the rules of `read_grey`.
+
+    >>> as_grey(np.zeros((480, 640, 3), np.uint8)).shape
+    (480, 640)
+
+    Args:
+        image: An image file, an image of Pillow, or pixels as from `cv2.imread`: (H, W) grey, (H, W, 3) blue, green,
+            red, or (H, W, 4) with transparency; uint8 or uint16.
+
+    Returns:
+        (H, W) uint8, at least one pixel.
+    """
+    if isinstance(image, str | Path):
+        return read_grey(image)
+    pixels = image if isinstance(image, np.ndarray) else _from_pillow(image)
+    if pixels.ndim == 3 and pixels.shape[2] in (1, 3, 4):
+        pixels = _to_luma(pixels)
+    if pixels.ndim != 2:
+        raise ShapeError(
+            f"image: expected (H, W), or (H, W, 3) in the channel order of OpenCV, got {pixels.shape}. "
+            "Channels come last."
+        )
+    if not pixels.size:
+        raise ArgumentError(f"image: expected at least one pixel, got {pixels.shape[0]}×{pixels.shape[1]}.")
+    return _to_8_bit(pixels, "image")
+
+
 def list_images(folder: str | Path) -> list[Path]:
-    """Return all image files of a folder and its subfolders, sorted by their relative path."""
+    """Return all image files of a folder and its subfolders, sorted by their relative path.
+
+    Links to folders are followed, except into a folder that is listed anyway.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
-    images = [path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and path.is_file()]
+    images = [path for path in _walk(folder) if path.suffix.lower() in EXTENSIONS and path.is_file()]
     if not images:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
@@ -118,10 +180,83 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
     return False
 
 
-def _to_8_bit(image: NDArray[np.generic], path: Path) -> NDArray[np.uint8]:
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its subfolders, entering every folder once."""
+    root, entered = folder.resolve(), set[Path]()
+    for here, subfolders, files in os.walk(folder, followlinks=True):
+        yield from (Path(here, name) for name in files)
+        for name in sorted(subfolders):
+            link, target = Path(here, name), Path(here, name).resolve()
+            # A link into the root, or to a folder that contains it, would list images twice or never end.
+            repeated = link.is_symlink() and (target.is_relative_to(root) or root.is_relative_to(target))
+            if repeated or target in entered:
+                subfolders.remove(name)
+            else:
+                entered.add(target)
+
+
+def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
+    import cv2
+
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise DataError(
+            f"{path}: HEIC files need pillow-heif. Run `pip install 'doap[heif]'`, or convert the file to JPEG."
+        ) from error
+    try:
+        colour = np.asarray(pillow_heif.open_heif(data).to_pillow().convert("RGB"))
+    # libheif reports damage with several types of exceptions.
+    except Exception as error:
+        raise DataError(f"{path}: pillow-heif cannot decode the file ({error}). It is damaged or not HEIC.") from error
+    return np.asarray(cv2.cvtColor(colour, cv2.COLOR_RGB2GRAY), np.uint8)
+
+
+def _from_pillow(image: PillowImage) -> NDArray[Any]:
+    """Return the grey pixels of an image of Pillow, with the bits that it has."""
+    if not hasattr(image, "mode") or not hasattr(image, "convert"):
+        raise ArgumentError(
+            f"image: expected a file, an array or an image of Pillow, got {type(image).__name__}. "
+            "Convert it to an array first."
+        )
+    deep = image.mode.startswith(("I", "F"))
+    pixels: NDArray[Any] = np.asarray(image if deep else image.convert("L"))
+    # Pillow may store 16 bits in 32.
+    fits = pixels.dtype == np.int32 and pixels.size and 0 <= pixels.min() <= pixels.max() <= _MAX_16_BIT
+    return pixels.astype(np.uint16) if fits else pixels
+
+
+def _to_luma(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Convert (H, W, 1), (H, W, 3) or (H, W, 4) in OpenCV's channel order to (H, W)."""
+    import cv2
+
+    channels = pixels.shape[2]
+    if channels == 1 or not pixels.size or pixels.dtype not in (np.uint8, np.uint16):
+        return pixels[:, :, 0]
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY if channels == 3 else cv2.COLOR_BGRA2GRAY))
+
+
+def _to_8_bit(image: NDArray[Any], name: str | Path) -> NDArray[np.uint8]:
+    """Convert uint8 or uint16 pixels (H, W) of an image to uint8."""
     if image.dtype == np.uint8:
         return image.astype(np.uint8, copy=False)
     if image.dtype != np.uint16:
-        raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
+        raise ArgumentError(
+            f"{name}: expected uint8 or uint16, got {image.dtype}. Scale the values to 0…255 and convert them to uint8."
+        )
+    low, high = _percentiles(image)
+    if high - low <= _MAX_16_BIT // 4:
+        level = logging.WARNING if next(_stretched) == 0 else logging.DEBUG
+        _LOG.log(level, "%s: the 16-bit values only span %d to %d and are stretched to 8 bits.", name, low, high)
+        # At most one grey level per stored level, so that the noise of a flat image stays invisible.
+        stretched = (image.astype(np.float32) - low) * (255 / max(high - low, 255))
+        return np.asarray(np.rint(stretched.clip(0, 255)), np.uint8)
     # 257 = 65535 / 255. Adding half of it for rounding needs more than 16 bits.
-    return ((image.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return np.asarray((image.astype(np.uint32) + 128) // 257, np.uint8)
+
+
+def _percentiles(image: NDArray[np.uint16]) -> tuple[int, int]:
+    """Return the 0.1 and the 99.9 percentile; single hot or dead pixels do not count."""
+    below = np.bincount(image.ravel(), minlength=_MAX_16_BIT + 1).cumsum()
+    low, high = np.searchsorted(below, [0.001 * image.size, 0.999 * image.size])
+    return int(low), int(high)

@@ -26,6 +26,7 @@ from doap.scale.extractor import Extractor, Stored, open_extractor
 from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
 from doap.scale.local import extract_in_process, extract_locally
 from doap.scale.stages import make_portable, make_stages
+from doap.text import counted
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
@@ -144,7 +145,9 @@ def use_features(
             features, summary = _update(images, names, out, extractor, make_rows, report)
             if not features.names:
                 reason = features.failed[names[0]]
-                raise DataError(f"{images}: none of the {len(names)} images can be read. The first one: {reason}")
+                raise DataError(
+                    f"{images}: none of {counted(len(names), 'image')} can be read. The first one: {reason}"
+                )
             return action(features, summary)
         except DamagedPart as damage:
             damage.part.unlink()
@@ -167,6 +170,7 @@ def _update(
         removed = sorted(known.keys() - set(names))
         if removed:
             writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
+        progress(len(names) - len(missing), len(names), "starting")
         processed, extracted, engine_start = 0, 0, time.perf_counter()
         # An empty list does not start the engine.
         with closing(make_rows(missing)) as tables:

@@ -19,11 +19,12 @@ from torch.nn.functional import normalize
 
 from doap.baselines import BASELINES
 from doap.checks import check_choice
-from doap.describer import Describer, DetectsKeypoints, fingerprint
-from doap.descriptor import SHIPPED, load
+from doap.describer import Describer, DetectsKeypoints
+from doap.descriptor import SHIPPED, as_describer, load
 from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
+from doap.images import ImageSource
 from doap.pipeline import extract, extract_sample
 from doap.types import Features, Kind
 
@@ -47,6 +48,7 @@ class ExtractorInfo:
         kind: `real` or `binary`.
         dim: D, the number of dimensions or bits.
         stored: Storage type of the descriptors.
+        descriptor_fingerprint: Fingerprint of the descriptor; None in sets of earlier versions.
     """
 
     fingerprint: str
@@ -57,13 +59,14 @@ class ExtractorInfo:
     kind: Kind
     dim: int
     stored: Stored
+    descriptor_fingerprint: str | None = None
 
     def difference(self, other: ExtractorInfo) -> str | None:
         """Explain how another extractor differs from this one; None if both extract the same features."""
         if self.fingerprint == other.fingerprint:
             return None
         mine, others = dataclasses.asdict(self), dataclasses.asdict(other)
-        changed = [key for key in mine if key != "fingerprint" and mine[key] != others[key]]
+        changed = [key for key in mine if not key.endswith("fingerprint") and mine[key] != others[key]]
         if not changed:
             return "the descriptor has other weights, or the detector has other settings"
         return ", ".join(f"{key} is {others[key]!r} instead of {mine[key]!r}" for key in changed)
@@ -82,8 +85,8 @@ class Extractor:
     info: ExtractorInfo
     reopen: Callable[[], Describer] | None
 
-    def extract(self, image: str | Path | NDArray[np.uint8]) -> Features:
-        """Extract the features of an image file or of grey pixels (height, width)."""
+    def extract(self, image: ImageSource) -> Features:
+        """Extract the features of an image."""
         return extract(image, self.describer, detector=self.detector, max_keypoints=self.info.max_keypoints)
 
 
@@ -108,6 +111,7 @@ def open_extractor(
         name = str(file) if file.is_file() and name not in {*SHIPPED, *BASELINES} else name
         reopen = partial(load, name, device="cpu", precision=precision)
         descriptor = load(name, device=device, precision=precision)
+    descriptor = as_describer(descriptor)
     if detector is None and isinstance(descriptor, DetectsKeypoints):
         detector = descriptor.detector
     detector, binary = as_detector(detector), descriptor.kind == "binary"
@@ -123,13 +127,16 @@ def open_extractor(
     encode(sample.descriptors, stored)
     shape = descriptor.kind, descriptor.dim
     info = ExtractorInfo("", name, detector.name, detector.magnification, max_keypoints, *shape, stored)
-    identity = _hash(info, fingerprint(descriptor), sample.frames)
-    return Extractor(descriptor, detector, dataclasses.replace(info, fingerprint=identity), reopen)
+    assert sample.fingerprint is not None
+    identity = _hash(info, sample.fingerprint, sample.frames)
+    info = dataclasses.replace(info, fingerprint=identity, descriptor_fingerprint=sample.fingerprint)
+    return Extractor(descriptor, detector, info, reopen)
 
 
 def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> str:
     """Return the fingerprint of settings, a descriptor's fingerprint, and a detector's frames (N, 2, 3)."""
     settings = dataclasses.asdict(info) | {"fingerprint": "", "descriptor": descriptor}
+    del settings["descriptor_fingerprint"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     # Rounded to 1/8 pixel and sorted, because processors differ in the last bits of positions and responses.
     rounded = np.rint(8 * frames).astype(np.int32).reshape(-1, 6)

@@ -180,7 +180,8 @@ class FeatureSet:
         frames, responses = (np.array(row[column][0].values, np.float32) for column in ("frames", "responses"))
         descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
         size = (row["height"][0].as_py(), row["width"][0].as_py())
-        features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size)
+        fingerprint = self.extractor.descriptor_fingerprint
+        features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size, fingerprint)
         return StoredImage(row["name"][0].as_py(), row["checksum"][0].as_py(), features)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 
 from doap.errors import ArgumentError
-from doap.processes import follow_parent
+from doap.processes import follow_parent, interrupts_blocked
 from doap.scale.features import FailedImage
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
 
@@ -81,7 +81,8 @@ def detect_images(names: Sequence[str], detect: Detect, workers: int) -> Generat
                     # A suspect runs on its own.
                     if running and (suspects or suspect_running):
                         break
-                    future = pool.submit(_detect_image, queue[0])
+                    with interrupts_blocked():
+                        future = pool.submit(_detect_image, queue[0])
                     suspect_running = queue is suspects
                     running[future] = queue.popleft()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -111,7 +112,9 @@ def _start_pool(detect: Detect, workers: int) -> ProcessPoolExecutor:
 def _check_start(pool: ProcessPoolExecutor) -> None:
     """Check that worker processes start, so that images are not blamed for it."""
     try:
-        pool.submit(os.getpid).result()
+        with interrupts_blocked():
+            started = pool.submit(os.getpid)
+        started.result()
     except BrokenProcessPool as error:
         raise ArgumentError(
             "workers: a worker process ended before its first image. A script with more than one worker needs "

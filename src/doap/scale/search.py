@@ -15,6 +15,7 @@ from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.errors import ArgumentError, DataError
 from doap.geometry import estimate_geometry
+from doap.images import ImageSource
 from doap.pipeline import match
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet, as_feature_set
@@ -70,7 +71,7 @@ class Votes:
 
 def search_images(
     index: str | Path | Index,
-    query: str | Path | NDArray[np.uint8] | Features,
+    query: ImageSource | Features,
     *,
     top: int = 10,
     verify: bool = False,
@@ -85,7 +86,7 @@ def search_images(
 
     Args:
         index: The index or its folder.
-        query: An image file, grey pixels (height, width), or features from `extract_query`.
+        query: An image in one of the forms that `doap.extract` accepts, or features from `extract_query`.
         top: Maximum number of images.
         verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
             sort them by the number of inliers.
@@ -118,7 +119,7 @@ def search_images(
 
 def extract_query(
     index: str | Path | Index,
-    image: str | Path | NDArray[np.uint8],
+    image: ImageSource,
     *,
     descriptor: str | Path | Describer | None = None,
     device: str | torch.device = "auto",
@@ -127,7 +128,7 @@ def extract_query(
 
     Args:
         index: The index or its folder.
-        image: An image file or grey pixels (height, width).
+        image: An image in one of the forms that `doap.extract` accepts.
         descriptor: Descriptor of the index, if its file was moved or it was given as an object; another one is refused.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """

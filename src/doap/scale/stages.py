@@ -25,7 +25,7 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
 from doap.files import sha256
 from doap.images import Pyramid
-from doap.pipeline import cut_patches, extract
+from doap.pipeline import cut_patches, detect_and_describe
 from doap.processes import tune_allocator
 from doap.scale.extractor import Extractor, ExtractorInfo
 from doap.scale.features import FailedImage, StoredImage, make_table
@@ -79,7 +79,7 @@ class Detect:
         except OSError as error:
             return FailedImage(name, "", f"{path}: cannot be read: {error.strerror}. Check the path.")
         try:
-            features = extract(path, self.describer, detector=self.detector, max_keypoints=self.max_keypoints)
+            features = detect_and_describe(path, self.describer, self.detector, self.max_keypoints)
         # A library may raise anything for an unusual image. Wrong arguments were refused earlier.
         except Exception as error:
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"

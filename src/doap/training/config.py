@@ -1,7 +1,8 @@
 """The recipe of a training run: the schema of the TOML files in `recipes/` and the only home of its defaults.
 
 A recipe holds the differences from the defaults. The sections `[sampler]`, `[network]` and `[loss]` select a class of a
-registry by `name`; their other keys are the `Settings` of that class.
+registry by `name`, or a class of your own package as `package.module:Class`; their other keys are the `Settings` of
+that class.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from pydantic import Field, ValidationError, field_validator, model_serializer, 
 from pydantic_core import PydanticCustomError
 
 from doap.data.augment import Augmentation
-from doap.data.sampler import SAMPLERS
+from doap.data.sampler import SAMPLERS, Sampler
 from doap.device import Precision
-from doap.errors import DataError
-from doap.losses import LOSSES
-from doap.networks import NETWORKS
-from doap.settings import StrictModel, explain
+from doap.errors import ArgumentError, DataError
+from doap.losses import LOSSES, Loss
+from doap.networks import NETWORKS, PatchNetwork
+from doap.registry import select
+from doap.settings import UNKNOWN_NAME, StrictModel, explain
 from doap.types import Kind
 
 if sys.version_info >= (3, 11):
@@ -47,15 +49,27 @@ class _Registered(StrictModel):
     """A section whose `name` selects a class of a registry and whose other keys are the settings of that class."""
 
     registry: ClassVar[Mapping[str, Any]]
+    base: ClassVar[type]
     name: str
     settings: StrictModel
 
     @classmethod
     def keys(cls, values: Mapping[str, Any]) -> list[str]:
         """Return the keys that the section may have, for its values in a recipe."""
-        selected = cls.registry.get(values.get("name", cls.model_fields["name"].default))
         own = [key for key in cls.model_fields if key != "settings"]
-        return own if selected is None else [*own, *selected.Settings.model_fields]
+        try:
+            return [*own, *cls._select(values).Settings.model_fields]
+        except ArgumentError:
+            return own
+
+    @property
+    def selected(self) -> Any:
+        """The selected class."""
+        return select(self.registry, self.name, self.base)
+
+    @classmethod
+    def _select(cls, values: Mapping[str, Any]) -> Any:
+        return select(cls.registry, str(values.get("name", cls.model_fields["name"].default)), cls.base)
 
     @model_validator(mode="before")
     @classmethod
@@ -63,18 +77,22 @@ class _Registered(StrictModel):
         """Validate the keys that are not the section's own as the settings of the selected class."""
         if not isinstance(values, dict) or isinstance(values.get("settings"), StrictModel):
             return values
-        name = values.get("name", cls.model_fields["name"].default)
-        if name not in cls.registry:
-            return {"name": name}
+        try:
+            settings_model = cls._select(values).Settings
+        except ArgumentError:
+            # `_check_name` reports it.
+            return {"name": values.get("name")}
         own = {key: value for key, value in values.items() if key in cls.model_fields and key != "settings"}
         settings = {key: value for key, value in values.items() if key not in own}
-        return {**own, "settings": cls.registry[name].Settings.model_validate(settings)}
+        return {**own, "settings": settings_model.model_validate(settings)}
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if name not in cls.registry:
-            raise PydanticCustomError("unknown_name", f"Input should be one of {', '.join(cls.registry)}")
+        try:
+            select(cls.registry, name, cls.base)
+        except ArgumentError as error:
+            raise PydanticCustomError(UNKNOWN_NAME, "{reason}", {"reason": str(error)}) from error
         return name
 
     @model_serializer
@@ -87,7 +105,8 @@ class SamplerSection(_Registered):
     """`[sampler]`: the groups that form a batch; see `doap.data.sampler`."""
 
     registry = SAMPLERS
-    name: str = Field("groups", description="name in SAMPLERS")
+    base = Sampler
+    name: str = Field("groups", description="name in SAMPLERS, or package.module:Class")
     settings: StrictModel = SAMPLERS["groups"].Settings()
 
 
@@ -95,7 +114,8 @@ class NetworkSection(_Registered):
     """`[network]`: the network, and the weights it starts from."""
 
     registry = NETWORKS
-    name: str = Field("l2net", description="name in NETWORKS")
+    base = PatchNetwork
+    name: str = Field("l2net", description="name in NETWORKS, or package.module:Class")
     kind: Kind = Field("real", description="real for unit vectors, binary for bits")
     settings: StrictModel = NETWORKS["l2net"].Settings()
     init: Path | None = Field(None, description="initial weights: a file, or a shipped name such as doap-128")
@@ -106,7 +126,8 @@ class LossSection(_Registered):
     """`[loss]`: the loss; binary networks use the Hamming distance unless the recipe sets another."""
 
     registry = LOSSES
-    name: str = Field("listwise-ap", description="name in LOSSES")
+    base = Loss
+    name: str = Field("listwise-ap", description="name in LOSSES, or package.module:Class")
     settings: StrictModel = LOSSES["listwise-ap"].Settings()
 
 

@@ -8,12 +8,11 @@ import numpy as np
 
 from doap.data.batches import Batches
 from doap.data.mining import mine
-from doap.data.sampler import SAMPLERS
 from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
 from doap.errors import DataError
-from doap.losses import LOSSES, Loss
+from doap.losses import Loss
 from doap.training.config import Config
 from doap.training.distributed import Ranks
 from doap.validation.sample import PatchSample
@@ -31,7 +30,7 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
     else:
         held_out = np.zeros(len(source), dtype=bool)
         validation = PatchSample.draw(_open_of_same_extent(data.validation, source, data.train))
-    sampler = SAMPLERS[config.sampler.name](
+    sampler = config.sampler.selected(
         source, data.batch_size, seed, per_group=data.per_group, among=~held_out, **dict(config.sampler.settings)
     )
     batches = Batches(
@@ -106,5 +105,5 @@ def build_descriptor(config: Config) -> Descriptor:
 
 def build_loss(config: Config, ranks: Ranks) -> Loss:
     """Build the loss; with several ranks it spans the batch of all of them."""
-    loss = LOSSES[config.loss.name](**dict(config.loss.settings), across_ranks=ranks.several)
+    loss: Loss = config.loss.selected(**dict(config.loss.settings), across_ranks=ranks.several)
     return loss.to(ranks.device)

@@ -23,7 +23,7 @@ def write_set(out: Path) -> Path:
 def test_a_patch_set_is_recognised_and_summarised(tmp_path: Path) -> None:
     found = check_folder(write_set(tmp_path / "set"))
     assert (found.kind, found.problems) == ("patch-set", ())
-    assert found.summary == "patch set: 5 patches in 2 groups of 1 scenes"
+    assert found.summary == "patch set: 5 patches in 2 groups of 1 scene"
 
 
 def test_a_damaged_patch_set_is_a_problem(tmp_path: Path) -> None:

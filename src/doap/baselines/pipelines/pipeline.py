@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from doap.checks import check_shape
-from doap.describer import hash_weights
+from doap.describer import ShowsSettings, hash_weights
 from doap.errors import ArgumentError
 from doap.images import Pyramid, centres, check_grey, frames_from_arrays
 from doap.types import Features, Kind
@@ -69,7 +69,7 @@ class _Pass(NamedTuple):
     descriptors: Tensor
 
 
-class Pipeline:
+class Pipeline(ShowsSettings):
     """A learned pipeline, which detects, describes and matches keypoints.
 
     Frames are upright squares of one size, because the networks only return positions. The keypoints of the last image
@@ -91,6 +91,7 @@ class Pipeline:
         self.name, self.dim = name, network.dim
         self._network, self._matcher, self._device = network, matcher, device
         self._last: _Pass | None = None
+        self._fingerprint: str | None = None
         for module in self._modules():
             module.to(device).eval().requires_grad_(False)
 
@@ -149,11 +150,13 @@ class Pipeline:
         return self._matcher(features0, features1)
 
     def fingerprint(self) -> str:
-        """Return a checksum of the name and of all weights."""
-        digest = hashlib.sha256(self.name.encode())
-        for module in self._modules():
-            hash_weights(digest, module)
-        return digest.hexdigest()
+        """Return a checksum of the name and of all weights. It is computed once, because the weights are frozen."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256(self.name.encode())
+            for module in self._modules():
+                hash_weights(digest, module)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     def _modules(self) -> list[nn.Module]:
         return [module for module in (self._network.module, self._matcher.module) if module is not None]

@@ -70,6 +70,7 @@ def build_from_colmap(
     for name in writer.remaining(list(units)):
         progress(writer.done, len(units), name)
         writer.add(name, *cut_tracks(tracks, images, scene or images.resolve().name, patch_size, units[name], extent))
+    progress(len(units), len(units), "finished")
     return writer.finish()
 
 

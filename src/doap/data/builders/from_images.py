@@ -24,7 +24,7 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
-from doap.processes import follow_parent
+from doap.processes import end_on_interrupt, follow_parent, interrupts_blocked
 from doap.types import Progress, no_progress
 
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
@@ -170,6 +170,7 @@ def _run(tasks: Sequence[_Tracks | _Photo], writer: SetWriter, workers: int, pro
     """Run the tasks that are not yet in the set and add their results in order."""
     by_unit = {task.unit: task for task in tasks}
     remaining = [by_unit[unit] for unit in writer.remaining(list(by_unit))]
+    progress(writer.done, len(tasks), "starting")
     for task, (patches, groups) in zip(remaining, _results_in_order(remaining, workers), strict=True):
         writer.add(task.unit, patches, groups)
         progress(writer.done, len(tasks), task.unit)
@@ -205,7 +206,8 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
         ahead: deque[Future[Cut]] = deque()
         try:
             for task in tasks:
-                ahead.append(pool.submit(task))
+                with interrupts_blocked():
+                    ahead.append(pool.submit(task))
                 # Not fewer: a scene takes minutes, and the other workers need something to do
                 # meanwhile.
                 if len(ahead) >= _TASKS_AHEAD * workers:
@@ -217,9 +219,10 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
 
 
 def _begin_worker() -> None:
-    """Use one thread, and end with the parent process, so that a killed build leaves no workers."""
+    """Use one thread, and end with the parent process, so that an interrupted or killed build leaves no workers."""
     import cv2
 
+    end_on_interrupt()
     cv2.setNumThreads(1)
     follow_parent()
 

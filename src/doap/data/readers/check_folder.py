@@ -10,6 +10,7 @@ from doap.data.readers import hpatches, hpatches_tasks, oxford, phototour, romep
 from doap.data.readers.files import attempt
 from doap.errors import DataError
 from doap.images import list_images
+from doap.text import counted
 
 COLMAP = ("cameras", "images", "points3D")
 STORE = ("patches.npy", "groups.parquet", "meta.json")
@@ -74,7 +75,8 @@ def _examine_store(root: Path) -> tuple[str, list[str]]:
     if found is None:
         return "damaged patch set", problems
     scenes = len(found.groups_per_scene)
-    return f"patch set: {found.patches:,} patches in {found.groups:,} groups of {scenes:,} scenes", problems
+    sizes = counted(found.patches, "patch"), counted(found.groups, "group"), counted(scenes, "scene")
+    return "patch set: {} in {} of {}".format(*sizes), problems
 
 
 def _colmap_files(root: Path) -> dict[str, Path]:

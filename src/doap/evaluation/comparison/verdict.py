@@ -9,8 +9,8 @@ the 95 % interval of the candidate minus the best baseline (see `mean_over_photo
     no difference    Everything else.
 
 Where photos overlap, better results on synthetic views are not sufficient: descriptors are trained on such views but
-deployed on photos. Nothing is decided with fewer than six photos. A reconstruction is a single number without an
-interval; it is reported but does not decide.
+deployed on photos. `compare` refuses fewer than six photos, which could not decide anything. A reconstruction is a
+single number without an interval; it is reported but does not decide.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def decide(
     heads: dict[Answer, str] = {
         "switch": f"Switch to {candidate.name}{only_views}",
         "stay": f"Stay with {baseline.name}",
-        "no difference": f"No significant difference on {photos} photo{'' if photos == 1 else 's'}",
+        "no difference": f"No significant difference on {photos} photos",
         "mixed": "Mixed result",
     }
     ratio = f"{seconds[candidate.name] / seconds[baseline.name]:.2g}"

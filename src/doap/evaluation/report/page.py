@@ -33,6 +33,7 @@ from doap.html import (
     setting_tables,
     write_html,
 )
+from doap.text import counted
 
 MAX_PARTS = 24
 """Maximum number of parts of a figure with a chart; the CSV table has all of them."""
@@ -49,7 +50,7 @@ def write_report_page(tables: Sequence[BenchmarkTable], out: Path) -> Path:
     """Write the page atomically."""
     names = {entry.label for table in tables for entry in table.entries}
     benchmarks = {table.any_result.benchmark for table in tables}
-    title = f"{_count(len(names), 'descriptor')} on {_count(len(benchmarks), 'benchmark')}"
+    title = f"{counted(len(names), 'descriptor')} on {counted(len(benchmarks), 'benchmark')}"
     items = [f"<li><a href='#{each.key}'>{escape(each.name)}</a>: {escape(summarise(each))}" for each in tables]
     parts = [f"<h1>{title}</h1><ul>{''.join(items)}</ul>", cost_section(tables), *map(_section, tables)]
     return write_html(out, title, parts)
@@ -262,7 +263,3 @@ def _versions(entries: Sequence[Entry]) -> dict[str, str]:
 
 def _folded(summary: str, content: str, *, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

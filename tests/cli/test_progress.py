@@ -1,0 +1,199 @@
+"""Progress on stderr: lines where there is no terminal, estimates of the remaining time, and Ctrl-C."""
+
+import json
+import time
+
+import pytest
+
+from doap.cli.progress import SAME_COMMAND, Pace, show_progress
+from doap.data.builders import build_from_images
+from doap.images.synthetic_views import SyntheticViews
+from oracles.photos import write_photo
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def run(pace, clock, reports):
+    """Report pairs of a time and a number of finished units, of 1,000."""
+    for moment, done in reports:
+        clock.now = 100.0 + moment
+        pace.update(done, 1000, "photo.jpg")
+
+
+@pytest.mark.parametrize(
+    ("reports", "remaining"),
+    [
+        ([], ""),
+        ([(0, 0), (10, 0)], ""),
+        ([(0, 0), (10, 1)], ""),
+        # 990 units remain, at 1 unit per second.
+        ([(0, 0), *((second, second) for second in range(1, 11))], "about 0:16:30 left"),
+        # An earlier run finished 900 units, which took no time now; 90 remain.
+        ([(0, 0), (1, 900), *((1 + second, 900 + second) for second in range(1, 11))], "about 0:01:30 left"),
+        # The pace of the last minutes counts: 100 units in a second, then one unit in 10 seconds, 800 remain.
+        ([(0, 1), (1, 100), *((10 * unit, 100 + unit) for unit in range(1, 101))], "about 2:13:20 left"),
+        # Units that take longer than two minutes; 997 remain.
+        ([(0, 0), (3600, 1), (7200, 2), (10800, 3)], "about 41 days, 13:00:00 left"),
+        ([(0, 0), (1, 500), (2, 1000)], ""),
+    ],
+    ids=["nothing", "no unit", "one unit", "steady", "resumed", "slower", "slow", "finished"],
+)
+def test_remaining_time_follows_the_recent_pace(reports, remaining):
+    clock = Clock()
+    pace = Pace(clock)
+    run(pace, clock, reports)
+    assert pace.remaining == remaining
+
+
+def test_another_stage_starts_another_estimate():
+    clock = Clock()
+    pace = Pace(clock)
+    run(pace, clock, [(0, 0), (1, 500), (2, 999)])
+    pace.update(0, 10, "pairs")
+    assert pace.remaining == ""
+    clock.now += 5
+    pace.update(1, 10, "pairs")
+    clock.now += 5
+    pace.update(2, 10, "pairs")
+    assert pace.line == "2 of 10, 0:00:12 elapsed, about 0:00:40 left: pairs"
+
+
+def test_thousands_of_reports_per_second_keep_few_samples():
+    clock = Clock()
+    pace = Pace(clock)
+    run(pace, clock, [(number / 1000, number) for number in range(1, 1000)])
+    assert len(pace._samples) < 5
+
+
+def test_an_unknown_total_has_no_estimate():
+    pace = Pace(Clock())
+    pace.update(7, 0, "unit")
+    assert pace.line == "7, 0:00:00 elapsed: unit"
+
+
+def test_without_a_terminal_lines_appear_also_during_a_long_unit(capsys, monkeypatch):
+    monkeypatch.setattr("doap.cli.progress.LINE_SECONDS", 0.01)
+    with show_progress("images", quiet=False) as progress:
+        time.sleep(0.1)
+        assert capsys.readouterr().err == ""
+        progress(3, 12, "photo.jpg")
+        # No further report arrives.
+        lines = []
+        deadline = time.monotonic() + 10
+        while len(lines) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+            lines += capsys.readouterr().err.splitlines()
+    assert len(lines) >= 3
+    assert set(lines) == {"3 of 12, 0:00:00 elapsed: photo.jpg"}
+
+
+def test_a_quick_or_quiet_command_prints_no_progress(capsys, monkeypatch):
+    with show_progress("images", quiet=False) as progress:
+        progress(3, 12, "photo.jpg")
+    monkeypatch.setattr("doap.cli.progress.LINE_SECONDS", 0.01)
+    with show_progress("images", quiet=True) as progress:
+        progress(3, 12, "photo.jpg")
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_a_bar_with_the_remaining_time(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    clock = Clock()
+    monkeypatch.setattr("doap.cli.progress.Pace", lambda: Pace(clock))
+    with show_progress("images", quiet=False) as progress:
+        for done in range(4):
+            progress(done, 12, "photo [1].jpg")
+            clock.now += 10
+    shown = capsys.readouterr().err
+    assert "3/12" in shown
+    assert "about 0:01:30 left" in shown
+    assert "photo [1].jpg" in shown
+
+
+INTERRUPTING = """
+import os, signal
+from pathlib import Path
+calls = 0
+
+def describe(patches):
+    global calls
+    calls += 1
+    if calls == 12 and Path("interrupt").exists():
+        os.kill(os.getpid(), signal.SIGINT)
+    return patches.flatten(1)
+"""
+
+
+def test_ctrl_c_names_the_command_that_continues_and_it_does(doap, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(15):
+        write_photo(tmp_path / "images" / f"{number}.png", number, height=60, width=80)
+    (tmp_path / "mine.py").write_text(INTERRUPTING)
+    (tmp_path / "interrupt").touch()
+    options = ("--descriptor", "mine.py:describe", "--max-keypoints", 10, "--workers", 1)
+    command = ("extract", "images", "--out", "features", *options)
+    stopped = doap(*command)
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    assert stopped.stderr.splitlines() == [f"Interrupted. {SAME_COMMAND}"]
+    (tmp_path / "interrupt").unlink()
+    done = json.loads(doap(*command, "--json").stdout)
+    assert done["extracted"] + done["reused"] == 15
+    assert done["reused"] > 0
+    assert done["extracted"] > 0
+
+
+def test_counts_are_singular_for_one(doap, tmp_path):
+    write_photo(tmp_path / "images" / "0.png", 0, height=60, width=80)
+    options = ("--descriptor", "rootsift", "--max-keypoints", 10)
+    ran = doap("extract", tmp_path / "images", "--out", tmp_path / "features", *options)
+    assert ran.stdout.splitlines()[0] == f"{tmp_path / 'features'}: 1 image extracted, 0 unchanged, 0 skipped"
+
+
+INTERRUPTING_LOSS = """
+import os, signal
+from pathlib import Path
+from doap.losses import HardestTriplet
+
+class Interrupting(HardestTriplet):
+    calls = 0
+
+    def forward(self, descriptors, groups):
+        self.calls += 1
+        if self.calls == 4 and Path("interrupt").exists():
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().forward(descriptors, groups)
+"""
+
+
+def test_a_resumed_training_reports_its_total_number_of_steps(doap, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for seed in range(4):
+        write_photo(tmp_path / "photos" / f"scene{seed}" / "1.png", seed, height=120, width=160)
+    views = SyntheticViews(count=2, keypoints=20)
+    build_from_images(tmp_path / "photos", tmp_path / "set.patches", views=views)
+    (tmp_path / "interrupting.py").write_text(INTERRUPTING_LOSS)
+    (tmp_path / "recipe.toml").write_text(
+        "[data]\nbatch_size = 8\n[network]\ndim = 8\n[loss]\nname = 'interrupting:Interrupting'\n"
+        "[schedule]\nsteps = 6\n[run]\nlog_every = 1\ncheckpoint_every = 1\nvalidate_every = 100\n"
+    )
+    (tmp_path / "interrupt").touch()
+    monkeypatch.setattr("doap.cli.progress.LINE_SECONDS", 0.002)
+    command = ("train", "recipe.toml", "--data", "set.patches", "--out", "run", "--allocator", "default")
+    stopped = doap(*command)
+    assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (130, f"Interrupted. {SAME_COMMAND}")
+    (tmp_path / "interrupt").unlink()
+    resumed = doap(*command)
+    assert resumed.returncode == 0, resumed.stderr
+    counts = [line.partition(",")[0] for line in resumed.stderr.splitlines()]
+    assert counts
+    assert {"4 of 6", "5 of 6", "6 of 6"} >= set(counts)
