@@ -1,7 +1,9 @@
 """`Descriptor`: describing patches, saving and loading."""
 
+import copy
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +231,54 @@ def test_invalid_metadata_are_an_error(tmp_path, metadata, message):
     save_file({"a": torch.zeros(1)}, tmp_path / "d.safetensors", metadata=stored)
     with pytest.raises(DataError, match=re.escape(message)):
         doap.load(tmp_path / "d.safetensors")
+
+
+def test_threads_describe_with_a_network_in_training_mode_and_change_nothing():
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=16)
+    descriptor(patches(16))
+    expected = copy.deepcopy(descriptor).eval().describe(patches(300))
+    before = {name: tensor.clone() for name, tensor in descriptor.state_dict().items()}
+    with ThreadPoolExecutor(3) as pool:
+        described = list(pool.map(lambda _: descriptor.describe(patches(300), batch_size=20), range(12)))
+    assert all(torch.equal(one, expected) for one in described)
+    assert all(module.training for module in descriptor.modules())
+    after = descriptor.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_describe_keeps_frozen_parts_of_a_network_frozen():
+    descriptor = Descriptor.build(dim=16)
+    frozen = next(module for module in descriptor.modules() if isinstance(module, nn.BatchNorm2d))
+    frozen.eval()
+    descriptor.describe(patches())
+    assert descriptor.training
+    assert not frozen.training
+
+
+class Fails(Mean):
+    """A network that raises an error for more than one patch."""
+
+    def forward(self, patches):
+        if len(patches) > 1:
+            raise RuntimeError("out of memory")
+        return super().forward(patches)
+
+
+def test_an_error_inside_describe_leaves_the_network_in_training_mode():
+    descriptor = Descriptor(Fails(), 32)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        descriptor.describe(patches())
+    assert descriptor.training
+    assert descriptor.network.training
+
+
+def test_an_error_while_the_output_is_measured_leaves_the_network_in_training_mode():
+    class Broken(nn.Module):
+        def forward(self, patches):
+            raise RuntimeError("out of memory")
+
+    network = Broken()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Descriptor(network, 32)
+    assert network.training

@@ -8,8 +8,9 @@ import importlib
 import importlib.util
 import json
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import Field, ValidationError
@@ -34,6 +35,8 @@ FORMAT = 1
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 class DescriptorSpec(StrictModel):
@@ -197,7 +200,8 @@ class Descriptor(nn.Module):
     def describe(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
         """Describe any number of patches, in batches and without gradients.
 
-        The network runs in evaluation mode.
+        The network runs in evaluation mode. Its own mode and state do not change, so several threads may share a
+        descriptor, even while it is being trained.
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
@@ -217,11 +221,9 @@ class Descriptor(nn.Module):
         # Standardisation and unit length stay in float32. "auto" respects an autocast of the caller.
         unchanged = self.precision == "auto" and dtype == torch.float32
         cast = nullcontext() if unchanged else torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-        training = self.training
-        self.eval()
+        network = _in_evaluation_mode(self)
         with cast:
-            parts = [self(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
-        self.train(training)
+            parts = [network(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
         return pack_bits(described) if self.kind == "binary" else described
 
@@ -373,15 +375,23 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
 
 
+def _in_evaluation_mode(module: _Module) -> _Module:
+    """Return the module, or a copy in evaluation mode that shares its weights.
+
+    Switching the module itself would affect other threads, which may describe or train with it.
+    """
+    if not any(part.training for part in module.modules()):
+        return module
+    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    return copy.deepcopy(module, shared).eval()
+
+
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
     """Check the shape of the network's output for one patch and return D, its width."""
     parameter = next(network.parameters(), torch.zeros(()))
     patch = torch.zeros(1, 1, patch_size, patch_size, device=parameter.device, dtype=parameter.dtype)
-    training = network.training
-    network.eval()
     with torch.no_grad():
-        shape = network(patch).shape
-    network.train(training)
+        shape = _in_evaluation_mode(network)(patch).shape
     if len(shape) != 2 or shape[0] != 1:
         raise ShapeError(f"network: expected (1, D) for a patch {tuple(patch.shape)}, got {tuple(shape)}")
     if kind == "binary" and shape[1] % 8:
