@@ -1,23 +1,46 @@
-"""Atomic files, folders, checksums and JSON."""
+"""Atomic files, locks of outputs, folders, checksums and JSON."""
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import json
+import logging
+import math
 import os
+import secrets
+import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from doap.errors import DataError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK = "doap.lock"
+"""Name of the lock file inside a folder that a process is writing to."""
+
+_logger = logging.getLogger(__name__)
+# A temporary file that is this much older than the finished one belongs to a process that was killed.
+_STALE_SECONDS = 24 * 3600
+# Windows locks bytes against reading too: lock one far behind the text.
+_LOCKED_BYTE = 1 << 20
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path; fsync and rename it to `path` on success.
 
-    If the block raises or the process is killed, an existing file at `path` stays as it was.
+    If the block raises or the process is killed, an existing file at `path` stays as it was. The temporary name is
+    unique, so two processes that write the same file do not mix their contents.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,16 +49,128 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text()
     'complete'
     """
-    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         yield unfinished
         # Without fsync, a power failure after the renaming may leave an empty file.
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
+        # The time of the file system, which is the same for all machines that share it.
+        _remove_temporary(path.parent, path.name, older_than=path.stat().st_mtime - _STALE_SECONDS)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def _remove_temporary(folder: Path, name: str | None = None, older_than: float = math.inf) -> None:
+    """Remove temporary files of `atomic_write`, of one file or of all files of a folder."""
+    for path in folder.glob(f"{'*' if name is None else glob.escape(name)}.*-*.unfinished"):
+        with suppress(OSError):
+            if path.stat().st_mtime < older_than:
+                path.unlink()
+
+
+class OutputLock:
+    """Exclusive right to write an output, for all processes and threads: at most one holds it at a time.
+
+    The system releases the lock when its process ends, even if it is killed. A lock file that was left behind does not
+    block anything. The owner of the lock removes temporary files that killed processes left behind.
+
+        with OutputLock(out):
+            ...
+
+    Args:
+        path: File or folder to write. Its parent folder must exist.
+        inside: Put the lock file into the existing folder `path` instead of beside it, because only the folder itself
+            may be writable.
+
+    Raises:
+        DataError: If another process or thread holds the lock.
+    """
+
+    def __init__(self, path: Path, *, inside: bool = False) -> None:
+        self.path, real = path, path.resolve()
+        self._file = real / LOCK if inside else real.with_name(f"{real.name}.lock")
+        self._descriptor: int | None = None
+        while self._descriptor is None:
+            self._descriptor = self._acquire()
+        _remove_temporary(self._file.parent, None if inside else real.name)
+
+    def release(self) -> None:
+        """Remove the lock file and release the lock; a second call has no effect."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        _held.discard(descriptor)
+        # Windows does not remove an open file. The next owner uses it again.
+        with suppress(OSError):
+            self._file.unlink()
+        os.close(descriptor)
+
+    def __enter__(self) -> OutputLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", None) is not None:
+            self.release()
+
+    def _acquire(self) -> int | None:
+        """Lock the file; return None if its owner has removed it in the meantime."""
+        try:
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be written: {error.strerror}. Choose another output.") from error
+        try:
+            self._lock(descriptor)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self._file.stat()):
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                    _held.add(descriptor)
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            if sys.platform == "win32":
+                os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                # Some network file systems have no locks.
+                _logger.warning("%s: cannot be locked: %s. Start one process at a time.", self.path, error.strerror)
+                return
+            owner = os.read(descriptor, 200).decode(errors="replace").strip()
+            raise DataError(
+                f"{self.path}: {owner or 'another process'} is writing to it. Wait for it, or choose another output."
+            ) from error
+
+
+_held: set[int] = set()
+
+
+def _forget_locks() -> None:
+    """Close inherited locks in a forked process, which would otherwise hold them after its parent is killed."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def make_folder(path: Path) -> Path:

@@ -263,22 +263,22 @@ def _copy(
     ledger: list[dict[str, Any]],
 ) -> Path:
     """Write some groups of some sets, in units of `GROUPS_AT_ONCE` groups."""
-    writer = SetWriter(out, parts[0][0].patch_size, builder, ledger)
     units = [(part, first) for part in parts for first in range(0, len(part[1]), GROUPS_AT_ONCE)]
-    for index, ((patch_set, copied), first) in enumerate(units[writer.done :], start=writer.done):
-        groups = copied[first : first + GROUPS_AT_ONCE]
-        row, ignored = patch_set.ignored_by(groups)
-        position = np.searchsorted(copied, ignored) % len(copied)
-        is_copied = copied[position] == ignored
-        rows = unit_rows(
-            patch_set.count[groups],
-            [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
-            patch_set.position[groups],
-            [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
-            np.stack([row, position - first], axis=1)[is_copied],
-        )
-        writer.add_rows(f"{index}", patch_set.gather(patch_set.members(groups)), rows)
-    return writer.finish()
+    with SetWriter(out, parts[0][0].patch_size, builder, ledger) as writer:
+        for index, ((patch_set, copied), first) in enumerate(units[writer.done :], start=writer.done):
+            groups = copied[first : first + GROUPS_AT_ONCE]
+            row, ignored = patch_set.ignored_by(groups)
+            position = np.searchsorted(copied, ignored) % len(copied)
+            is_copied = copied[position] == ignored
+            rows = unit_rows(
+                patch_set.count[groups],
+                [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
+                patch_set.position[groups],
+                [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
+                np.stack([row, position - first], axis=1)[is_copied],
+            )
+            writer.add_rows(f"{index}", patch_set.gather(patch_set.members(groups)), rows)
+        return writer.finish()
 
 
 def _origin(patch_set: PatchSet) -> dict[str, Any]:

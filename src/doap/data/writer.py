@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, read_json, sha256
+from doap.files import OutputLock, atomic_write, make_folder, read_json, sha256
 
 FORMAT = 2
 SCHEMA = pa.schema(
@@ -128,12 +128,12 @@ def unit_rows(
 class SetWriter:
     """Write a patch set from units in a fixed order, such as photos or scenes.
 
-        writer = SetWriter(out, 32, builder, ledger)
-        for name in writer.remaining(names):
-            writer.add(name, *patches_and_groups(name))
-        writer.finish()
+        with SetWriter(out, 32, builder, ledger) as writer:
+            for name in writer.remaining(names):
+                writer.add(name, *patches_and_groups(name))
+            writer.finish()
 
-    Only one writer may write a set at a time; this is not checked.
+    A second writer of the same set is refused until the first one is closed or its process ends.
 
     Args:
         out: Folder of the new set. It must not exist. `<out>.unfinished` is resumed if it exists.
@@ -145,18 +145,24 @@ class SetWriter:
 
     def __init__(self, out: str | Path, patch_size: int, builder: dict[str, Any], ledger: list[dict[str, Any]]) -> None:
         self.out, self.patch_size, self.builder, self.ledger = Path(out), patch_size, builder, ledger
-        if self.out.exists():
-            raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
         self.folder = self.out.with_name(self.out.name + ".unfinished")
         self._way_out = f"Remove {self.folder} or choose another --out."
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
-        for folder in (self._units, self._set):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._keep_plan()
         self._names: dict[str, None] = {}  # used as an ordered set
         self._count = 0
-        self._resume()
+        self._lock = OutputLock(make_folder(self.out.parent) / self.out.name)
+        try:
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> SetWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
     @property
     def done(self) -> int:
@@ -220,6 +226,7 @@ class SetWriter:
                 _sync(file)
         self._set.replace(self.out)
         shutil.rmtree(self.folder)
+        self._lock.release()
         return self.out
 
     @property
@@ -228,6 +235,15 @@ class SetWriter:
 
     def _unit(self, index: int) -> Path:
         return self._units / f"{index:06d}.arrow"
+
+    def _start(self) -> None:
+        """Begin a set, or continue it after the last complete unit."""
+        if self.out.exists():
+            raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
+        for folder in (self._units, self._set):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._keep_plan()
+        self._resume()
 
     def _keep_plan(self) -> None:
         path = self.folder / "plan.json"

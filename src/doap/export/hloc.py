@@ -25,6 +25,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -40,7 +41,7 @@ from doap.detectors import Detector
 from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.files import atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, make_folder
 from doap.matching import match_descriptors
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
@@ -124,10 +125,13 @@ def write_hloc(
     files = _Files(
         out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
     )
-    files.check_replaceable()
     folder, total = out.with_name(out.name + ".features"), len(names) + len(chosen)
     write = partial(files.write, total, progress)
-    return use_features(images, names, folder, extractor, workers, total, progress, write)
+    with ExitStack() as locks:
+        for path in files.paths:
+            locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
+        files.check_replaceable()
+        return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,11 @@ class _Files:
     ratio: float | None
     device: torch.device
 
+    @property
+    def paths(self) -> dict[Path, str]:
+        """The files to write, and their contents."""
+        return {self.features: "features"} | ({self.matches: "matches"} if self.matches else {})
+
     def settings(self, content: str) -> Settings:
         """Return the settings stored in the file of `features` or of `matches`."""
         settings = {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(self.extractor)}
@@ -148,10 +157,7 @@ class _Files:
 
     def check_replaceable(self) -> None:
         """Refuse to replace a file that doap did not write or wrote with other settings."""
-        for path, content in ((self.features, "features"), (self.matches, "matches")):
-            if path is None:
-                continue
-            make_folder(path.parent)
+        for path, content in self.paths.items():
             if path.exists() and not _is_intact(path):
                 raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
             if path.exists() and (difference := _difference(path, self.settings(content))):

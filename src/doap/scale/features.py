@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, make_folder, sha256
+from doap.files import LOCK, atomic_write, make_folder, sha256
 from doap.scale.extractor import ExtractorInfo, decode, encode
 from doap.types import Features, Kind
 
@@ -209,12 +209,15 @@ def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dic
 
 
 class PartWriter:
-    """Context manager that appends rows to a feature set. It writes the last ones on exit, also after an error."""
+    """Context manager that appends rows to a feature set. It writes the last ones on exit, also after an error.
+
+    The caller holds the `OutputLock` of the folder.
+    """
 
     def __init__(self, folder: Path, extractor: ExtractorInfo) -> None:
         """Create or continue a set. If another extractor wrote it, its rows no longer count."""
         self._folder = make_folder(folder)
-        if not (folder / "meta.json").exists() and any(path.suffix != ".unfinished" for path in folder.iterdir()):
+        if not (folder / "meta.json").exists() and set(folder.iterdir()) - {folder / LOCK}:
             raise DataError(
                 f"{folder}: expected a feature set or an empty folder, got other files. Choose another one."
             )

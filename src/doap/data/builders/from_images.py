@@ -78,9 +78,9 @@ def build_from_images(
     settings = _Settings(patch_size, extent, views or SyntheticViews(), tracks, sorted(without_tracks), seed)
     photos = [name for names in scenes.values() for name in names]
     builder = {"command": "from-images", "photos": photos, "split": split, **asdict(settings)}
-    writer = SetWriter(out, patch_size, builder, rows if ledger else [])
-    _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
-    return writer.finish()
+    with SetWriter(out, patch_size, builder, rows if ledger else []) as writer:
+        _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
+        return writer.finish()
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@
 
 Files are never modified. A change writes new files and takes effect when the new `meta.json` is renamed into place, so
 a killed change has no effect. The next change deletes files that `meta.json` no longer lists. The same change does not,
-so that a program that has just opened the index can still read them. Changes must not run at the same time; the second
-one is refused at its end, unless both end at the same moment.
+so that a program that has just opened the index can still read them. A change that starts while another one runs is
+refused.
 """
 
 from __future__ import annotations
@@ -95,8 +95,6 @@ NO_IMAGES = ImageTable([], [], np.empty(0, np.int64), np.empty(0, np.bool_))
 def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None:
     """Make a change take effect: write the images and a `meta.json` that lists the current files."""
     revision = meta["revision"] + 1
-    if revision > 1 and read_meta(folder)["revision"] != meta["revision"]:
-        raise DataError(f"{folder}: another program has changed the index in the meantime. Run the command again.")
     file = folder / f"images-{revision:06}.parquet"
     table = pa.table(
         {
