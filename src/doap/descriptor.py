@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import check_choice, check_shape
+from doap.checks import check_choice, check_finite, check_shape
 from doap.describer import Describer, PatchFunction, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -225,7 +225,10 @@ class Descriptor(nn.Module):
         with cast:
             parts = [network(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
-        return pack_bits(described) if self.kind == "binary" else described
+        if self.kind == "binary":
+            return pack_bits(described)
+        check_finite(described, name="descriptors", remedy="Check the patches and the weights.")
+        return described
 
     def fingerprint(self) -> str:
         """Return a checksum of spec and weights that is independent of device and precision."""
@@ -271,6 +274,8 @@ class Descriptor(nn.Module):
             weights = {
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
             }
+        for name, tensor in weights.items():
+            check_finite(tensor, name=f"weights {name}", remedy="Train again, at a lower learning rate.")
         stored = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
         with atomic_write(path) as unfinished:
             # safetensors' own `save_file` creates files that only their owner may read.
@@ -361,6 +366,9 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, json.JSONDecodeError) as error:
         raise DataError(f"{path}: not a safetensors file, or a damaged one ({error}).") from error
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise DataError(f"{path}: the weights {name} contain NaN or infinity. Use another file.")
     save_it = "Save it with Descriptor.save()."
     if not isinstance(header, dict):
         raise DataError(f'{path}: not a doap descriptor (missing metadata key "doap"). {save_it}')

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doap.checks import check_finite
 from doap.describer import FunctionDescriber
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.files import sha256
@@ -49,7 +50,9 @@ class OnnxDescriber(FunctionDescriber):
     def _run(self, patches: Tensor) -> Tensor:
         if not patches.is_floating_point():
             raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}; divide by 255")
-        return torch.from_numpy(self._session.run(None, {self._input: patches.float().cpu().numpy()})[0])
+        described = torch.from_numpy(self._session.run(None, {self._input: patches.float().cpu().numpy()})[0])
+        check_finite(described, name=f"descriptors of {self.path}", remedy="Export the network again.")
+        return described
 
 
 def _open(path: Path) -> Any:

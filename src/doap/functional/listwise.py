@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, threshold
 
-from doap.checks import check_choice, check_shape
+from doap.checks import check_choice, check_finite, check_shape
 from doap.errors import ArgumentError
 from doap.functional.average_precision import (
     APForm,
@@ -77,6 +77,7 @@ def listwise_average_precision(
     count, dim = check_shape(queries, "Q D", name="queries").values()
     size = check_shape(gallery, f"N {dim}", name="gallery")["N"]
     remembered = 0 if memory is None else check_shape(memory, f"K {dim}", name="memory")["K"]
+    check_finite(gallery, name="gallery")
     check_choice(distance, get_args(Distance), name="distance")
     check_choice(form, get_args(APForm), name="form")
     if len(relation) != size + remembered:

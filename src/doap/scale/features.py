@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from doap.checks import check_finite
 from doap.errors import ArgumentError, DataError
 from doap.files import LOCK, atomic_write, make_folder, sha256
 from doap.scale.extractor import ExtractorInfo, decode, encode
@@ -173,15 +175,21 @@ class FeatureSet:
                 table = file.read_row_group(int(group))
                 first = int(ends[group]) - len(table)
                 for row in np.asarray(rows)[groups == group]:
-                    yield self._convert(table.slice(int(row) - first, 1))
+                    yield self._convert(part, table.slice(int(row) - first, 1))
 
-    def _convert(self, row: pa.Table) -> StoredImage:
+    def _convert(self, part: Path, row: pa.Table) -> StoredImage:
         """Convert a table of one row to an image."""
         frames, responses = (np.array(row[column][0].values, np.float32) for column in ("frames", "responses"))
-        descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
-        size = (row["height"][0].as_py(), row["width"][0].as_py())
-        features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size)
-        return StoredImage(row["name"][0].as_py(), row["checksum"][0].as_py(), features)
+        name = row["name"][0].as_py()
+        try:
+            descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
+            check_finite(torch.from_numpy(frames), name="frames")
+            check_finite(descriptors, name="descriptors")
+            size = (row["height"][0].as_py(), row["width"][0].as_py())
+            features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size)
+        except (ValueError, TypeError) as error:
+            raise DamagedPart(part, ValueError(f"{name}: {error}")) from error
+        return StoredImage(name, row["checksum"][0].as_py(), features)
 
 
 def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
