@@ -191,11 +191,15 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file."""
+def read_json(path: Path, what: str = "a JSON object") -> dict[str, Any]:
+    """Read the object in a JSON file; `what` is its content, for messages."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: expected a JSON object, got a damaged file. Remove the folder or copy it again."
-        ) from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
+    # Deeply nested lists exceed the recursion limit of Python.
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: expected {what}, got a damaged file ({error}). Copy or create it again.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected {what}, got a {type(content).__name__}.")
+    return content
