@@ -23,6 +23,7 @@ from doap.cli.hloc import hloc
 from doap.cli.match import match
 from doap.cli.pairs import pairs
 from doap.cli.report import report
+from doap.cli.terminal import echo
 from doap.cli.train import train
 from doap.errors import DoapError
 
@@ -52,7 +53,7 @@ app.command(epilog="doap doctor --json")(doctor)
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"doap {__version__}")
+        echo(f"doap {__version__}")
         raise typer.Exit
 
 
@@ -70,5 +71,5 @@ def main() -> None:
     try:
         app(prog_name="doap")
     except DoapError as error:
-        print(f"doap: {error}", file=sys.stderr)  # noqa: T201
+        echo(f"doap: {error}", err=True)
         sys.exit(1)

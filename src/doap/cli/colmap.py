@@ -12,6 +12,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 
 class CameraMode(str, Enum):
@@ -64,15 +65,15 @@ def colmap(
             progress=progress,
         )
     for reason in written.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
+        echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
         return
     state = "already up to date" if written.unchanged else "written"
-    typer.echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
+    echo(f"{out}: {state}; {written.images:,} images, {written.keypoints:,} keypoints")
     if matches:
-        typer.echo(f"  {written.matches:,} matches in {written.pairs:,} image pairs")
-        typer.echo(f"  {written.verified_matches:,} verified matches in {written.verified_pairs:,} image pairs")
+        echo(f"  {written.matches:,} matches in {written.pairs:,} image pairs")
+        echo(f"  {written.verified_matches:,} verified matches in {written.verified_pairs:,} image pairs")
     else:
-        typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
-    typer.echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")
+        echo(f"  match: colmap exhaustive_matcher --database_path {out}")
+    echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")

@@ -21,6 +21,7 @@ from doap.cli.options import (
     Precision,
 )
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 
 class Engine(str, Enum):
@@ -83,12 +84,12 @@ def extract(
             progress=progress,
         )
     for reason in done.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
+        echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
         return
-    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if done.removed:
-        typer.echo(f"  {done.removed:,} images removed because {images} no longer contains them")
+        echo(f"  {done.removed:,} images removed because {images} no longer contains them")
     if done.extracted:
-        typer.echo(f"  {done.images_per_second:,.1f} images/s")
+        echo(f"  {done.images_per_second:,.1f} images/s")

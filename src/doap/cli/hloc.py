@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 
 def hloc(
@@ -44,10 +45,10 @@ def hloc(
             progress=progress,
         )
     for reason in done.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(done), default=str))
+        echo(json.dumps(dataclasses.asdict(done), default=str))
         return
-    typer.echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    echo(f"{out}: {done.extracted:,} images extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if matches is not None:
-        typer.echo(f"{matches}: {done.pairs:,} pairs")
+        echo(f"{matches}: {done.pairs:,} pairs")

@@ -13,6 +13,7 @@ import typer
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
     from doap.scale import SearchResult
@@ -113,14 +114,14 @@ def search(
         _draw(query, images, found, out)
     if as_json:
         values = {"query": str(query), "keypoints": len(extracted), "out": out and str(out)}
-        typer.echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
+        echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
         return
     for rank, result in enumerate(found, start=1):
-        typer.echo(f"{rank:3}  {_score(result):32}  {result.name}")
+        echo(f"{rank:3}  {_score(result):32}  {result.name}")
     if not found:
-        typer.echo("No similar image found.")
+        echo("No similar image found.")
     if out is not None:
-        typer.echo(f"Wrote {out}")
+        echo(f"Wrote {out}")
 
 
 @app.command(epilog="doap index add features --index images.index")
@@ -131,11 +132,11 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
     with show_progress("images", quiet=as_json) as progress:
         change = add_images(index, features, progress=progress)
     if as_json:
-        typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
+    echo(f"{index}: {change.added:,} images added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
     if change.excluded:
-        typer.echo(f"  {change.excluded:,} images not added because they were removed from this index")
+        echo(f"  {change.excluded:,} images not added because they were removed from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")
@@ -149,9 +150,9 @@ def remove(
 
     change = remove_images(index, names)
     if as_json:
-        typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(f"{index}: {change.removed:,} images removed")
+    echo(f"{index}: {change.removed:,} images removed")
 
 
 @app.command(epilog="doap index info images.index")
@@ -172,7 +173,7 @@ def verify_index(
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    typer.echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {files} files intact")
+    echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {files} files intact")
 
 
 def _print_info(path: Path, as_json: bool) -> None:
@@ -180,15 +181,15 @@ def _print_info(path: Path, as_json: bool) -> None:
 
     found = Index(path).info()
     if as_json:
-        typer.echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
+        echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    typer.echo(f"{path}: {found.images:,} images, {found.descriptors:,} descriptors, {found.shards} shards")
-    typer.echo(f"  {found.rule}")
+    echo(f"{path}: {found.images:,} images, {found.descriptors:,} descriptors, {found.shards} shards")
+    echo(f"  {found.rule}")
     if found.removed_images:
-        typer.echo(f"  removed: {found.removed_images:,} images with {found.removed_descriptors:,} descriptors")
+        echo(f"  removed: {found.removed_images:,} images with {found.removed_descriptors:,} descriptors")
     size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
-    typer.echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
-    typer.echo(f"  {found.compared:,} comparisons per query descriptor")
+    echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
+    echo(f"  {found.compared:,} comparisons per query descriptor")
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:

@@ -22,6 +22,7 @@ from doap.cli.options import (
     Ratio,
 )
 from doap.cli.picture import check_writable, write_picture
+from doap.cli.terminal import echo
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
 """Two bundled images; samples/README.md has their source and licence."""
@@ -83,8 +84,8 @@ def match(
             "matrix": None if matrix is None else matrix.tolist(),
             "out": out and str(out),
         }
-        typer.echo(json.dumps(values))
+        echo(json.dumps(values))
         return
-    typer.echo(f"{keypoints[0]:,} and {keypoints[1]:,} keypoints · {summary}")
+    echo(f"{keypoints[0]:,} and {keypoints[1]:,} keypoints · {summary}")
     if out is not None:
-        typer.echo(f"Wrote {out}")
+        echo(f"Wrote {out}")

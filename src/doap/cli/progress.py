@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from doap.cli.terminal import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -35,6 +37,6 @@ def show_progress(label: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
         task = bar.add_task(label, total=None)
 
         def update(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=name)
+            bar.update(task, completed=done, total=total or None, description=printable(name))
 
         yield update

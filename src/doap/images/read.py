@@ -61,6 +61,10 @@ def list_images(folder: str | Path) -> list[Path]:
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
     images = [path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and path.is_file()]
+    for path in images:
+        # Names are stored in text files, Parquet and databases.
+        if not path.as_posix().isprintable() and any("\ud800" <= letter <= "\udfff" for letter in path.as_posix()):
+            raise DataError(f"{path}: the file name is not UTF-8. Rename the image.")
     if not images:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
