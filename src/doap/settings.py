@@ -48,7 +48,7 @@ def validate(kind: type[Value], value: object, source: object) -> Value:
     Args:
         kind: A dataclass or another type that pydantic can validate.
         value: Content of the file.
-        source: The file and, where it helps, the place in it.
+        source: The file and, where it helps, the line in it.
     """
     try:
         checked: Value = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
