@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, ShapeError
+from doap.images.header import declared_size
 
+MAX_PIXELS = 1 << 28
+"""Default limit of the pixels of an image."""
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"})
 
 # A marker is 0xFF and a code. Within coded pixels, 0xFF is followed by 0 (escape) or 0xD0…0xD7
@@ -26,7 +30,9 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
     Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and
     hloc. Colour is converted to luma and transparency is dropped. 16-bit values are divided by 257,
     which maps the full range to the full range. Truncated files raise an error, because decoders
-    may fill the missing part with grey.
+    may fill the missing part with grey. So do images with more than 2²⁸ pixels (about 16,000 ×
+    16,000), because a small file can declare a size that does not fit into memory. Set the
+    environment variable DOAP_MAX_PIXELS to read larger ones.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
 
@@ -44,6 +50,7 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{path}: the image file is truncated. Copy it again.")
+    _check_pixels(data, path)
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -101,6 +108,19 @@ def shrink(image: NDArray[np.uint8], longest_side: int) -> tuple[NDArray[np.uint
     # The outer corner of the first pixel is fixed, half a pixel from its centre.
     enlarge = np.array([[x, 0, (x - 1) / 2], [0, y, (y - 1) / 2], [0, 0, 1.0]])
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), enlarge
+
+
+def _check_pixels(data: bytes, path: Path) -> None:
+    """Refuse an image whose header declares too many pixels."""
+    setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
+    if not setting.isdecimal():
+        raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
+    height, width = declared_size(data) or (0, 0)
+    if height * width > int(setting):
+        raise DataError(
+            f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
+            "Set DOAP_MAX_PIXELS to read larger images."
+        )
 
 
 def _is_truncated(data: bytes) -> bool:
