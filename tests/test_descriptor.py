@@ -222,7 +222,7 @@ def test_missing_and_damaged_files_are_an_error(tmp_path):
         ({"format": 1, "spec": {"network": "l2net"}}, "arguments: field required"),
         ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
         ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "unknown key 'dims'; did you mean 'dim'?"),
-        ({"format": 1, "spec": {**SPEC, "dim": 24}}, "expected a network with D = 24"),
+        ({"format": 1, "spec": {**SPEC, "dim": 24}}, "the weights do not fit the network"),
         ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
     ],
 )
@@ -282,3 +282,40 @@ def test_an_error_while_the_output_is_measured_leaves_the_network_in_training_mo
     with pytest.raises(RuntimeError, match="out of memory"):
         Descriptor(network, 32)
     assert network.training
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arguments": {"dim": 150_000}, "dim": 150_000},
+        {"arguments": {"dim": 16, "inner": 150_000}},
+        {"arguments": {"dim": 60_000}, "dim": 60_000},
+        {"arguments": {"dim": "many"}},
+        {"arguments": [16]},
+        {"arguments": {"colour": 1}},
+        {"patch_size": 10**6},
+        {"extent": -1},
+        {"kind": None},
+        {"network": ["l2net"]},
+    ],
+)
+def test_hostile_metadata_are_refused_before_a_network_is_built(tmp_path, monkeypatch, change):
+    weights = {name: tensor.contiguous() for name, tensor in Descriptor.build(dim=16).network.state_dict().items()}
+    header = {"format": 1, "spec": {**SPEC, **change}}
+    save_file(weights, tmp_path / "d.safetensors", {"doap": json.dumps(header)})
+    monkeypatch.setattr(Descriptor, "build", None)
+    with pytest.raises(DataError, match=r"d\.safetensors: "):
+        doap.load(tmp_path / "d.safetensors")
+
+
+@pytest.mark.parametrize("text", ["[]", '"text"', "[" * 100_000, '{"format": 1}', '{"format": 1, "spec": []}'])
+def test_metadata_of_another_form_are_refused(tmp_path, text):
+    save_file({"weight": torch.zeros(1)}, tmp_path / "d.safetensors", {"doap": text})
+    with pytest.raises(DataError, match=r"d\.safetensors: "):
+        doap.load(tmp_path / "d.safetensors")
+
+
+def test_a_ledger_of_another_form_is_refused(tmp_path):
+    path = Descriptor.build(dim=16).save(tmp_path / "d.safetensors", ledger=5)
+    with pytest.raises(DataError, match="ledger"):
+        doap.load(path)

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -48,9 +49,9 @@ class DescriptorSpec(StrictModel):
 
     network: str | None = Field(description="Name in `doap.networks.NETWORKS`; None for a network of your own.")
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
-    patch_size: int = Field(ge=1, description="S, the side of a patch in pixels.")
+    patch_size: int = Field(ge=1, le=1024, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
-    dim: int = Field(ge=1, description="D, the number of dimensions or bits.")
+    dim: int = Field(ge=1, le=65536, description="D, the number of dimensions or bits.")
     extent: float = Field(gt=0, description="Side of the patch, divided by the side of the detector's frame.")
     precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 
@@ -156,6 +157,7 @@ class Descriptor(nn.Module):
             if network is not None:
                 descriptor = cls(network, spec.patch_size, spec.kind)
             else:
+                _check_weights(path, spec, weights)
                 descriptor = cls.build(str(spec.network), spec.kind, **spec.arguments)
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{path}: {error}") from error
@@ -364,7 +366,8 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("doap", "null"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, json.JSONDecodeError) as error:
+    # Deeply nested metadata exceed the recursion limit, and torch lacks some types of safetensors.
+    except (SafetensorError, ValueError, RecursionError, AttributeError, OSError) as error:
         raise DataError(f"{path}: not a safetensors file, or a damaged one ({error}).") from error
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
@@ -377,10 +380,28 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         raise DataError(f'{path}: not a doap descriptor (missing key "{missing[0]}" in its metadata). {save_it}')
     if (version := header.pop("format")) != FORMAT:
         raise DataError(f"{path}: unknown format {version}; this version of doap reads format {FORMAT}. Update doap.")
+    ledger = header.get("ledger", [])
+    if not isinstance(ledger, list) or not all(isinstance(row, dict | str) for row in ledger):
+        raise DataError(f"{path}: not a doap descriptor (its ledger is not a list of sources). {save_it}")
     try:
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
+
+
+def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> None:
+    """Compare the shapes of a file's weights with those of its network before memory is allocated for the network."""
+    architecture = NETWORKS[str(spec.network)]
+    arguments = architecture.Settings.check(**spec.arguments).model_dump()
+    with torch.device("meta"):
+        expected = architecture(kind=spec.kind, **arguments).state_dict()
+    for name in sorted({*expected, *weights}):
+        shapes = [tuple(tensors[name].shape) if name in tensors else None for tensors in (expected, weights)]
+        if shapes[0] != shapes[1]:
+            raise DataError(
+                f"{path}: the weights do not fit the network {spec.network!r}: expected {name} with shape {shapes[0]}, "
+                f"got {shapes[1]}."
+            )
 
 
 def _in_evaluation_mode(module: _Module) -> _Module:
