@@ -12,13 +12,14 @@ import os
 import secrets
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from doap.errors import DataError
+from doap.errors import DataError, DoapError
 
 if sys.platform == "win32":
     import msvcrt
@@ -31,6 +32,10 @@ LOCK = "doap.lock"
 _logger = logging.getLogger(__name__)
 # A temporary file that is this much older than the finished one belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600
+_DISK_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
+)
+_PROBE_BYTES = 1 << 16
 # Windows locks bytes against reading too: lock one far behind the text.
 _LOCKED_BYTE = 1 << 20
 
@@ -58,9 +63,44 @@ def atomic_write(path: Path) -> Iterator[Path]:
         unfinished.replace(path)
         # The time of the file system, which is the same for all machines that share it.
         _remove_temporary(path.parent, path.name, older_than=path.stat().st_mtime - _STALE_SECONDS)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
+    except BaseException as error:
+        # A full disk is no longer full once the temporary file is removed.
+        fault = _write_fault(path, error)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        if fault:
+            raise fault from error
         raise
+
+
+def _write_fault(path: Path, error: BaseException) -> DataError | None:
+    """Return a clear error if writing an output failed because of the disk; None if there is another cause.
+
+    Libraries report a full disk in many ways, such as a RuntimeError of C++. A small file shows whether it was the
+    cause.
+    """
+    if isinstance(error, DoapError) or not isinstance(error, Exception):
+        return None
+    reason = None
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        elsewhere = error.filename is not None and path.parent not in Path(os.fsdecode(error.filename)).parents
+        reason = None if elsewhere else os.strerror(error.errno)
+    if reason is None:
+        reason = _probe(path.parent)
+    remedy = "Free some space, check the permissions, or choose another output."
+    return DataError(f"{path}: cannot be written: {reason}. {remedy}") if reason else None
+
+
+def _probe(folder: Path) -> str | None:
+    """Write a small file and remove it again; return the reason if that fails."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def _remove_temporary(folder: Path, name: str | None = None, older_than: float = math.inf) -> None:
@@ -86,7 +126,8 @@ class OutputLock:
             may be writable.
 
     Raises:
-        DataError: If another process or thread holds the lock.
+        DataError: If another process or thread holds the lock, or if the block fails because the disk is full or the
+            folder read-only.
     """
 
     def __init__(self, path: Path, *, inside: bool = False) -> None:
@@ -114,7 +155,10 @@ class OutputLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        fault = error and _write_fault(self.path, error)
         self.release()
+        if fault:
+            raise fault from error
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", None) is not None:

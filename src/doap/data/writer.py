@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -161,8 +162,10 @@ class SetWriter:
     def __enter__(self) -> SetWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
 
     @property
     def done(self) -> int:
