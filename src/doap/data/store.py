@@ -265,7 +265,8 @@ def _copy(
     """Write some groups of some sets, in units of `GROUPS_AT_ONCE` groups."""
     units = [(part, first) for part in parts for first in range(0, len(part[1]), GROUPS_AT_ONCE)]
     with SetWriter(out, parts[0][0].patch_size, builder, ledger) as writer:
-        for index, ((patch_set, copied), first) in enumerate(units[writer.done :], start=writer.done):
+        todo = () if writer.complete else units[writer.done :]
+        for index, ((patch_set, copied), first) in enumerate(todo, start=writer.done):
             groups = copied[first : first + GROUPS_AT_ONCE]
             row, ignored = patch_set.ignored_by(groups)
             position = np.searchsorted(copied, ignored) % len(copied)

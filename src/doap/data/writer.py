@@ -142,6 +142,9 @@ class SetWriter:
         builder: All settings that determine the set, as JSON. A build with other settings cannot be
             resumed.
         ledger: Licence ledger, one dictionary per photo or other source.
+
+    Attributes:
+        complete: Whether an interrupted build had written the whole set; only `finish` is left to do.
     """
 
     def __init__(self, out: str | Path, patch_size: int, builder: dict[str, Any], ledger: list[dict[str, Any]]) -> None:
@@ -174,6 +177,8 @@ class SetWriter:
 
     def remaining(self, names: Sequence[str]) -> Sequence[str]:
         """Return the names that are not committed yet. The committed units must come first in `names`."""
+        if self.complete:
+            return ()
         for index, (old, new) in enumerate(zip_longest(self._names, names[: self.done])):
             if old != new:
                 raise DataError(f"{self.folder}: unit {index} was {old!r} and is now {new!r}. {self._way_out}")
@@ -208,6 +213,13 @@ class SetWriter:
 
     def finish(self) -> Path:
         """Complete the set and rename it to `out`. An interrupted call can be repeated."""
+        if not self.complete:
+            self._complete()
+        shutil.rmtree(self.folder)
+        self._lock.release()
+        return self.out
+
+    def _complete(self) -> None:
         groups = self._groups()
         if not len(groups):
             raise DataError(f"{self.folder}: expected at least one group, got none in {self.done} units.")
@@ -228,9 +240,6 @@ class SetWriter:
             with path.open("r+b") as file:
                 _sync(file)
         self._set.replace(self.out)
-        shutil.rmtree(self.folder)
-        self._lock.release()
-        return self.out
 
     @property
     def _end(self) -> int:
@@ -241,12 +250,22 @@ class SetWriter:
 
     def _start(self) -> None:
         """Begin a set, or continue it after the last complete unit."""
+        self.complete = self._was_completed()
+        if self.complete:
+            return
         if self.out.exists():
             raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
         for folder in (self._units, self._set):
             folder.mkdir(parents=True, exist_ok=True)
         self._keep_plan()
         self._resume()
+
+    def _was_completed(self) -> bool:
+        """Return whether this build was killed after the set got its name and before the journal was removed."""
+        if not self.folder.is_dir() or self._set.exists() or not finished(self.out):
+            return False
+        meta = read_json(self.out / "meta.json")
+        return (meta.get("patch_size"), meta.get("builder")) == (self.patch_size, json.loads(_json(self.builder)))
 
     def _keep_plan(self) -> None:
         path = self.folder / "plan.json"

@@ -55,7 +55,7 @@ def build_from_public(
     builder = {"command": "from-public", "kind": found.kind, "patch_size": patch_size}
     nothing_ignored = np.empty((0, 2), np.int64)
     with SetWriter(out, patch_size, builder, []) as writer:
-        for unit in reader.units(skip=writer.done):
+        for unit in () if writer.complete else reader.units(skip=writer.done):
             groups = UnitGroups(unit.counts, unit.scene, unit.position, found.kind, nothing_ignored)
             writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
             progress(writer.done, 0, unit.name)
