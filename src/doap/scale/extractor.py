@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -25,6 +26,7 @@ from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
 from doap.pipeline import extract, extract_sample
+from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
 
 Stored = Literal["float32", "float16", "uint8", "bits"]
@@ -49,13 +51,15 @@ class ExtractorInfo:
         stored: Storage type of the descriptors.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     fingerprint: str
     descriptor: str | None
     detector: str
     magnification: float
-    max_keypoints: int
+    max_keypoints: Annotated[int, Field(ge=1)]
     kind: Kind
-    dim: int
+    dim: Annotated[int, Field(ge=1)]
     stored: Stored
 
     def difference(self, other: ExtractorInfo) -> str | None:

@@ -28,8 +28,9 @@ import torch
 
 from doap.checks import check_finite
 from doap.errors import ArgumentError, DataError
-from doap.files import LOCK, atomic_write, make_folder, sha256
+from doap.files import LOCK, atomic_write, make_folder, read_json, sha256
 from doap.scale.extractor import ExtractorInfo, decode, encode
+from doap.settings import validate
 from doap.types import Features, Kind
 
 FORMAT = 2
@@ -285,14 +286,10 @@ def _read_meta(folder: Path) -> ExtractorInfo:
     path = folder / "meta.json"
     if not path.is_file():
         raise DataError(f"{folder}: not a feature set (no meta.json). Create one with doap extract.")
-    try:
-        meta = json.loads(path.read_text())
-        version = meta["format"]
-        if version == FORMAT:
-            return ExtractorInfo(**meta["extractor"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path}: not the metadata of a feature set, or damaged ({error}).") from error
-    raise DataError(f"{path}: expected format {FORMAT}, got {version}. Extract the features again with doap extract.")
+    meta = read_json(path, "the metadata of a feature set")
+    if (version := meta.get("format")) == FORMAT:
+        return validate(ExtractorInfo, meta.get("extractor"), f"{path}: not the metadata of a feature set")
+    raise DataError(f"{path}: expected format {FORMAT}, got {version!r}. Extract the features again with doap extract.")
 
 
 @contextmanager
@@ -303,7 +300,7 @@ def _open_part(part: Path) -> Iterator[pq.ParquetFile]:
             if not file.schema_arrow.equals(SCHEMA):
                 raise DataError(f"{part}: not a part of a feature set (other columns). Move the file away.")
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow reports damage as an OSError without a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{part}: cannot be read: {error.strerror}.") from error

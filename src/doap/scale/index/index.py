@@ -269,7 +269,8 @@ class Index:
         path = self.folder / shard["frames"]
         try:
             return np.load(path, mmap_mode="r" if shard["count"] else None, allow_pickle=False)  # type: ignore[no-any-return]
-        except (OSError, ValueError) as error:
+        # numpy parses the header as Python code, whose parser raises many types of errors.
+        except Exception as error:
             raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 
 
