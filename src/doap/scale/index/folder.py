@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
 )
 FileName = Annotated[str, Field(pattern=r"^[a-z]+(-\d{6})?\.(faiss|npy|float16|parquet)$")]
 """Name of a file of an index; never a path to another folder."""
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, strict=True)]
 _PATTERNS = ("shard-*", "frames-*", "rows-*", "images-*", "*.unfinished")
 
 
