@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 from doap.errors import ArgumentError, ShapeError
 from doap.functional.listwise import listwise_average_precision
 from doap.losses import LOSSES, HardestTriplet, ListwiseAP, RegularisedAP
+from doap.losses.gathered_batch import relax
 from doap.types import Relation
 from oracles.listwise import dense_listwise, looped_triplet
 
@@ -287,3 +288,8 @@ def test_a_descriptor_without_a_direction_has_no_gradient(loss, length):
 def test_an_unknown_distance_is_refused():
     with pytest.raises(ArgumentError, match="distance"):
         HardestTriplet(distance="cosine")
+
+
+def test_a_zero_activation_is_ranked_as_the_bit_0():
+    relaxed = relax(torch.tensor([[0.0, -0.0, 1e-30, -1e-30]]), "hamming", straight_through=True)
+    assert relaxed.tolist() == [[-1, -1, 1, -1]]
