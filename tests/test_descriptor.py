@@ -1,7 +1,9 @@
 """`Descriptor`: describing patches, saving and loading."""
 
+import copy
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -250,7 +252,7 @@ def test_missing_and_damaged_files_are_an_error(tmp_path):
         ({"format": 1, "spec": {"network": "l2net"}}, "arguments: field required"),
         ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
         ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "unknown key 'dims'; did you mean 'dim'?"),
-        ({"format": 1, "spec": {**SPEC, "dim": 24}}, "expected a network with D = 24"),
+        ({"format": 1, "spec": {**SPEC, "dim": 24}}, "the weights do not fit the network"),
         ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
     ],
 )
@@ -259,3 +261,91 @@ def test_invalid_metadata_are_an_error(tmp_path, metadata, message):
     save_file({"a": torch.zeros(1)}, tmp_path / "d.safetensors", metadata=stored)
     with pytest.raises(DataError, match=re.escape(message)):
         doap.load(tmp_path / "d.safetensors")
+
+
+def test_threads_describe_with_a_network_in_training_mode_and_change_nothing():
+    torch.manual_seed(0)
+    descriptor = Descriptor.build(dim=16)
+    descriptor(patches(16))
+    expected = copy.deepcopy(descriptor).eval().describe(patches(300))
+    before = {name: tensor.clone() for name, tensor in descriptor.state_dict().items()}
+    with ThreadPoolExecutor(3) as pool:
+        described = list(pool.map(lambda _: descriptor.describe(patches(300), batch_size=20), range(12)))
+    assert all(torch.equal(one, expected) for one in described)
+    assert all(module.training for module in descriptor.modules())
+    after = descriptor.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_describe_keeps_frozen_parts_of_a_network_frozen():
+    descriptor = Descriptor.build(dim=16)
+    frozen = next(module for module in descriptor.modules() if isinstance(module, nn.BatchNorm2d))
+    frozen.eval()
+    descriptor.describe(patches())
+    assert descriptor.training
+    assert not frozen.training
+
+
+class Fails(Mean):
+    """A network that raises an error for more than one patch."""
+
+    def forward(self, patches):
+        if len(patches) > 1:
+            raise RuntimeError("out of memory")
+        return super().forward(patches)
+
+
+def test_an_error_inside_describe_leaves_the_network_in_training_mode():
+    descriptor = Descriptor(Fails(), 32)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        descriptor.describe(patches())
+    assert descriptor.training
+    assert descriptor.network.training
+
+
+def test_an_error_while_the_output_is_measured_leaves_the_network_in_training_mode():
+    class Broken(nn.Module):
+        def forward(self, patches):
+            raise RuntimeError("out of memory")
+
+    network = Broken()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Descriptor(network, 32)
+    assert network.training
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arguments": {"dim": 150_000}, "dim": 150_000},
+        {"arguments": {"dim": 16, "inner": 150_000}},
+        {"arguments": {"dim": 60_000}, "dim": 60_000},
+        {"arguments": {"dim": "many"}},
+        {"arguments": [16]},
+        {"arguments": {"colour": 1}},
+        {"patch_size": 10**6},
+        {"extent": -1},
+        {"kind": None},
+        {"network": ["l2net"]},
+    ],
+)
+def test_hostile_metadata_are_refused_before_a_network_is_built(tmp_path, monkeypatch, change):
+    weights = {name: tensor.contiguous() for name, tensor in Descriptor.build(dim=16).network.state_dict().items()}
+    header = {"format": 1, "spec": {**SPEC, **change}}
+    save_file(weights, tmp_path / "d.safetensors", {"doap": json.dumps(header)})
+    monkeypatch.setattr(Descriptor, "build", None)
+    with pytest.raises(DataError, match=r"d\.safetensors: "):
+        doap.load(tmp_path / "d.safetensors")
+
+
+@pytest.mark.parametrize("text", ["[]", '"text"', "[" * 100_000, '{"format": 1}', '{"format": 1, "spec": []}'])
+def test_metadata_of_another_form_are_refused(tmp_path, text):
+    save_file({"weight": torch.zeros(1)}, tmp_path / "d.safetensors", {"doap": text})
+    with pytest.raises(DataError, match=r"d\.safetensors: "):
+        doap.load(tmp_path / "d.safetensors")
+
+
+def test_a_ledger_of_another_form_is_refused(tmp_path):
+    path = Descriptor.build(dim=16).save(tmp_path / "d.safetensors", ledger=5)
+    with pytest.raises(DataError, match="ledger"):
+        doap.load(path)

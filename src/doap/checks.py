@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
+from torch import Tensor
+
 from doap.errors import ArgumentError, ShapeError
 
 
@@ -39,6 +42,21 @@ def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
     if not fits:
         raise ShapeError(f"{name}: expected ({', '.join(axes)}), got {shape}")
     return sizes
+
+
+def check_finite(values: Tensor, *, name: str, remedy: str = "") -> None:
+    """Check that a tensor has neither NaN nor infinity, in one pass.
+
+    >>> check_finite(torch.tensor([[1.0, float("nan")], [0.0, 1.0]]), name="descriptors")
+    Traceback (most recent call last):
+        ...
+    doap.errors.ArgumentError: descriptors: expected finite values, got NaN or infinity in 1 of 2 rows.
+    """
+    finite = torch.isfinite(values.detach())
+    if not bool(finite.all()):
+        wrong = len(values) - int(finite.flatten(1).all(1).sum()) if values.ndim > 1 else int((~finite).sum())
+        found = f"NaN or infinity in {wrong} of {len(values)} rows"
+        raise ArgumentError(f"{name}: expected finite values, got {found}. {remedy}".rstrip())
 
 
 def check_choice(value: str, allowed: Sequence[str], *, name: str) -> None:

@@ -7,9 +7,12 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import Field, ValidationError
@@ -19,7 +22,7 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import check_choice
+from doap.checks import check_choice, check_finite
 from doap.describer import Describer, PatchFunction, check_patches, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -36,6 +39,8 @@ WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
 
+_Module = TypeVar("_Module", bound=nn.Module)
+
 
 class DescriptorSpec(StrictModel):
     """Network, input and output of a descriptor; the metadata of a file are validated against it.
@@ -48,9 +53,9 @@ class DescriptorSpec(StrictModel):
         description="Name in `doap.networks.NETWORKS` or package.module:Class; None for any other network."
     )
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
-    patch_size: int = Field(ge=1, description="S, the side of a patch in pixels.")
+    patch_size: int = Field(ge=1, le=1024, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
-    dim: int = Field(ge=1, description="D, the number of dimensions or bits.")
+    dim: int = Field(ge=1, le=65536, description="D, the number of dimensions or bits.")
     extent: float = Field(gt=0, description="Side of the patch, divided by the side of the detector's frame.")
     precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 
@@ -150,7 +155,8 @@ class Descriptor(nn.Module):
             path: File written by `Descriptor.save`, or the name of a shipped descriptor such as
                 "doap-128".
             network: Module that receives the weights if the file's network is not one of doap's. A class
-                that the file names as package.module:Class is imported by default.
+                that the file names as package.module:Class is used if that module is already imported:
+                a file of weights never imports code.
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
             precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
         """
@@ -158,12 +164,20 @@ class Descriptor(nn.Module):
         check_choice(precision, get_args(Precision), name="precision")
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
-        if network is None and spec.network not in NETWORKS and ":" not in (spec.network or ""):
-            raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
+        if network is None and spec.network not in NETWORKS:
+            module, colon, _ = (spec.network or "").partition(":")
+            if not colon:
+                raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
+            if module not in sys.modules:
+                raise DataError(
+                    f"{path}: the network {spec.network!r} is not part of doap, and loading weights imports no code. "
+                    f"Import {module} first, or pass the network as network=."
+                )
         try:
             if network is not None:
                 descriptor = cls(network, spec.patch_size, spec.kind)
             else:
+                _check_weights(path, spec, weights)
                 descriptor = cls.build(str(spec.network), spec.kind, **spec.arguments)
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{path}: {error}") from error
@@ -218,7 +232,8 @@ class Descriptor(nn.Module):
     def describe(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
         """Describe any number of patches, in batches and without gradients.
 
-        The network runs in evaluation mode.
+        The network runs in evaluation mode. Its own mode and state do not change, so several threads may share a
+        descriptor, even while it is being trained.
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
@@ -236,13 +251,14 @@ class Descriptor(nn.Module):
         # Standardisation and unit length stay in float32. "auto" respects an autocast of the caller.
         unchanged = self.precision == "auto" and dtype == torch.float32
         cast = nullcontext() if unchanged else torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-        training = self.training
-        self.eval()
+        network = _in_evaluation_mode(self)
         with cast:
-            parts = [self(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
-        self.train(training)
+            parts = [network(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
-        return pack_bits(described) if self.kind == "binary" else described
+        if self.kind == "binary":
+            return pack_bits(described)
+        check_finite(described, name="descriptors", remedy="Check the patches and the weights.")
+        return described
 
     def fingerprint(self) -> str:
         """Return a checksum of spec and weights that is independent of device and precision."""
@@ -288,6 +304,8 @@ class Descriptor(nn.Module):
             weights = {
                 name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
             }
+        for name, tensor in weights.items():
+            check_finite(tensor, name=f"weights {name}", remedy="Train again, at a lower learning rate.")
         stored = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
         with atomic_write(path) as unfinished:
             # safetensors' own `save_file` creates files that only their owner may read.
@@ -330,8 +348,7 @@ def load(
               is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
               32 and 1.0.
         network: Module that receives the weights if the network of a `*.safetensors` file is not
-            one of doap's. If the file names a class of your own package, as `doap train` stores it, that
-            package is imported.
+            one of doap's; see `Descriptor.load`.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the
             CPU.
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects
@@ -384,8 +401,12 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("doap", "null"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, json.JSONDecodeError) as error:
+    # Deeply nested metadata exceed the recursion limit, and torch lacks some types of safetensors.
+    except (SafetensorError, ValueError, RecursionError, AttributeError, OSError) as error:
         raise DataError(f"{path}: not a safetensors file, or a damaged one ({error}).") from error
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise DataError(f"{path}: the weights {name} contain NaN or infinity. Use another file.")
     save_it = "Save it with Descriptor.save()."
     if not isinstance(header, dict):
         raise DataError(f'{path}: not a doap descriptor (missing metadata key "doap"). {save_it}')
@@ -394,21 +415,47 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         raise DataError(f'{path}: not a doap descriptor (missing key "{missing[0]}" in its metadata). {save_it}')
     if (version := header.pop("format")) != FORMAT:
         raise DataError(f"{path}: unknown format {version}; this version of doap reads format {FORMAT}. Update doap.")
+    ledger = header.get("ledger", [])
+    if not isinstance(ledger, list) or not all(isinstance(row, dict | str) for row in ledger):
+        raise DataError(f"{path}: not a doap descriptor (its ledger is not a list of sources). {save_it}")
     try:
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
 
 
+def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> None:
+    """Compare the shapes of a file's weights with those of its network before memory is allocated for the network."""
+    architecture = NETWORKS[str(spec.network)]
+    arguments = architecture.Settings.check(**spec.arguments).model_dump()
+    with torch.device("meta"):
+        expected = architecture(kind=spec.kind, **arguments).state_dict()
+    for name in sorted({*expected, *weights}):
+        shapes = [tuple(tensors[name].shape) if name in tensors else None for tensors in (expected, weights)]
+        if shapes[0] != shapes[1]:
+            raise DataError(
+                f"{path}: the weights do not fit the network {spec.network!r}: expected {name} with shape {shapes[0]}, "
+                f"got {shapes[1]}."
+            )
+
+
+def _in_evaluation_mode(module: _Module) -> _Module:
+    """Return the module, or a copy in evaluation mode that shares its weights.
+
+    Switching the module itself would affect other threads, which may describe or train with it.
+    """
+    if not any(part.training for part in module.modules()):
+        return module
+    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    return copy.deepcopy(module, shared).eval()
+
+
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
     """Check the shape of the network's output for one patch and return D, its width."""
     parameter = next(network.parameters(), torch.zeros(()))
     patch = torch.zeros(1, 1, patch_size, patch_size, device=parameter.device, dtype=parameter.dtype)
-    training = network.training
-    network.eval()
     with torch.no_grad():
-        shape = network(patch).shape
-    network.train(training)
+        shape = _in_evaluation_mode(network)(patch).shape
     if len(shape) != 2 or shape[0] != 1:
         raise ShapeError(f"network: expected (1, D) for a patch {tuple(patch.shape)}, got {tuple(shape)}")
     if kind == "binary" and shape[1] % 8:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doap.data.builders.tracks import open_model
+from doap.data.colmap_model import open_model
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError

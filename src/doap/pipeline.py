@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from doap.checks import check_shape
+from doap.checks import check_finite, check_shape
 from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs, fingerprint
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
@@ -334,7 +334,9 @@ def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor
         if size != patches.shape[1]:
             bright = interpolate(bright, (size, size), mode="bilinear", antialias=True, align_corners=False)
         parts.append(describer.describe(bright).cpu())
-    return torch.cat(parts)
+    described = torch.cat(parts)
+    check_finite(described, name="descriptors")
+    return described
 
 
 def cut_patches(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from doap.errors import ArgumentError
+from doap.errors import ArgumentError, DataError
 
 UNKNOWN_NAME = "unknown_name"
 """Type of the validation error of a name that selects no class; its message is complete."""
 Model = TypeVar("Model", bound="StrictModel")
+Value = TypeVar("Value")
+
+FORBID_EXTRA = ConfigDict(extra="forbid")
+"""Configuration of dataclasses that are read from files: `__pydantic_config__ = FORBID_EXTRA`."""
 
 
 class StrictModel(BaseModel):
@@ -33,6 +39,27 @@ class StrictModel(BaseModel):
             raise ArgumentError(explain(error, cls.model_fields)) from error
 
 
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def validate(kind: type[Value], value: object, source: object) -> Value:
+    """Return a value from a file as the validated type, or raise a `DataError` that names the first wrong value.
+
+    Args:
+        kind: A dataclass or another type that pydantic can validate.
+        value: Content of the file.
+        source: The file and, where it helps, the line in it.
+    """
+    try:
+        checked: Value = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
+    except ValidationError as error:
+        known = getattr(kind, "__dataclass_fields__", ())
+        raise DataError(f"{source}: {explain(error, known)}") from error
+    return checked
+
+
 def explain(error: ValidationError, known: Iterable[str]) -> str:
     """Describe the first fault of a validation in one line; an unknown key comes with the nearest known one.
 
@@ -45,7 +72,7 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
     if fault["type"] == UNKNOWN_NAME:
         return f"{key}: {fault['msg']}"
     if fault["type"] != "extra_forbidden":
-        return f"{key}: {fault['msg'][0].lower()}{fault['msg'][1:]}, got {fault['input']!r}"
+        return f"{key}: {fault['msg'][0].lower()}{fault['msg'][1:]}, got {reprlib.repr(fault['input'])}"
     names = list(known)
     nearest = difflib.get_close_matches(str(fault["loc"][-1]), names, n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(names)}"

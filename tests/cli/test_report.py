@@ -50,7 +50,7 @@ def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> 
     (results / "orb.json").write_text("{")
     ran = doap("report", results, "--out", tmp_path / "report")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: not a result of `doap eval`")
+    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected a result of `doap eval`")
     assert ran.stderr.count("\n") == 1
 
 

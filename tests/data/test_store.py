@@ -168,7 +168,7 @@ FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no meta": (lambda path: (path / "meta.json").unlink(), r"set: not a patch set \(no meta.json\)"),
     "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
     "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
-    "missing keys": (drop_keys, r"missing keys builder, ledger, patch_size, patches, sha256"),
+    "missing keys": (drop_keys, r"meta.json: builder: field required"),
     "another format": (lambda path: edit_meta(path, format=1), r"expected format 2, got 1"),
     "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: the file is missing"),
     "truncated patches": (cut("patches.npy"), r"patches.npy: the file is truncated or damaged"),

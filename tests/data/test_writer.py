@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -302,3 +303,19 @@ def test_the_header_equals_that_of_numpy(patches: int) -> None:
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (patches, 64, 64)})
     assert npy_header(patches, 64) == file.getvalue()
+
+
+def test_a_build_killed_while_it_removes_its_journal_is_finished_by_the_same_command(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda _: None)  # the process ends here
+        build(tmp_path / "set")
+    assert (tmp_path / "set.unfinished").exists()
+    with pytest.raises(DataError, match="already exists"):
+        SetWriter(tmp_path / "set", SIDE, {**BUILDER, "kind": "other"}, LEDGER)
+    before = fingerprints(tmp_path / "set")
+    (tmp_path / "set.unfinished" / "plan.json").unlink()  # the journal may be partly removed
+    build(tmp_path / "set")
+    assert fingerprints(tmp_path / "set") == before
+    assert not (tmp_path / "set.unfinished").exists()
+    with pytest.raises(DataError, match="already exists"):
+        build(tmp_path / "set")

@@ -166,3 +166,10 @@ def test_one_to_one_takes_each_item_once_in_order(pairs):
             used1.add(item1)
             expected.append(index)
     assert one_to_one(np.array(pairs, np.int64).reshape(-1, 2), 7, 5).tolist() == expected
+
+
+def test_a_pair_with_exactly_the_largest_error_is_kept():
+    frames0, frames1 = random_frames(30, 0), random_frames(30, 1)
+    _, errors = correspondences(frames0, frames1, np.eye(3), 0.5)
+    for threshold in errors[errors > 0]:
+        assert correspondences(frames0, frames1, np.eye(3), threshold)[1].max() == threshold

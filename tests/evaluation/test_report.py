@@ -3,9 +3,11 @@
 import base64
 import csv
 import dataclasses
+import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -278,7 +280,7 @@ def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
 def test_a_damaged_result_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "sift.json").write_text(text)
-    with pytest.raises(DataError, match=r"sift\.json: not a result of `doap eval`"):
+    with pytest.raises(DataError, match=r"sift\.json: .*a result of `doap eval`"):
         write_report([tmp_path], tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -474,3 +476,47 @@ def test_different_units_are_not_paired(report) -> None:
     images = np.random.default_rng(0).uniform(0.2, 0.9, 40)
     written = report(paired("rootsift", images), paired("vgg", images[:30] + 0.02))
     assert "their intervals overlap" in written.summaries["oxford"]
+
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("key", ["kind", "dim", "bytes"])
+def test_a_foreign_result_cannot_put_a_script_into_a_number(tmp_path: Path, key: str) -> None:
+    path = write_result(make_result(), tmp_path / "r.json")
+    stored = json.loads(path.read_text())
+    stored["descriptor"][key] = SCRIPT
+    path.write_text(json.dumps(stored))
+    with pytest.raises(DataError, match=rf"r\.json: .*descriptor\.{key}"):
+        write_report([path], tmp_path / "report")
+
+
+def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
+    path = write_result(make_result(), tmp_path / "r.json")
+
+    def replace_texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            fixed = ("format", "better", "kind")
+            return {key: one if key in fixed else replace_texts(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [replace_texts(one) for one in value]
+        return SCRIPT if isinstance(value, str) else value
+
+    stored = replace_texts(json.loads(path.read_text()))
+    stored["figures"][0]["parts"] = {SCRIPT: stored["figures"][0]["total"]}
+    stored["protocol"] = {SCRIPT: SCRIPT}
+    stored["versions"] = {SCRIPT: SCRIPT}
+    path.write_text(json.dumps(stored))
+    assert "<script" not in write_report([path], tmp_path / "report").page.read_text()
+
+
+@pytest.mark.parametrize("key", ["figures", "curves", "histogram", "seconds", "date"])
+@pytest.mark.parametrize("value", [None, -1, [[]], {"a": {}}])
+def test_a_result_with_a_wrong_value_is_refused_or_shown(tmp_path: Path, key: str, value: Any) -> None:
+    path = write_result(make_result(), tmp_path / "r.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    if (key, value) == ("histogram", None):
+        assert write_report([path], tmp_path / "report").page.is_file()
+        return
+    with pytest.raises(DataError, match=rf"r\.json: .*{key}"):
+        write_report([path], tmp_path / "report")

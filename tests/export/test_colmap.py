@@ -227,3 +227,9 @@ def test_real_photos_are_reconstructed(data_folder, tmp_path):
     assert models[0].num_reg_images() == 4
     assert models[0].num_points3D() > 200
     assert models[0].compute_mean_reprojection_error() < 1
+
+
+@pytest.mark.parametrize(("stretch", "columns"), [(1.0005, 4), (1.01, 6), (1.05, 6)])
+def test_only_frames_that_are_square_up_to_rounding_become_circles(stretch, columns):
+    frame = np.array([[[12.0 * stretch, 0, 5], [0, 12, 6]]], np.float32)
+    assert make_keypoints(frame).shape == (1, columns)

@@ -243,3 +243,11 @@ input()
             write(photos, out, max_keypoints=50)
         other.communicate(b"\n")
     assert not write(photos, out, max_keypoints=50).unchanged
+
+
+def test_matches_of_another_ratio_are_not_reused(photos, tmp_path):
+    write(photos, tmp_path / "fresh.db", ratio=0.7)
+    before = write(photos, tmp_path / "changed.db")
+    after = write(photos, tmp_path / "changed.db", ratio=0.7)
+    assert after.matches < before.matches
+    assert content(tmp_path / "changed.db") == content(tmp_path / "fresh.db")

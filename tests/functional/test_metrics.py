@@ -41,13 +41,6 @@ def test_fpr_equals_accepting_pairs_one_by_one_over_all_orders(pairs):
         assert ours == pytest.approx(value, abs=1e-12)
 
 
-def test_rounding_does_not_require_one_positive_too_many():
-    distances = torch.arange(40.0)
-    positive = distances < 20
-    positive[19], positive[20] = False, True
-    assert fpr_at_recall(distances, positive) == 0
-
-
 def test_curve_equals_scikit_learn_on_untied_pairs():
     generator = torch.Generator().manual_seed(0)
     distances = torch.randperm(100, generator=generator).double()
@@ -159,3 +152,12 @@ def test_areas_equal_the_oracle_and_trapezoid_is_at_most_steps(ranked, unfound):
 def test_unknown_area_is_rejected():
     with pytest.raises(ArgumentError, match="area: expected one of steps, trapezoid, got 'square'"):
         average_precision_at_ranks(torch.tensor([1]), 1, "square")
+
+
+@pytest.mark.parametrize(("percent", "positives"), [(7, 100), (14, 50), (28, 25), (55, 100), (95, 20)])
+def test_rounding_does_not_require_one_positive_too_many(percent, positives):
+    """28 % of 25 are 7 positives, but 0.28·25 is a little more than 7 in floating point."""
+    needed = percent * positives // 100
+    distances = torch.cat([torch.arange(positives), torch.tensor([needed - 0.5])])
+    positive = torch.arange(positives + 1) < positives
+    assert fpr_at_recall(distances, positive, recall=percent / 100) == 0

@@ -8,6 +8,7 @@ from torch.nn.functional import normalize
 from doap.errors import ArgumentError, ShapeError
 from doap.functional.listwise import listwise_average_precision
 from doap.losses import LOSSES, HardestTriplet, ListwiseAP, RegularisedAP
+from doap.losses.gathered_batch import relax
 from doap.types import Relation
 from oracles.listwise import dense_listwise, looped_triplet
 
@@ -290,3 +291,33 @@ def test_a_memory_has_the_latest_descriptors():
     restored.load_state_dict(loss.state_dict())
     known = torch.cat([groups, torch.tensor([7, 2, 2, 0, 0])])
     assert loss(batches[2], known) == restored(batches[2], known)
+
+
+@pytest.mark.parametrize("distance", ["squared", "euclidean", "hamming"])
+def test_a_second_derivative_of_listwise_ap_is_refused(distance):
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    (gradient,) = torch.autograd.grad(ListwiseAP(distance)(x, torch.arange(6) // 2), x, create_graph=True)
+    with pytest.raises(ArgumentError, match="no second derivative"):
+        gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-20])
+@pytest.mark.parametrize("loss", [ListwiseAP("squared"), ListwiseAP("euclidean"), HardestTriplet()])
+def test_a_descriptor_without_a_direction_has_no_gradient(loss, length):
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+    x[3] *= length
+    x.requires_grad_()
+    loss(x, torch.arange(8) // 2).backward()
+    assert x.grad is not None
+    assert not x.grad[3].any()
+    assert 0 < x.grad.abs().max() < 10
+
+
+def test_an_unknown_distance_is_refused():
+    with pytest.raises(ArgumentError, match="distance"):
+        HardestTriplet(distance="cosine")
+
+
+def test_a_zero_activation_is_ranked_as_the_bit_0():
+    relaxed = relax(torch.tensor([[0.0, -0.0, 1e-30, -1e-30]]), "hamming", straight_through=True)
+    assert relaxed.tolist() == [[-1, -1, 1, -1]]

@@ -204,7 +204,9 @@ def test_a_folder_that_is_not_a_feature_set_is_refused(tmp_path):
     good = json.loads(meta.read_text())
     for bad in ("{", "[]", "{}", json.dumps(good | {"extractor": {"dim": 3}}), '"a"'):
         meta.write_text(bad)
-        with pytest.raises(DataError, match=r"meta.json: not the metadata of a feature set, or damaged"):
+        with pytest.raises(
+            DataError, match=r"meta.json: (.*the metadata of a feature set|expected format 2, got None)"
+        ):
             FeatureSet(tmp_path)
     meta.write_text(json.dumps(good | {"format": 3}))
     with pytest.raises(DataError, match="expected format 2, got 3"):

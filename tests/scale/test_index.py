@@ -279,7 +279,7 @@ def test_damaged_files_are_reported(tmp_path):
     with pytest.raises(DataError, match="got no file"):
         Index(folder)
     (folder / "meta.json").write_text("{}")
-    with pytest.raises(DataError, match=r"meta.json: not an index: the keys format, revision, .* are missing"):
+    with pytest.raises(DataError, match=r"meta.json: not an index: expected format 3, got None"):
         Index(folder)
     with pytest.raises(DataError, match="nowhere: not an index"):
         Index(tmp_path / "nowhere")

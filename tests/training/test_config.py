@@ -119,3 +119,12 @@ def test_time_budget_follows_the_clock():
 def test_exactly_one_length_must_be_given(schedule):
     with pytest.raises(ArgumentError, match="expected exactly one of epochs, steps and minutes"):
         StepSchedule.of(Config(schedule=schedule).schedule, 5)
+
+
+@pytest.mark.parametrize(
+    "content", [b"about = '\xff'", "a = 1".encode("utf-16"), b"a = " + b"[" * 100_000, b"data = 3", b"[[data]]", b"a ="]
+)
+def test_a_damaged_recipe_is_an_error_that_names_it(tmp_path, content):
+    (tmp_path / "r.toml").write_bytes(content)
+    with pytest.raises(DataError, match=r"r\.toml: "):
+        read_recipe(tmp_path / "r.toml", data={"train": "set"})

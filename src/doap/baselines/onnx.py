@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doap.checks import check_finite
 from doap.describer import FunctionDescriber
 from doap.errors import DataError, import_extra
 from doap.files import sha256
@@ -47,7 +48,9 @@ class OnnxDescriber(FunctionDescriber):
         return sha256(self.path)
 
     def _run(self, patches: Tensor) -> Tensor:
-        return torch.from_numpy(self._session.run(None, {self._input: patches.float().cpu().numpy()})[0])
+        described = torch.from_numpy(self._session.run(None, {self._input: patches.float().cpu().numpy()})[0])
+        check_finite(described, name=f"descriptors of {self.path}", remedy="Export the network again.")
+        return described
 
 
 def _open(path: Path) -> Any:

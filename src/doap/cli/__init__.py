@@ -5,6 +5,7 @@ Heavy modules are imported inside the commands, so that `doap --help` is instant
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from doap.cli.localize import localize
 from doap.cli.match import match
 from doap.cli.pairs import pairs
 from doap.cli.report import report
+from doap.cli.terminal import echo
 from doap.cli.train import train
 from doap.errors import DoapError
 
@@ -54,7 +56,7 @@ app.command(epilog="doap doctor --json")(doctor)
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"doap {__version__}")
+        echo(f"doap {__version__}")
         raise typer.Exit
 
 
@@ -68,9 +70,16 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; print a `DoapError` as one line on stderr and exit with 1."""
+    """Run the command line; print a `DoapError` or a fault of the file system as one line and exit with 1."""
     try:
         app(prog_name="doap")
     except DoapError as error:
-        print(f"doap: {error}", file=sys.stderr)  # noqa: T201
+        echo(f"doap: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        # Without a number, it is not about a file: the message of a library, and a bug in doap.
+        if error.errno is None:
+            raise
+        name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        echo(f"doap: {name}{error.strerror}. Check the path, the permissions and the free space.", err=True)
         sys.exit(1)

@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Seed
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 
@@ -53,14 +54,14 @@ def calibrate(
     if as_json:
         values = {"descriptor": descriptor, "detector": detector, "preset": present}
         values |= {"best": best.magnification, "open_ended": calibration.open_ended}
-        typer.echo(json.dumps(values | dataclasses.asdict(calibration)))
+        echo(json.dumps(values | dataclasses.asdict(calibration)))
         return
-    typer.echo(f"{detector} with {descriptor}: {counted(calibration.pairs, 'pair')} of a photo and a synthetic view")
-    typer.echo("magnification  score")
+    echo(f"{detector} with {descriptor}: {counted(calibration.pairs, 'pair')} of a photo and a synthetic view")
+    echo("magnification  score")
     for trial in calibration.trials:
-        typer.echo(f"{trial.magnification:13.2f}  {trial.score:.4f}{'  best' if trial == best else ''}")
-    typer.echo(f"preset of {detector}: {present:g}")
+        echo(f"{trial.magnification:13.2f}  {trial.score:.4f}{'  best' if trial == best else ''}")
+    echo(f"preset of {detector}: {present:g}")
     if calibration.skipped:
-        typer.echo(f"{counted(calibration.skipped, 'pair')} skipped: no keypoint was detected in both images")
+        echo(f"{counted(calibration.skipped, 'pair')} skipped: no keypoint was detected in both images")
     if calibration.open_ended:
-        typer.echo("The best value is at the end of the range. Try values beyond it with --magnification.")
+        echo("The best value is at the end of the range. Try values beyond it with --magnification.")

@@ -12,6 +12,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
 from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 
@@ -65,16 +66,16 @@ def colmap(
             progress=progress,
         )
     for reason in written.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
+        echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
         return
     state = "already up to date" if written.unchanged else "written"
-    typer.echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")
+    echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")
     if matches:
         verified = counted(written.verified_matches, "verified match")
-        typer.echo(f"  {counted(written.matches, 'match')} in {counted(written.pairs, 'image pair')}")
-        typer.echo(f"  {verified} in {counted(written.verified_pairs, 'image pair')}")
+        echo(f"  {counted(written.matches, 'match')} in {counted(written.pairs, 'image pair')}")
+        echo(f"  {verified} in {counted(written.verified_pairs, 'image pair')}")
     else:
-        typer.echo(f"  match: colmap exhaustive_matcher --database_path {out}")
-    typer.echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")
+        echo(f"  match: colmap exhaustive_matcher --database_path {out}")
+    echo(f"  next: colmap mapper --database_path {out} --image_path {images} --output_path sparse")

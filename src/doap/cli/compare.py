@@ -10,6 +10,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, DESCRIPTOR_HELP, AsJson, Detector, Device, MaxKeypoints, Seed
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
     from doap.evaluation import Comparison
@@ -54,25 +55,25 @@ def compare(
             progress=progress,
         )
     for reason in comparison.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(comparison.to_json()))
+        echo(json.dumps(comparison.to_json()))
         return
     _print(comparison)
-    typer.echo(f"Wrote {out / 'index.html'}")
+    echo(f"Wrote {out / 'index.html'}")
 
 
 def _print(comparison: Comparison) -> None:
     """Print the scores, one column per descriptor, then the verdict."""
     names = [info.name for info in comparison.descriptors]
-    typer.echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
+    echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
     for stage in (comparison.pairs, comparison.views):
         for figure, metric in stage.metrics.items():
-            typer.echo(f"{figure:22}" + "".join(f"{metric.means[name].value:14.3f}" for name in names))
+            echo(f"{figure:22}" + "".join(f"{metric.means[name].value:14.3f}" for name in names))
     if comparison.reconstructions:
         for figure in ("registered", "points"):
             values = (getattr(comparison.reconstructions[name], figure) for name in names)
-            typer.echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
+            echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
     else:
-        typer.echo(f"no reconstruction: {comparison.reconstruction_note}")
-    typer.echo(comparison.verdict.sentence)
+        echo(f"no reconstruction: {comparison.reconstruction_note}")
+    echo(comparison.verdict.sentence)

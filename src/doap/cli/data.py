@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import AsJson, Seed
 from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 app = typer.Typer(
@@ -138,9 +139,7 @@ def from_poses(
             max_keypoints=max_keypoints,
             progress=progress,
         )
-    typer.echo(
-        json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {counted(len(built), 'scene')}"
-    )
+    echo(json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {counted(len(built), 'scene')}")
 
 
 @app.command(epilog="doap data check my.patches")
@@ -155,11 +154,11 @@ def check(
 
     found = check_folder(path)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(found)))
+        echo(json.dumps(dataclasses.asdict(found)))
     else:
-        typer.echo(f"{found.kind}: {found.summary}")
+        echo(f"{found.kind}: {found.summary}")
         for problem in found.problems:
-            typer.echo(f"  problem: {problem}")
+            echo(f"  problem: {problem}")
     raise typer.Exit(1 if found.problems else 0)
 
 
@@ -175,7 +174,7 @@ def preview(
     from doap.data import draw_preview
 
     drawn = draw_preview(path, out, groups=groups, seed=seed)
-    typer.echo(json.dumps({"out": str(drawn)}) if as_json else f"Wrote {drawn}")
+    echo(json.dumps({"out": str(drawn)}) if as_json else f"Wrote {drawn}")
 
 
 @app.command(epilog="doap data split my.patches castle harbour --out two-scenes.patches")
@@ -212,14 +211,14 @@ def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
     summary = check_set(out)
     drawn = draw_preview(out, out / "preview.png") if picture else None
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
+        echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
         return
-    typer.echo(f"{out}: {counted(summary.patches, 'patch')} in {counted(summary.groups, 'group')}")
-    typer.echo(f"  {counted(summary.from_tracks, 'group')} from tracks, {summary.from_photos:,} from synthetic views")
+    echo(f"{out}: {counted(summary.patches, 'patch')} in {counted(summary.groups, 'group')}")
+    echo(f"  {counted(summary.from_tracks, 'group')} from tracks, {summary.from_photos:,} from synthetic views")
     largest = sorted(summary.groups_per_scene.items(), key=lambda scene: -scene[1])
     for name, number in largest[:SCENES_SHOWN]:
-        typer.echo(f"  {name:28} {number:>9,} groups")
+        echo(f"  {name:28} {number:>9,} groups")
     if len(largest) > SCENES_SHOWN:
-        typer.echo(f"  and {counted(len(largest) - SCENES_SHOWN, 'smaller scene')}; --json lists them all")
+        echo(f"  and {counted(len(largest) - SCENES_SHOWN, 'smaller scene')}; --json lists them all")
     if drawn:
-        typer.echo(f"  preview: {drawn}")
+        echo(f"  preview: {drawn}")

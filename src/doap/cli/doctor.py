@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from doap.cli.options import AsJson
+from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +26,7 @@ def doctor(as_json: AsJson = False) -> None:
     with redirect_stdout(sys.stderr):
         found = {**diagnose(), "allocator": allocator}
     if as_json:
-        typer.echo(json.dumps(found))
+        echo(json.dumps(found))
     else:
         _show(found)
     raise typer.Exit(1 if found["broken"] else 0)

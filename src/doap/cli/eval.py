@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
     from doap.evaluation import Result
@@ -69,14 +70,14 @@ def evaluate(
             progress=progress,
         )
     for descriptor, reason in evaluation.skipped.items():
-        typer.echo(f"skipped: {descriptor}: {reason}", err=True)
+        echo(f"skipped: {descriptor}: {reason}", err=True)
     results = list(evaluation.results.values())
     if as_json:
         paths = {descriptor: str(path) for descriptor, path in evaluation.files.items()}
-        typer.echo(json.dumps({"figures": _figures(results), "results": paths, "skipped": evaluation.skipped}))
+        echo(json.dumps({"figures": _figures(results), "results": paths, "skipped": evaluation.skipped}))
     elif results:
         _print(results)
-        typer.echo(f"next: doap report {out} --out report")
+        echo(f"next: doap report {out} --out report")
     raise typer.Exit(0 if results else 1)
 
 
@@ -100,4 +101,4 @@ def _print(results: list[Result]) -> None:
     sign = -1 if results[0].headline.better == "higher" else 1
     for result in sorted(results, key=lambda result: sign * result.headline.total.value):
         shown = "  ".join(f"{figure.name} {figure.total.value:.4f}" for figure in result.figures[:4])
-        typer.echo(f"{result.descriptor.name:16} {result.descriptor.bytes:5} bytes  {shown}")
+        echo(f"{result.descriptor.name:16} {result.descriptor.bytes:5} bytes  {shown}")

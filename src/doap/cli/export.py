@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from doap.cli.options import AsJson
+from doap.cli.terminal import echo
 
 
 def export(
@@ -26,11 +27,11 @@ def export(
 
     written = doap.export_descriptor(descriptor, out, to=to, calibration=int8)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to}))
+        echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to}))
         return
-    typer.echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
-    typer.echo(
+    echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
+    echo(
         f"  parity with PyTorch on {written.patches} patches: agreement {written.agreement:.6f}, "
         f"largest difference {written.max_difference:.2g}"
     )
-    typer.echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")
+    echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")

@@ -21,6 +21,7 @@ from doap.cli.options import (
     Precision,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 
@@ -84,13 +85,13 @@ def extract(
             progress=progress,
         )
     for reason in done.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
+        echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
         return
     extracted = counted(done.extracted, "image")
-    typer.echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if done.removed:
-        typer.echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
+        echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
     if done.extracted:
-        typer.echo(f"  {done.images_per_second:,.1f} images/s")
+        echo(f"  {done.images_per_second:,.1f} images/s")

@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
 from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 
@@ -45,11 +46,11 @@ def hloc(
             progress=progress,
         )
     for reason in done.skipped.values():
-        typer.echo(f"skipped: {reason}", err=True)
+        echo(f"skipped: {reason}", err=True)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(done), default=str))
+        echo(json.dumps(dataclasses.asdict(done), default=str))
         return
     extracted = counted(done.extracted, "image")
-    typer.echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
     if matches is not None:
-        typer.echo(f"{matches}: {counted(done.pairs, 'pair')}")
+        echo(f"{matches}: {counted(done.pairs, 'pair')}")

@@ -13,6 +13,7 @@ import typer
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 if TYPE_CHECKING:
@@ -114,14 +115,14 @@ def search(
         _draw(query, images, found, out)
     if as_json:
         values = {"query": str(query), "keypoints": len(extracted), "out": out and str(out)}
-        typer.echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
+        echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
         return
     for rank, result in enumerate(found, start=1):
-        typer.echo(f"{rank:3}  {_score(result):32}  {result.name}")
+        echo(f"{rank:3}  {_score(result):32}  {result.name}")
     if not found:
-        typer.echo("No similar image found.")
+        echo("No similar image found.")
     if out is not None:
-        typer.echo(f"Wrote {out}")
+        echo(f"Wrote {out}")
 
 
 @app.command(epilog="doap index add features --index images.index")
@@ -132,12 +133,12 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
     with show_progress("images", quiet=as_json) as progress:
         change = add_images(index, features, progress=progress)
     if as_json:
-        typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
     added = counted(change.added, "image")
-    typer.echo(f"{index}: {added} added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
+    echo(f"{index}: {added} added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
     if change.excluded:
-        typer.echo(f"  {counted(change.excluded, 'image')} not added because of an earlier removal from this index")
+        echo(f"  {counted(change.excluded, 'image')} not added because of an earlier removal from this index")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")
@@ -151,9 +152,9 @@ def remove(
 
     change = remove_images(index, names)
     if as_json:
-        typer.echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
-    typer.echo(f"{index}: {counted(change.removed, 'image')} removed")
+    echo(f"{index}: {counted(change.removed, 'image')} removed")
 
 
 @app.command(epilog="doap index info images.index")
@@ -174,9 +175,7 @@ def verify_index(
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    typer.echo(
-        json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact"
-    )
+    echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
 
 
 def _print_info(path: Path, as_json: bool) -> None:
@@ -184,17 +183,17 @@ def _print_info(path: Path, as_json: bool) -> None:
 
     found = Index(path).info()
     if as_json:
-        typer.echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
+        echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
     sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.shards, "shard")
-    typer.echo(f"{path}: {', '.join(sizes)}")
-    typer.echo(f"  {found.rule}")
+    echo(f"{path}: {', '.join(sizes)}")
+    echo(f"  {found.rule}")
     if found.removed_images:
         removed = counted(found.removed_images, "image")
-        typer.echo(f"  removed: {removed} with {counted(found.removed_descriptors, 'descriptor')}")
+        echo(f"  removed: {removed} with {counted(found.removed_descriptors, 'descriptor')}")
     size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
-    typer.echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
-    typer.echo(f"  {counted(found.compared, 'comparison')} per query descriptor")
+    echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
+    echo(f"  {counted(found.compared, 'comparison')} per query descriptor")
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:

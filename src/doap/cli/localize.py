@@ -11,6 +11,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Seed
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
     from doap.localization import Localization
@@ -54,7 +55,7 @@ def localize(
     options: dict[str, Any] = {"camera": camera, "top": top, "ratio": ratio, "threshold": threshold, "seed": seed}
     found = {str(photo): localizer.localize(photo, **options) for photo in photos}
     if as_json:
-        typer.echo(json.dumps({photo: pose and _values(pose) for photo, pose in found.items()}))
+        echo(json.dumps({photo: pose and _values(pose) for photo, pose in found.items()}))
     else:
         for photo, pose in found.items():
             _print(photo, pose)
@@ -76,14 +77,14 @@ def _values(found: Localization) -> dict[str, Any]:
 
 def _print(photo: str, found: Localization | None) -> None:
     if found is None:
-        typer.echo(f"{photo}: no pose found. Does the model show this scene?")
+        echo(f"{photo}: no pose found. Does the model show this scene?")
         return
-    typer.echo(f"{photo}: {found.inliers:,} of {found.matches:,} matches agree, from {len(found.images)} images")
-    typer.echo(f"  centre        {_row(found.centre.tolist())}")
-    typer.echo(f"  focal length  {found.camera.focal_length:10.1f}")
+    echo(f"{photo}: {found.inliers:,} of {found.matches:,} matches agree, from {len(found.images)} images")
+    echo(f"  centre        {_row(found.centre.tolist())}")
+    echo(f"  focal length  {found.camera.focal_length:10.1f}")
     for name, row in zip(("rotation", "", ""), found.pose.rotation.tolist(), strict=True):
-        typer.echo(f"  {name:12}  {_row(row)}")
-    typer.echo(f"  translation   {_row(found.pose.translation.tolist())}")
+        echo(f"  {name:12}  {_row(row)}")
+    echo(f"  translation   {_row(found.pose.translation.tolist())}")
 
 
 def _row(values: Iterable[float]) -> str:

@@ -22,6 +22,7 @@ from doap.cli.options import (
     Ratio,
 )
 from doap.cli.picture import check_writable, write_picture
+from doap.cli.terminal import echo
 from doap.text import counted
 
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
@@ -84,14 +85,14 @@ def match(
             "matrix": None if matrix is None else matrix.tolist(),
             "out": out and str(out),
         }
-        typer.echo(json.dumps(values))
+        echo(json.dumps(values))
         return
     for path, count in zip((first, second), keypoints, strict=True):
         if not count:
-            typer.echo(
+            echo(
                 f"{path}: no keypoints detected. The image may be flat, blurred or very small; try --detector orb.",
                 err=True,
             )
-    typer.echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")
+    echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")
     if out is not None:
-        typer.echo(f"Wrote {out}")
+        echo(f"Wrote {out}")

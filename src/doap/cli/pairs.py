@@ -10,6 +10,7 @@ import typer
 
 from doap.cli.options import AsJson
 from doap.cli.progress import show_progress
+from doap.cli.terminal import echo
 from doap.text import counted
 
 
@@ -44,8 +45,8 @@ def pairs(
     all_pairs = images * (images - 1) // 2
     share = len(selected) / all_pairs if all_pairs else None
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "images": images, "pairs": len(selected), "share": share}))
+        echo(json.dumps({"out": str(out), "images": images, "pairs": len(selected), "share": share}))
         return
     note = "" if share is None else f", {share:.1%} of all pairs"
-    typer.echo(f"{out}: {counted(len(selected), 'pair')} of {counted(images, 'image')}{note}")
-    typer.echo(f"  match them: doap colmap IMAGES --out database.db --pairs {out}")
+    echo(f"{out}: {counted(len(selected), 'pair')} of {counted(images, 'image')}{note}")
+    echo(f"  match them: doap colmap IMAGES --out database.db --pairs {out}")

@@ -14,6 +14,8 @@ from datetime import timedelta
 
 import typer
 
+from doap.cli.terminal import echo, printable
+
 SAME_COMMAND = "Run the same command again to continue."
 """What resumable commands print when they are interrupted."""
 LINE_SECONDS = 30.0
@@ -81,7 +83,7 @@ def show_progress(label: str, *, quiet: bool, resume: str = "") -> Iterator[Call
         with nullcontext(pace.update) if quiet else _display(label, pace) as update:
             yield update
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted. {resume}".strip(), err=True)
+        echo(f"Interrupted. {resume}".strip(), err=True)
         raise typer.Exit(_INTERRUPTED) from None
 
 
@@ -103,7 +105,7 @@ def _bar(label: str, pace: Pace) -> Iterator[Callable[[int, int, str], None]]:
 
         def update(done: int, total: int, name: str) -> None:
             pace.update(done, total, name)
-            bar.update(task, completed=done, total=total or None, description=name, remaining=pace.remaining)
+            bar.update(task, completed=done, total=total or None, description=printable(name), remaining=pace.remaining)
 
         yield update
 
@@ -120,7 +122,7 @@ def _lines(pace: Pace) -> Iterator[Callable[[int, int, str], None]]:
         while not finished.wait(LINE_SECONDS):
             # With several ranks, only the first one reports.
             if reported.is_set():
-                typer.echo(pace.line, err=True)
+                echo(pace.line, err=True)
 
     # A thread, because one unit may take longer than the interval.
     thread = threading.Thread(target=print_lines, daemon=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from doap.cli.options import AsJson
+from doap.cli.terminal import echo
 
 
 def report(
@@ -22,8 +23,8 @@ def report(
     written = write_report(results, out)
     if as_json:
         paths = {"page": written.page, "markdown": written.markdown, "csv": written.csv, "latex": written.latex}
-        typer.echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "summaries": written.summaries}))
+        echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "summaries": written.summaries}))
         return
     for name, summary in written.summaries.items():
-        typer.echo(f"{name}: {summary}")
-    typer.echo(f"Wrote {written.page}")
+        echo(f"{name}: {summary}")
+    echo(f"Wrote {written.page}")

@@ -12,6 +12,7 @@ import typer
 
 from doap.cli.options import AsJson, Device
 from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.terminal import echo
 from doap.processes import tune_allocator
 
 
@@ -64,7 +65,7 @@ def train(
 
         def show(event: dict[str, Any]) -> None:
             if event["kind"] == "warning":
-                typer.echo(f"warning: {event['text']}", err=True)
+                echo(f"warning: {event['text']}", err=True)
             last[event["kind"]] = event
             progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
 
@@ -79,7 +80,7 @@ def train(
         "fpr95": scores["fpr95"],
         "regression_set": {when: regression[when] for when in ("before", "after")} if regression else None,
     }
-    typer.echo(json.dumps(values) if as_json else f"{best}\n{_line(last)}\nWrote {out / 'report.html'}")
+    echo(json.dumps(values) if as_json else f"{best}\n{_line(last)}\nWrote {out / 'report.html'}")
 
 
 def _given(**options: Any) -> dict[str, Any]:

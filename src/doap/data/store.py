@@ -15,17 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field
 
 from doap.data.sampler import from_tracks
 from doap.data.writer import FORMAT, SCHEMA, SetWriter, unit_rows
 from doap.errors import ArgumentError, DataError
 from doap.files import read_json, sha256
+from doap.settings import validate
 
 GROUPS_AT_ONCE = 4096
 _REBUILD = "Copy or build the set again."
@@ -263,22 +265,23 @@ def _copy(
     ledger: list[dict[str, Any]],
 ) -> Path:
     """Write some groups of some sets, in units of `GROUPS_AT_ONCE` groups."""
-    writer = SetWriter(out, parts[0][0].patch_size, builder, ledger)
     units = [(part, first) for part in parts for first in range(0, len(part[1]), GROUPS_AT_ONCE)]
-    for index, ((patch_set, copied), first) in enumerate(units[writer.done :], start=writer.done):
-        groups = copied[first : first + GROUPS_AT_ONCE]
-        row, ignored = patch_set.ignored_by(groups)
-        position = np.searchsorted(copied, ignored) % len(copied)
-        is_copied = copied[position] == ignored
-        rows = unit_rows(
-            patch_set.count[groups],
-            [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
-            patch_set.position[groups],
-            [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
-            np.stack([row, position - first], axis=1)[is_copied],
-        )
-        writer.add_rows(f"{index}", patch_set.gather(patch_set.members(groups)), rows)
-    return writer.finish()
+    with SetWriter(out, parts[0][0].patch_size, builder, ledger) as writer:
+        todo = () if writer.complete else units[writer.done :]
+        for index, ((patch_set, copied), first) in enumerate(todo, start=writer.done):
+            groups = copied[first : first + GROUPS_AT_ONCE]
+            row, ignored = patch_set.ignored_by(groups)
+            position = np.searchsorted(copied, ignored) % len(copied)
+            is_copied = copied[position] == ignored
+            rows = unit_rows(
+                patch_set.count[groups],
+                [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
+                patch_set.position[groups],
+                [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
+                np.stack([row, position - first], axis=1)[is_copied],
+            )
+            writer.add_rows(f"{index}", patch_set.gather(patch_set.members(groups)), rows)
+        return writer.finish()
 
 
 def _origin(patch_set: PatchSet) -> dict[str, Any]:
@@ -293,16 +296,40 @@ def _read_meta(path: Path) -> dict[str, Any]:
     meta = read_json(file)
     if (found := meta.get("format")) != FORMAT:
         raise DataError(f"{file}: expected format {FORMAT}, got {found!r}. Build the set with this version of doap.")
-    needed = ("builder", "ledger", "patch_size", "patches", "groups", "sha256")
-    if missing := [key for key in needed if key not in meta]:
-        raise DataError(f"{file}: missing keys {', '.join(missing)}. {_REBUILD}")
+    validate(_Meta, meta, file)
+    _check_builder(file, meta["builder"])
     return meta
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """Schema of meta.json."""
+
+    builder: dict[str, Any]
+    ledger: list[dict[str, Any]]
+    patch_size: Annotated[int, Field(ge=1, strict=True)]
+    patches: Annotated[int, Field(ge=0, strict=True)]
+    groups: Annotated[int, Field(ge=0, strict=True)]
+    sha256: dict[str, str]
+
+
+def _check_builder(file: Path, builder: Any) -> None:
+    """Check what `PatchSet.extent` reads: the builders of the sets that a set was copied from."""
+    extent = builder.get("extent", 1.0) if isinstance(builder, dict) else None
+    if isinstance(extent, bool) or not isinstance(extent, int | float) or not 0 < extent < np.inf:
+        raise DataError(f"{file}: builder: expected a section with an extent above 0, got {builder!r:.100}. {_REBUILD}")
+    origins = [builder["of"]] if builder.get("of") else builder.get("merge", [])
+    if not isinstance(origins, list) or not all(isinstance(origin, dict) for origin in origins):
+        raise DataError(f"{file}: builder: expected the sets it was copied from, got {origins!r:.100}. {_REBUILD}")
+    for origin in origins:
+        _check_builder(file, origin.get("builder"))
 
 
 def _map_patches(path: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     try:
         patches = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    # numpy parses the header as Python code, whose parser raises many types of errors.
+    except Exception as error:
         fault = "truncated or damaged" if path.exists() else "missing"
         raise DataError(f"{path}: the file is {fault}, expected an array {shape}. {_REBUILD}") from error
     if patches.shape != shape or patches.dtype != np.uint8:
@@ -325,7 +352,7 @@ def _read(path: Path, *columns: str) -> pa.Table:
                 found = ", ".join(f"{field.name} {field.type}" for field in groups.schema_arrow)
                 raise DataError(f"{file}: expected the columns of format {FORMAT}, got {found}. {_REBUILD}")
             table = groups.read(columns=list(columns), use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         fault = "not a readable Parquet file" if file.exists() else "no such file"
         raise DataError(f"{file}: {fault}. {_REBUILD}") from error
     for name in columns:

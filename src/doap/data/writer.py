@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, read_json, sha256
+from doap.files import OutputLock, atomic_write, make_folder, read_json, sha256
 
 FORMAT = 2
 SCHEMA = pa.schema(
@@ -128,12 +129,12 @@ def unit_rows(
 class SetWriter:
     """Write a patch set from units in a fixed order, such as photos or scenes.
 
-        writer = SetWriter(out, 32, builder, ledger)
-        for name in writer.remaining(names):
-            writer.add(name, *patches_and_groups(name))
-        writer.finish()
+        with SetWriter(out, 32, builder, ledger) as writer:
+            for name in writer.remaining(names):
+                writer.add(name, *patches_and_groups(name))
+            writer.finish()
 
-    Only one writer may write a set at a time; this is not checked.
+    A second writer of the same set is refused until the first one is closed or its process ends.
 
     Args:
         out: Folder of the new set. It must not exist. `<out>.unfinished` is resumed if it exists.
@@ -141,22 +142,33 @@ class SetWriter:
         builder: All settings that determine the set, as JSON. A build with other settings cannot be
             resumed.
         ledger: Licence ledger, one dictionary per photo or other source.
+
+    Attributes:
+        complete: Whether an interrupted build had written the whole set; only `finish` is left to do.
     """
 
     def __init__(self, out: str | Path, patch_size: int, builder: dict[str, Any], ledger: list[dict[str, Any]]) -> None:
         self.out, self.patch_size, self.builder, self.ledger = Path(out), patch_size, builder, ledger
-        if self.out.exists():
-            raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
         self.folder = self.out.with_name(self.out.name + ".unfinished")
         self._way_out = f"Remove {self.folder} or choose another --out."
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
-        for folder in (self._units, self._set):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._keep_plan()
         self._names: dict[str, None] = {}  # used as an ordered set
         self._count = 0
-        self._resume()
+        self._lock = OutputLock(make_folder(self.out.parent) / self.out.name)
+        try:
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> SetWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
 
     @property
     def done(self) -> int:
@@ -165,6 +177,8 @@ class SetWriter:
 
     def remaining(self, names: Sequence[str]) -> Sequence[str]:
         """Return the names that are not committed yet. The committed units must come first in `names`."""
+        if self.complete:
+            return ()
         for index, (old, new) in enumerate(zip_longest(self._names, names[: self.done])):
             if old != new:
                 raise DataError(f"{self.folder}: unit {index} was {old!r} and is now {new!r}. {self._way_out}")
@@ -199,6 +213,13 @@ class SetWriter:
 
     def finish(self) -> Path:
         """Complete the set and rename it to `out`. An interrupted call can be repeated."""
+        if not self.complete:
+            self._complete()
+        shutil.rmtree(self.folder)
+        self._lock.release()
+        return self.out
+
+    def _complete(self) -> None:
         groups = self._groups()
         if not len(groups):
             raise DataError(f"{self.folder}: expected at least one group, got none in {self.done} units.")
@@ -219,8 +240,6 @@ class SetWriter:
             with path.open("r+b") as file:
                 _sync(file)
         self._set.replace(self.out)
-        shutil.rmtree(self.folder)
-        return self.out
 
     @property
     def _end(self) -> int:
@@ -228,6 +247,25 @@ class SetWriter:
 
     def _unit(self, index: int) -> Path:
         return self._units / f"{index:06d}.arrow"
+
+    def _start(self) -> None:
+        """Begin a set, or continue it after the last complete unit."""
+        self.complete = self._was_completed()
+        if self.complete:
+            return
+        if self.out.exists():
+            raise DataError(f"{self.out}: already exists. Remove it or choose another --out.")
+        for folder in (self._units, self._set):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._keep_plan()
+        self._resume()
+
+    def _was_completed(self) -> bool:
+        """Return whether this build was killed after the set got its name and before the journal was removed."""
+        if not self.folder.is_dir() or self._set.exists() or not finished(self.out):
+            return False
+        meta = read_json(self.out / "meta.json")
+        return (meta.get("patch_size"), meta.get("builder")) == (self.patch_size, json.loads(_json(self.builder)))
 
     def _keep_plan(self) -> None:
         path = self.folder / "plan.json"

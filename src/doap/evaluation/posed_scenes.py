@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import DataError, import_extra
+from doap.data.colmap_model import open_model
+from doap.errors import DataError
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images import read_grey
@@ -83,8 +84,7 @@ def _colmap_models(root: Path) -> list[Path]:
 
 
 def _read_colmap(model: Path) -> PosedScene:
-    pycolmap = import_extra("pycolmap", "colmap")
-    reconstruction = pycolmap.Reconstruction(model)
+    reconstruction = open_model(model)
     cameras = {identity: camera_from_colmap(camera) for identity, camera in reconstruction.cameras.items()}
     folder = model.parent / "images"
     images = []

@@ -8,15 +8,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from doap.errors import DataError
+from doap.errors import ArgumentError, DataError
 from doap.evaluation.pictures import Picture, write_pictures
-from doap.files import atomic_write
+from doap.files import atomic_write, read_json
+from doap.settings import FORBID_EXTRA, validate
 from doap.types import Kind
 
 FORMAT = "doap result 1"
@@ -37,6 +39,8 @@ class Estimate:
             seed, so the resamples of two descriptors are paired. The interval of their difference can exclude 0 even
             where their own intervals overlap.
     """
+
+    __pydantic_config__ = FORBID_EXTRA
 
     value: float
     low: float | None
@@ -65,6 +69,8 @@ class Figure:
         part_unit: Units that are resampled within a part, in the plural; empty if they are those of the total.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     name: str
     better: Direction
     unit: str
@@ -88,11 +94,17 @@ class Curve:
         x_base: 2 or 10 for a logarithmic x axis, where every x is above 0; None for a linear one.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     name: str
     x: str
     y: str
     points: list[tuple[float, float]]
-    x_base: int | None = None
+    x_base: Annotated[int, Field(ge=2)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.x_base and any(not x > 0 for x, _ in self.points):
+            raise ArgumentError(f"{self.name}: expected every x above 0 for a logarithmic axis.")
 
 
 @dataclass(frozen=True)
@@ -105,9 +117,15 @@ class Histogram:
         others: B shares of the non-matching pairs; they sum to 1.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     edges: list[float]
     matches: list[float]
     others: list[float]
+
+    def __post_init__(self) -> None:
+        if not len(self.edges) - 1 == len(self.matches) == len(self.others):
+            raise ArgumentError("histogram: expected one edge more than bins, and as many matches as others.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +167,8 @@ class Scores:
 class Dataset:
     """The data of a benchmark: a name and a checksum of the bytes that the figures depend on."""
 
+    __pydantic_config__ = FORBID_EXTRA
+
     name: str
     sha256: str
 
@@ -166,6 +186,8 @@ class DescriptorInfo:
         file_sha256: Checksum of the file it was loaded from; None if there is no file.
         pipeline: Whether it is a pipeline, which matches the keypoints of its own detector itself.
     """
+
+    __pydantic_config__ = FORBID_EXTRA
 
     name: str
     kind: Kind
@@ -195,11 +217,13 @@ class Result:
         selected: Settings that were selected for this descriptor on validation data.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     benchmark: str
     protocol: dict[str, Any]
     dataset: Dataset
     descriptor: DescriptorInfo
-    figures: tuple[Figure, ...]
+    figures: Annotated[tuple[Figure, ...], Field(min_length=1)]
     curves: tuple[Curve, ...]
     histogram: Histogram | None
     seed: int
@@ -239,21 +263,10 @@ def write_result(result: Result, path: Path, gallery: Gallery | None = None, pic
 def read_result(path: str | Path) -> Result:
     """Read a result from its JSON file."""
     path = Path(path)
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored.pop("format") != FORMAT:
-            raise ValueError(f"the format is not {FORMAT!r}")
-        histogram = stored.pop("histogram")
-        return Result(
-            dataset=Dataset(**stored.pop("dataset")),
-            descriptor=DescriptorInfo(**stored.pop("descriptor")),
-            figures=tuple(_figure(figure) for figure in stored.pop("figures")),
-            curves=tuple(_curve(curve) for curve in stored.pop("curves")),
-            histogram=histogram and Histogram(**histogram),
-            **stored,
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a result of `doap eval` ({error!r}).") from error
+    stored = read_json(path, "a result of `doap eval`")
+    if (found := stored.pop("format", None)) != FORMAT:
+        raise DataError(f"{path}: not a result of `doap eval` (expected format {FORMAT!r}, got {found!r}).")
+    return validate(Result, stored, f"{path}: not a result of `doap eval`")
 
 
 def read_gallery(path: Path) -> Gallery | None:
@@ -271,12 +284,3 @@ def read_gallery(path: Path) -> Gallery | None:
 def gallery_path(path: Path) -> Path:
     """Return the path of the gallery that belongs to a result."""
     return path.with_suffix(".npz")
-
-
-def _figure(stored: dict[str, Any]) -> Figure:
-    parts = {name: Estimate(**estimate) for name, estimate in stored.pop("parts").items()}
-    return Figure(total=Estimate(**stored.pop("total")), parts=parts, **stored)
-
-
-def _curve(stored: dict[str, Any]) -> Curve:
-    return Curve(points=[(x, y) for x, y in stored.pop("points")], **stored)

@@ -36,7 +36,7 @@ from doap.export.colmap_database import (
     verify_matches,
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.files import make_folder
+from doap.files import OutputLock, make_folder
 from doap.functional import quantise
 from doap.pipeline import match
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
@@ -136,12 +136,13 @@ def write_colmap(
     if chosen is None and not _is_storable(extractor.info):
         found = f"a {extractor.info.kind} descriptor with D = {extractor.info.dim}"
         raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
-    _check_replaceable(out)
     make_folder(out.parent)
     total = len(names) + len(chosen or ())
     job = _Job(images, out, chosen, ratio, camera_mode, resolve_device(device), total)
     folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
-    return use_features(images, names, folder, extractor, workers, total, progress, write)
+    with OutputLock(out):
+        _check_replaceable(out)
+        return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
 def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: ExtractionSummary) -> ColmapSummary:

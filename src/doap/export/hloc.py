@@ -24,7 +24,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -38,19 +39,22 @@ from torch import Tensor
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
-from doap.errors import ArgumentError, DataError, import_extra
+from doap.errors import ArgumentError, DataError, DoapError, import_extra
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.files import atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, make_folder
 from doap.matching import match_descriptors
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
+from doap.settings import validate
 from doap.types import Features, Progress, no_progress
 
 Group = dict[str, NDArray[Any]]
 Settings = dict[str, Any]
 FORMAT = 1
 _ATTRIBUTE = "doap"
+# A group of features has the checksum of its image; a group of matches has two names and two checksums.
+_SOURCE_LENGTH = {"features": 1, "matches": 4}
 # Images kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints and 128 dimensions.
 _CACHED_IMAGES = 64
 
@@ -124,10 +128,13 @@ def write_hloc(
     files = _Files(
         out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
     )
-    files.check_replaceable()
     folder, total = out.with_name(out.name + ".features"), len(names) + len(chosen)
     write = partial(files.write, total, progress)
-    return use_features(images, names, folder, extractor, workers, total, progress, write)
+    with ExitStack() as locks:
+        for path in files.paths:
+            locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
+        files.check_replaceable()
+        return use_features(images, names, folder, extractor, workers, total, progress, write)
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,11 @@ class _Files:
     ratio: float | None
     device: torch.device
 
+    @property
+    def paths(self) -> dict[Path, str]:
+        """The files to write, and their contents."""
+        return {self.features: "features"} | ({self.matches: "matches"} if self.matches else {})
+
     def settings(self, content: str) -> Settings:
         """Return the settings stored in the file of `features` or of `matches`."""
         settings = {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(self.extractor)}
@@ -148,10 +160,7 @@ class _Files:
 
     def check_replaceable(self) -> None:
         """Refuse to replace a file that doap did not write or wrote with other settings."""
-        for path, content in ((self.features, "features"), (self.matches, "matches")):
-            if path is None:
-                continue
-            make_folder(path.parent)
+        for path, content in self.paths.items():
             if path.exists() and not _is_intact(path):
                 raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
             if path.exists() and (difference := _difference(path, self.settings(content))):
@@ -277,23 +286,40 @@ def _read_groups(path: Path) -> dict[str, list[str]]:
 
     def visit(name: str, item: Any) -> None:
         if _ATTRIBUTE in item.attrs:
-            groups[name] = json.loads(item.attrs[_ATTRIBUTE])
+            groups[name] = validate(list[str], json.loads(item.attrs[_ATTRIBUTE]), f"{path}: {name}")
 
-    with _open(path, "r") as file:
+    with _reading(path) as file:
         file.visititems(visit)
+        content = json.loads(file.attrs[_ATTRIBUTE])["content"]
+    if any(len(source) != _SOURCE_LENGTH[content] for source in groups.values()):
+        raise DataError(f"{path}: damaged (unknown sources). Remove it or choose another name.")
     return groups
 
 
 def _difference(path: Path, settings: Settings) -> str | None:
     """Explain why an HDF5 file cannot be continued with these settings; None if it can."""
-    with _open(path, "r") as file:
-        stored: Settings = json.loads(file.attrs.get(_ATTRIBUTE, "{}"))
-    if not stored:
+    with _reading(path) as file:
+        stored = json.loads(file.attrs.get(_ATTRIBUTE, "{}"))
+    if not isinstance(stored, dict) or not stored:
         return "it was not written by doap"
     for key in ("format", "content", "ratio"):
         if stored.get(key) != settings.get(key):
             return f"{key} is {settings.get(key)!r} instead of {stored.get(key)!r}"
-    return ExtractorInfo(**stored["extractor"]).difference(ExtractorInfo(**settings["extractor"]))
+    extractor = validate(ExtractorInfo, stored.get("extractor"), f"{path}: damaged settings")
+    return extractor.difference(ExtractorInfo(**settings["extractor"]))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file for reading; name it in every error."""
+    try:
+        with _open(path, "r") as file:
+            yield file
+    # h5py reports damage with many types of errors.
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        if isinstance(error, DoapError):
+            raise
+        raise DataError(f"{path}: damaged ({error}). Remove it or choose another name.") from error
 
 
 def _is_intact(path: Path) -> bool:

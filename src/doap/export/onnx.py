@@ -26,7 +26,7 @@ from doap.data.store import PatchSet
 from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, DataError, MissingExtra
 from doap.export import ExportSummary
-from doap.files import atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, make_folder
 from doap.functional import unpack_bits
 
 OPSET = 18
@@ -66,7 +66,7 @@ def write_onnx(descriptor: Descriptor, out: str | Path, *, calibration: PatchSet
         if (count := len(calibration.patches)) < _BATCH_SIZES[-1]:
             raise ArgumentError(f"calibration: expected {_BATCH_SIZES[-1]} patches or more, got {count}.")
     # The file reaches `out` after verification.
-    with tempfile.TemporaryDirectory() as folder:
+    with OutputLock(out), tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "float32.onnx"
         _write_float32(descriptor, file)
         summary = _verify_float32(descriptor, file, out)

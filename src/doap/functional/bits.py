@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from doap.checks import check_shape
+from doap.checks import check_finite, check_shape
 from doap.errors import ArgumentError
 
 
@@ -24,6 +24,7 @@ def pack_bits(values: Tensor) -> Tensor:
     bits = check_shape(values, "N D", name="values")["D"]
     if bits % 8:
         raise ArgumentError(f"values: expected a multiple of 8 bits to pack into bytes, got {bits}")
+    check_finite(values, name="values")
     octets = (values > 0).unflatten(1, (-1, 8)).to(torch.uint8)
     packed: Tensor = (octets << _shifts(values.device)).sum(dim=2, dtype=torch.uint8)
     return packed

@@ -7,7 +7,7 @@ close to that of the matrix product that computes these distances:
 - The derivative of AP with respect to a distance depends only on the bin of that distance. The backward pass is one
   table look-up per pair.
 - The AP of a query depends only on its own row of distances. Rows are processed in chunks, forward and backward
-  together while they are in the cache. Autograd stores only one gradient per descriptor.
+  together while they are in the cache. Autograd stores the descriptors and one gradient for each.
 
 The few positives are handled one by one; the dense pass handles the distractors.
 """
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, threshold
 
-from doap.checks import check_choice, check_shape
+from doap.checks import check_choice, check_finite, check_shape
 from doap.errors import ArgumentError
 from doap.functional.average_precision import (
     APForm,
@@ -77,6 +77,7 @@ def listwise_average_precision(
     count, dim = check_shape(queries, "Q D", name="queries").values()
     size = check_shape(gallery, f"N {dim}", name="gallery")["N"]
     remembered = 0 if memory is None else check_shape(memory, f"K {dim}", name="memory")["K"]
+    check_finite(gallery, name="gallery")
     check_choice(distance, get_args(Distance), name="distance")
     check_choice(form, get_args(APForm), name="form")
     if len(relation) != size + remembered:
@@ -89,11 +90,10 @@ def listwise_average_precision(
         raise ArgumentError(f"chunk: expected 1 row or more, got {chunk}")
     with torch.autocast(queries.device.type, enabled=False):
         precise = torch.promote_types(queries.dtype, torch.float32)
-        pairs = QueryPairs(relation, first, count)
-        binning = _Binning.of(distance, bins, dim, margin)
         more = gallery.new_empty(0, dim) if memory is None else memory.detach()
-        inputs = (queries.to(precise), gallery.to(precise), more.to(precise), pairs, binning, form, chunk)
-        total: Tensor = _OnePass.apply(*inputs)  # type: ignore[no-untyped-call]
+        items = (queries.to(precise), gallery.to(precise), more.to(precise))
+        pairs, binning = QueryPairs(relation, first, count), _Binning.of(distance, bins, dim, margin)
+        total: Tensor = _OnePass.apply(*items, pairs, binning, form, chunk)  # type: ignore[no-untyped-call]
     return total, torch.tensor(len(pairs.rows), device=total.device)
 
 
@@ -151,7 +151,10 @@ class _Binning:
 
 
 class _OnePass(torch.autograd.Function):
-    """The forward pass also computes the gradient, while the distances are in the cache; backward only scales it."""
+    """The forward pass also computes the gradient, while the distances are in the cache; backward only scales it.
+
+    The stored gradient is a constant to autograd, so a second derivative would be wrong and is refused.
+    """
 
     @staticmethod
     def forward(
@@ -175,13 +178,30 @@ class _OnePass(torch.autograd.Function):
             if with_gradient:
                 by_query.index_copy_(0, rows, by_dot @ items)
                 by_gallery.addmm_(by_dot[:, : len(gallery)].T, descriptors)
-        ctx.save_for_backward(by_query, by_gallery)
+        ctx.save_for_backward(by_query, by_gallery, queries, gallery)
         return total.to(queries.dtype)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
-        by_query, by_gallery = ctx.saved_tensors
-        return incoming[0] * by_query, incoming[0] * by_gallery, None, None, None, None, None
+        by_query, by_gallery, *inputs = ctx.saved_tensors
+        gradients = incoming[0] * by_query, incoming[0] * by_gallery
+        # Gradients are enabled here if the caller asks for a graph of the gradient (`create_graph=True`).
+        if torch.is_grad_enabled():
+            pairs = zip(gradients, inputs, strict=True)
+            gradients = tuple(_NotDifferentiable.apply(*pair) for pair in pairs)  # type: ignore[no-untyped-call]
+        return *gradients, None, None, None, None, None
+
+
+class _NotDifferentiable(torch.autograd.Function):
+    """A gradient (N, D) by an input (N, D), as a tensor that has no derivative by that input."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, by: Tensor) -> Tensor:  # noqa: ARG004 - links the gradient to the input
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ARG004
+        raise ArgumentError("listwise_average_precision: expected one backward pass; it has no second derivative.")
 
 
 @dataclass(frozen=True)

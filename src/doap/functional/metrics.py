@@ -91,7 +91,7 @@ def fpr_of_counts(positives: Tensor, negatives: Tensor, *, recall: float = 0.95,
     if not 0 < recall <= 1:
         raise ArgumentError(f"recall: expected a fraction in (0, 1], got {recall}")
     accepted = positives.cumsum(0)
-    # Without the small number, 0.95·20 = 19.000000000000004 would require one positive too many.
+    # Without the small number, 0.28·25 = 7.000000000000001 would require one positive too many.
     needed = math.ceil(recall * float(accepted[-1]) - 1e-9)
     at = int(torch.searchsorted(accepted, float(needed)))
     tied_positives, tied_negatives = float(positives[at]), float(negatives[at])

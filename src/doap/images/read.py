@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError, ShapeError
+from doap.images.header import declared_size
 
 
 class PillowImage(Protocol):
@@ -29,6 +30,8 @@ ImageSource = str | Path | NDArray[Any] | PillowImage
 
 _LOG = logging.getLogger(__name__)
 
+MAX_PIXELS = 1 << 28
+"""Default limit of the pixels of an image."""
 HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
 """Files that need the extra `heif`."""
 EXTENSIONS = HEIF_EXTENSIONS | {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
@@ -53,7 +56,9 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
     which maps the full range to the full range. If they span a quarter of that range or less, such
     as the 12 bits of many cameras or the counts of a thermal sensor, the range from the 0.1 to the
     99.9 percentile is stretched instead, and a warning is logged for the first such image. Truncated
-    files raise an error, because decoders may fill the missing part with grey.
+    files raise an error, because decoders may fill the missing part with grey. So do images with
+    more than 2²⁸ pixels (about 16,000 × 16,000), because a small file can declare a size that does
+    not fit into memory. Set the environment variable DOAP_MAX_PIXELS to read larger ones.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
 
@@ -71,6 +76,7 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{path}: the image file is truncated. Copy it again.")
+    _check_pixels(data, path)
     if path.suffix.lower() in HEIF_EXTENSIONS:
         return _decode_heif(data, path)
     flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
@@ -123,6 +129,10 @@ def list_images(folder: str | Path) -> list[Path]:
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
     images = [path for path in _walk(folder) if path.suffix.lower() in EXTENSIONS and path.is_file()]
+    for path in images:
+        # Names are stored in text files, Parquet and databases.
+        if not path.as_posix().isprintable() and any("\ud800" <= letter <= "\udfff" for letter in path.as_posix()):
+            raise DataError(f"{path}: the file name is not UTF-8. Rename the image.")
     if not images:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
@@ -159,6 +169,19 @@ def shrink(image: NDArray[np.uint8], longest_side: int) -> tuple[NDArray[np.uint
     # The outer corner of the first pixel is fixed, half a pixel from its centre.
     enlarge = np.array([[x, 0, (x - 1) / 2], [0, y, (y - 1) / 2], [0, 0, 1.0]])
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), enlarge
+
+
+def _check_pixels(data: bytes, path: Path) -> None:
+    """Refuse an image whose header declares too many pixels."""
+    setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
+    if not setting.isdecimal():
+        raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
+    height, width = declared_size(data) or (0, 0)
+    if height * width > int(setting):
+        raise DataError(
+            f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
+            "Set DOAP_MAX_PIXELS to read larger images."
+        )
 
 
 def _is_truncated(data: bytes) -> bool:

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.autograd.function import once_differentiable
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError
 from doap.functional.distance import Distance
 from doap.functional.pairs import widest_float
 from doap.types import Relation
+
+_SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,24 @@ def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_
     """
     precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
     if distance != "hamming":
-        return normalize(precise, dim=-1)
+        return _normalise(precise)
     soft = (slope * precise).tanh()
     if not straight_through:
         return soft
     # As in `pack_bits`, zero is not positive.
     bits = torch.where(precise > 0, 1.0, -1.0)
     return soft + (bits - soft).detach()
+
+
+def _normalise(rows: Tensor) -> Tensor:
+    """Scale rows (M, D) to unit length.
+
+    A row shorter than 10⁻⁶ has no direction: it becomes 0 and has no gradient, which would be larger than 10⁶.
+    """
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    directed = lengths > _SHORTEST
+    unit: Tensor = rows / lengths.where(directed, 1) * directed
+    return unit
 
 
 def mean_over_ranks(value: Tensor, across_ranks: bool) -> Tensor:
@@ -116,6 +129,7 @@ class _GatherWithGradient(torch.autograd.Function):
         return _gather(rows, sizes)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor, None]:
         gradient = incoming[0].contiguous()
         dist.all_reduce(gradient)

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from doap.checks import check_finite
 from doap.functional.distance import Distance, from_dot
 from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.losses.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
@@ -61,6 +62,8 @@ class HardestTriplet(Loss):
         if not len(batch.gallery):
             self.skipped = 0
             return descriptors.sum()
+        # On several ranks, all of them find the fault and stop together.
+        check_finite(batch.gallery, name="descriptors")
         pairs = QueryPairs(batch.relation, batch.first, len(batch.own))
         self.skipped = len(descriptors) - len(pairs.rows)
         anchor, positive, similarity, nearest = self._mine(batch, pairs)

@@ -20,7 +20,7 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import Precision
 from doap.errors import ArgumentError, DataError
-from doap.files import sha256
+from doap.files import OutputLock, make_folder, sha256
 from doap.images import list_images
 from doap.scale.extractor import Extractor, Stored, open_extractor
 from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
@@ -90,7 +90,7 @@ def extract_folder(
 
     Args:
         images: Folder of images, searched recursively. Every machine of a cluster must see it.
-        out: Folder of the feature set. Only one run at a time may write to it (not checked).
+        out: Folder of the feature set. A second run that writes to it at the same time is refused.
         descriptor: Name, file or object; see `doap.load`. An object stays on its device, and other processes can only
             receive it if it can be pickled.
         detector: Name or object; None is the descriptor's own detector or SIFT.
@@ -117,7 +117,8 @@ def extract_folder(
         precision=precision,
     )
     make_rows = _make_engine(images, extractor, workers, engine, address, str(device))
-    return _update(images, names, Path(out), extractor, make_rows, progress)[1]
+    with OutputLock(make_folder(Path(out)), inside=True):
+        return _update(images, names, Path(out), extractor, make_rows, progress)[1]
 
 
 def use_features(
@@ -133,24 +134,25 @@ def use_features(
     """Bring a feature set up to date with the named images of a folder, and run an action that reads it.
 
     The progress counts images among a `total` that includes the steps of the action. If a part of the set is damaged,
-    it is deleted, its images are extracted again and the action is repeated.
+    it is deleted, its images are extracted again and the action is repeated. No other run can change the set meanwhile.
     """
     make_rows = _make_engine(images, extractor, workers)
 
     def report(done: int, _: int, text: str) -> None:
         progress(done, total, text)
 
-    while True:
-        try:
-            features, summary = _update(images, names, out, extractor, make_rows, report)
-            if not features.names:
-                reason = features.failed[names[0]]
-                raise DataError(
-                    f"{images}: none of {counted(len(names), 'image')} can be read. The first one: {reason}"
-                )
-            return action(features, summary)
-        except DamagedPart as damage:
-            damage.part.unlink()
+    with OutputLock(make_folder(out), inside=True):
+        while True:
+            try:
+                features, summary = _update(images, names, out, extractor, make_rows, report)
+                if not features.names:
+                    reason = features.failed[names[0]]
+                    raise DataError(
+                        f"{images}: none of {counted(len(names), 'image')} can be read. The first one: {reason}"
+                    )
+                return action(features, summary)
+            except DamagedPart as damage:
+                damage.part.unlink()
 
 
 def list_names(images: Path) -> list[str]:

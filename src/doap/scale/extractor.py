@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -26,6 +27,7 @@ from doap.device import Precision
 from doap.errors import ArgumentError
 from doap.images import ImageSource
 from doap.pipeline import extract, extract_sample
+from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
 
 Stored = Literal["float32", "float16", "uint8", "bits"]
@@ -51,13 +53,15 @@ class ExtractorInfo:
         descriptor_fingerprint: Fingerprint of the descriptor; None in sets of earlier versions.
     """
 
+    __pydantic_config__ = FORBID_EXTRA
+
     fingerprint: str
     descriptor: str | None
     detector: str
     magnification: float
-    max_keypoints: int
+    max_keypoints: Annotated[int, Field(ge=1)]
     kind: Kind
-    dim: int
+    dim: Annotated[int, Field(ge=1)]
     stored: Stored
     descriptor_fingerprint: str | None = None
 

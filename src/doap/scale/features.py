@@ -24,10 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from doap.checks import check_finite
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, make_folder, sha256
+from doap.files import LOCK, atomic_write, make_folder, read_json, sha256
 from doap.scale.extractor import ExtractorInfo, decode, encode
+from doap.settings import validate
 from doap.types import Features, Kind
 
 FORMAT = 2
@@ -173,16 +176,22 @@ class FeatureSet:
                 table = file.read_row_group(int(group))
                 first = int(ends[group]) - len(table)
                 for row in np.asarray(rows)[groups == group]:
-                    yield self._convert(table.slice(int(row) - first, 1))
+                    yield self._convert(part, table.slice(int(row) - first, 1))
 
-    def _convert(self, row: pa.Table) -> StoredImage:
+    def _convert(self, part: Path, row: pa.Table) -> StoredImage:
         """Convert a table of one row to an image."""
         frames, responses = (np.array(row[column][0].values, np.float32) for column in ("frames", "responses"))
-        descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
-        size = (row["height"][0].as_py(), row["width"][0].as_py())
-        fingerprint = self.extractor.descriptor_fingerprint
-        features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size, fingerprint)
-        return StoredImage(row["name"][0].as_py(), row["checksum"][0].as_py(), features)
+        name = row["name"][0].as_py()
+        try:
+            descriptors = decode(row["descriptors"][0].as_py(), self.dim, self.extractor.stored)
+            check_finite(torch.from_numpy(frames), name="frames")
+            check_finite(descriptors, name="descriptors")
+            size = (row["height"][0].as_py(), row["width"][0].as_py())
+            fingerprint = self.extractor.descriptor_fingerprint
+            features = Features(frames.reshape(-1, 2, 3), responses, descriptors, size, fingerprint)
+        except (ValueError, TypeError) as error:
+            raise DamagedPart(part, ValueError(f"{name}: {error}")) from error
+        return StoredImage(name, row["checksum"][0].as_py(), features)
 
 
 def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
@@ -210,12 +219,15 @@ def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dic
 
 
 class PartWriter:
-    """Context manager that appends rows to a feature set. It writes the last ones on exit, also after an error."""
+    """Context manager that appends rows to a feature set. It writes the last ones on exit, also after an error.
+
+    The caller holds the `OutputLock` of the folder.
+    """
 
     def __init__(self, folder: Path, extractor: ExtractorInfo) -> None:
         """Create or continue a set. If another extractor wrote it, its rows no longer count."""
         self._folder = make_folder(folder)
-        if not (folder / "meta.json").exists() and any(path.suffix != ".unfinished" for path in folder.iterdir()):
+        if not (folder / "meta.json").exists() and set(folder.iterdir()) - {folder / LOCK}:
             raise DataError(
                 f"{folder}: expected a feature set or an empty folder, got other files. Choose another one."
             )
@@ -275,14 +287,10 @@ def _read_meta(folder: Path) -> ExtractorInfo:
     path = folder / "meta.json"
     if not path.is_file():
         raise DataError(f"{folder}: not a feature set (no meta.json). Create one with doap extract.")
-    try:
-        meta = json.loads(path.read_text())
-        version = meta["format"]
-        if version == FORMAT:
-            return ExtractorInfo(**meta["extractor"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path}: not the metadata of a feature set, or damaged ({error}).") from error
-    raise DataError(f"{path}: expected format {FORMAT}, got {version}. Extract the features again with doap extract.")
+    meta = read_json(path, "the metadata of a feature set")
+    if (version := meta.get("format")) == FORMAT:
+        return validate(ExtractorInfo, meta.get("extractor"), f"{path}: not the metadata of a feature set")
+    raise DataError(f"{path}: expected format {FORMAT}, got {version!r}. Extract the features again with doap extract.")
 
 
 @contextmanager
@@ -293,7 +301,7 @@ def _open_part(part: Path) -> Iterator[pq.ParquetFile]:
             if not file.schema_arrow.equals(SCHEMA):
                 raise DataError(f"{part}: not a part of a feature set (other columns). Move the file away.")
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow reports damage as an OSError without a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{part}: cannot be read: {error.strerror}.") from error

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from pydantic import Field
 
 from doap.errors import DataError
 from doap.files import atomic_write
+from doap.settings import FORBID_EXTRA, validate
 
 
 class Stateful(Protocol):
@@ -25,10 +27,20 @@ class Stateful(Protocol):
 class RunProgress:
     """Progress of a run: steps done, seconds of training, best validation mAP, and the step that reached it."""
 
-    step: int = 0
-    seconds: float = 0.0
+    __pydantic_config__ = FORBID_EXTRA
+
+    step: Annotated[int, Field(ge=0)] = 0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     best_map: float = -1.0
     best_step: int = -1
+
+
+@dataclass
+class _Checkpoint:
+    """Content of a checkpoint that does not depend on the parts of the run."""
+
+    recipe: dict[str, Any]
+    progress: RunProgress
 
 
 def save_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful], progress: RunProgress) -> None:
@@ -50,6 +62,7 @@ def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful]
         state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
         raise DataError(f"{path}: the checkpoint is damaged; remove it, or the folder of the run") from error
+    progress = validate(_Checkpoint, state, f"{path}: not a checkpoint of this version; choose another --out").progress
     changed = [key for key in recipe if recipe[key] != state["recipe"].get(key)]
     if changed:
         raise DataError(
@@ -62,5 +75,11 @@ def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful]
             "choose another --out"
         )
     for name, part in parts.items():
-        part.load_state_dict(state[name])
-    return RunProgress(**state["progress"])
+        try:
+            part.load_state_dict(state[name])
+        # Modules and optimisers check little, and raise what their first operation on the state raises.
+        except Exception as error:
+            raise DataError(
+                f"{path}: the state of the {name} does not fit ({error}); remove it, or choose another --out"
+            ) from error
+    return progress

@@ -205,10 +205,13 @@ def read_recipe(path: str | Path, **changes: dict[str, Any]) -> Config:
         raise DataError(f"{path}: no such recipe; see recipes/ for examples")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    # A file that is not UTF-8, and nested lists that exceed the recursion limit.
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected TOML, got {error}") from error
     for section, fields in changes.items():
-        values[section] = {**values.get(section, {}), **fields}
+        if not isinstance(given := values.get(section, {}), dict):
+            raise DataError(f"{path}: {section}: expected a section [{section}], got {given!r}")
+        values[section] = {**given, **fields}
     try:
         return Config.model_validate(values)
     except ValidationError as error:

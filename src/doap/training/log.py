@@ -17,12 +17,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from doap.errors import DataError, MissingExtra
 from doap.files import atomic_write
+from doap.settings import validate
 
 Record = dict[str, Any]
 Point = tuple[float, int, float]
@@ -88,7 +92,7 @@ def read_log(path: str | Path) -> list[Record]:
 def points(log: Sequence[Record], kind: str, name: str) -> list[Point]:
     """Return (seconds, step, value) of each line of a kind that has a value; null values are skipped."""
     return [
-        (float(record["seconds"]), record["step"], float(record[name]))
+        (float(record.get("seconds") or 0), record["step"], float(record[name]))
         for record in log
         if record["kind"] == kind and record.get(name) is not None
     ]
@@ -108,13 +112,40 @@ def seconds_of(log: Sequence[Record]) -> float:
 def _record(path: Path, number: int, line: bytes) -> Record:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or type(record.get("step")) is not int:
         raise DataError(
             f"{path}, line {number}: expected a JSON object with kind and step, got {line[:40]!r}; remove the line"
         )
+    validate(_Line, record, f"{path}, line {number}")
     return record
+
+
+Number = Annotated[float, Field(ge=-1e15, le=1e15)] | None
+"""A finite number of a size that charts can show; null stands for a number that is not finite."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Schema of the values that pages and resumed runs read from a line; others may follow."""
+
+    step: Annotated[int, Field(ge=0)]
+    seconds: Number = None
+    loss: Number = None
+    learning_rate: Number = None
+    patches_per_second: Number = None
+    ap: Number = None
+    map: Number = None
+    fpr95: Number = None
+    before: Number = None
+    after: Number = None
+    best: bool | None = None
+    text: str = ""
+    steps: int | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    baselines: dict[str, dict[str, Number]] = field(default_factory=dict)
 
 
 def _drop(path: Path, keep_until: int | None) -> None:

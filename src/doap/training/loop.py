@@ -17,7 +17,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
 from doap.device import resolve_precision
 from doap.errors import DataError
+from doap.files import OutputLock, make_folder
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
 from doap.training.checkpoint import Stateful, load_state, save_state
@@ -73,7 +74,8 @@ def train(
 
     Args:
         recipe: The recipe, or its TOML file.
-        out: Folder of the run; see the top of this file for its contents.
+        out: Folder of the run; see the top of this file for its contents. A second run in it at the same time is
+            refused.
         device: Device to train on: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         on_event: Called with each event that is logged.
         allocator: Setting of the memory allocator, for the log.
@@ -83,7 +85,12 @@ def train(
     """
     config = recipe if isinstance(recipe, Config) else read_recipe(recipe)
     out = Path(out)
-    with joined(device) as ranks, closing(_Run(config, out, ranks, on_event, allocator)) as run:
+    with (
+        joined(device) as ranks,
+        # Only the first rank writes.
+        OutputLock(make_folder(out), inside=True) if ranks.first else nullcontext(),
+        closing(_Run(config, out, ranks, on_event, allocator)) as run,
+    ):
         run.go()
     return out / "best.safetensors"
 
@@ -94,7 +101,6 @@ class _Run:
     def __init__(self, config: Config, out: Path, ranks: Ranks, on_event: OnEvent | None, allocator: str) -> None:
         self.config, self.out, self.ranks, self.on_event, self.allocator = config, out, ranks, on_event, allocator
         self.recipe: dict[str, Any] = json.loads(config.model_dump_json())
-        out.mkdir(parents=True, exist_ok=True)
 
         # Data: batches of whole groups, and a validation sample of other scenes.
         self.source, self.batches, self.validation = build_data(config, ranks)

@@ -113,7 +113,7 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
 
 def warnings_of(log: Sequence[Record]) -> list[str]:
     """Return the warnings of a run, without the repetitions of resumed runs."""
-    return list(dict.fromkeys(record["text"] for record in log if record["kind"] == "warning"))
+    return list(dict.fromkeys(record.get("text", "") for record in log if record["kind"] == "warning"))
 
 
 def _status(log: Sequence[Record]) -> str:
@@ -131,7 +131,7 @@ def _tiles(log: Sequence[Record]) -> str:
     speeds = [speed for _, _, speed in points(log, "train", "patches_per_second")]
     best = max(scores, key=lambda point: point[2], default=(0.0, 0, 0.0))
     at_best = next((error for _, step, error in errors if step == best[1]), None)
-    regression = [record for record in log if record["kind"] == "regression_set"]
+    regression = [record for record in log if None not in (record.get("before"), record.get("after"))]
     tiles = [
         ("mAP", f"{scores[-1][2]:.3f}" if scores else "–", f"best {best[2]:.3f} at step {best[1]}" if scores else ""),
         ("FPR95", f"{errors[-1][2]:.3g}" if errors else "–", "" if at_best is None else f"{at_best:.3g} at best mAP"),

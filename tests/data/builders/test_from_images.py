@@ -166,3 +166,32 @@ def test_overlapping_photos_give_tracks(data_folder, tmp_path):
     summary = check_set(out)
     assert summary.from_tracks > 20
     assert summary.from_photos > 0
+
+
+LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (LEDGER.encode() + b"\xff", "expected a CSV file in UTF-8"),
+        (LEDGER.encode("utf-16"), "expected a CSV file in UTF-8"),
+        (LEDGER.encode() + b"a/2.png\n", "line 4: expected 3 values"),
+        (LEDGER.encode() + b"a/2.png,a,train,more\n", "line 4: expected 3 values"),
+        (LEDGER.encode() + b",a,train\n", "line 4: expected the name of a file"),
+        (b"file,scene,split,file\na/1.png,a,train,a/1.png\n", "expected every column once"),
+        (b"file,scene\n", "split is missing"),
+        (b"", "file, scene, split is missing"),
+        (b"file,scene,split\n" + b"x" * 200_000 + b",a,train\n", "expected a CSV file, got field larger than"),
+    ],
+)
+def test_a_damaged_ledger_is_an_error_that_names_the_line(photos, tmp_path, content, fault):
+    (tmp_path / "ledger.csv").write_bytes(content)
+    with pytest.raises(DataError, match=rf"ledger\.csv.*{fault}"):
+        build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv")
+
+
+def test_a_ledger_may_begin_with_a_byte_order_mark(photos, tmp_path):
+    (tmp_path / "ledger.csv").write_text(LEDGER, encoding="utf-8-sig")
+    out = build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv", views=VIEWS, tracks=False)
+    assert [row["file"] for row in open_set(out).meta["ledger"]] == ["a/1.png", "b/1.png"]

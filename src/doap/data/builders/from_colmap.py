@@ -65,13 +65,14 @@ def build_from_colmap(
         "extent": extent,
         "dropped": tracks.dropped,
     }
-    writer = SetWriter(out, patch_size, builder, ledger or [])
     units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
-    for name in writer.remaining(list(units)):
-        progress(writer.done, len(units), name)
-        writer.add(name, *cut_tracks(tracks, images, scene or images.resolve().name, patch_size, units[name], extent))
-    progress(len(units), len(units), "finished")
-    return writer.finish()
+    scene = scene or images.resolve().name
+    with SetWriter(out, patch_size, builder, ledger or []) as writer:
+        for name in writer.remaining(list(units)):
+            progress(writer.done, len(units), name)
+            writer.add(name, *cut_tracks(tracks, images, scene, patch_size, units[name], extent))
+        progress(len(units), len(units), "finished")
+        return writer.finish()
 
 
 def _unit_borders(tracks: Tracks) -> list[int]:

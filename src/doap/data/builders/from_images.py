@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import multiprocessing
 import shutil
 import tempfile
@@ -78,9 +79,9 @@ def build_from_images(
     settings = _Settings(patch_size, extent, views or SyntheticViews(), tracks, sorted(without_tracks), seed)
     photos = [name for names in scenes.values() for name in names]
     builder = {"command": "from-images", "photos": photos, "split": split, **asdict(settings)}
-    writer = SetWriter(out, patch_size, builder, rows if ledger else [])
-    _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
-    return writer.finish()
+    with SetWriter(out, patch_size, builder, rows if ledger else []) as writer:
+        _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
+        return writer.finish()
 
 
 @dataclass(frozen=True)
@@ -250,18 +251,40 @@ def _read_ledger(path: Path, split: str | None) -> list[dict[str, Any]]:
     """Return the rows of a split, sorted by scene and file."""
     if not path.is_file():
         raise DataError(f"{path}: no such ledger. Check --ledger.")
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        # Published ledgers call the scene column `place`.
-        columns = list(reader.fieldnames or [])
-        if "scene" not in columns:
-            columns = ["scene" if name == "place" else name for name in columns]
-        if missing := {"file", "scene", "split"} - set(columns):
-            raise DataError(
-                f"{path}: expected the columns file, scene and split, but {', '.join(sorted(missing))} is missing."
-            )
-        reader.fieldnames = columns
-        rows = [row for row in reader if split is None or row["split"] == split]
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected a CSV file in UTF-8, got {error}. Save it as UTF-8.") from error
+    try:
+        rows = _parse_ledger(path, text)
+    except csv.Error as error:
+        raise DataError(f"{path}: expected a CSV file, got {error}.") from error
+    rows = [row for row in rows if split is None or row["split"] == split]
     if not rows:
         raise DataError(f"{path}: no photos of split {split!r}. Check --split.")
     return sorted(rows, key=lambda row: (row["scene"], row["file"]))
+
+
+def _parse_ledger(path: Path, text: str) -> list[dict[str, Any]]:
+    """Return all rows of a ledger. Every row has a value for every column."""
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    # Published ledgers call the scene column `place`.
+    columns = list(reader.fieldnames or [])
+    if "scene" not in columns:
+        columns = ["scene" if name == "place" else name for name in columns]
+    if missing := {"file", "scene", "split"} - set(columns):
+        raise DataError(
+            f"{path}: expected the columns file, scene and split, but {', '.join(sorted(missing))} is missing."
+        )
+    if len(set(columns)) < len(columns):
+        raise DataError(f"{path}: expected every column once, got {', '.join(columns)}.")
+    reader.fieldnames = columns
+    rows = []
+    for row in reader:
+        # Missing values are None, and surplus values have the key None.
+        if None in row or None in row.values():
+            raise DataError(f"{path}, line {reader.line_num}: expected {len(columns)} values, as in the first line.")
+        if "\0" in row["file"] or not row["file"] or not row["scene"]:
+            raise DataError(f"{path}, line {reader.line_num}: expected the name of a file and of its scene.")
+        rows.append(row)
+    return rows

@@ -53,10 +53,10 @@ def build_from_public(
         raise DataError(f"{found.problems[0]} ({len(found.problems)} problems; run `doap data check {root}`)")
     reader = READERS[found.kind](root)
     builder = {"command": "from-public", "kind": found.kind, "patch_size": patch_size}
-    writer = SetWriter(out, patch_size, builder, [])
     nothing_ignored = np.empty((0, 2), np.int64)
-    for unit in reader.units(skip=writer.done):
-        groups = UnitGroups(unit.counts, unit.scene, unit.position, found.kind, nothing_ignored)
-        writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
-        progress(writer.done, 0, unit.name)
-    return writer.finish()
+    with SetWriter(out, patch_size, builder, []) as writer:
+        for unit in () if writer.complete else reader.units(skip=writer.done):
+            groups = UnitGroups(unit.counts, unit.scene, unit.position, found.kind, nothing_ignored)
+            writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
+            progress(writer.done, 0, unit.name)
+        return writer.finish()

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.data.builders.nearby import near_pairs
-from doap.errors import DataError, import_extra
+from doap.data.colmap_model import open_model
+from doap.errors import DataError
 from doap.images import frames_from_arrays, inside, scales
 from doap.images.frames import SIFT_EXTENT
 
@@ -149,18 +150,6 @@ def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 1
         ignore=_near_points(xy, observed, kept, len(views)),
         dropped=dropped,
     )
-
-
-def open_model(model: Path) -> Any:
-    """Open a COLMAP model with pycolmap; refuse a folder that is not one."""
-    pycolmap = import_extra("pycolmap", "colmap")
-    found = {path.stem for path in model.glob("*.bin")} | {path.stem for path in model.glob("*.txt")}
-    if missing := {"cameras", "images", "points3D"} - found:
-        raise DataError(f"{model}: not a COLMAP model. Missing files (.bin or .txt): {', '.join(sorted(missing))}.")
-    try:
-        return pycolmap.Reconstruction(str(model))
-    except (ValueError, RuntimeError, IndexError) as error:
-        raise DataError(f"{model}: the COLMAP model cannot be read ({error}).") from error
 
 
 def _read_observations(reconstruction: Any, index_of_image: dict[int, int]) -> _Observations:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, make_folder
 from doap.random_streams import stream
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, StoredImage, as_feature_set
@@ -69,10 +69,26 @@ def build_index(
         progress: Called for every image that is read.
     """
     features, out = as_feature_set(features), Path(out)
-    if out.exists():
-        raise DataError(f"{out}: already exists. Delete it, choose another folder, or add to it with doap index add.")
     if shards < 1 or (max_keypoints is not None and max_keypoints < 1):
         raise ArgumentError(f"shards and max_keypoints: expected 1 or more, got {shards} and {max_keypoints}.")
+    with OutputLock(make_folder(out.parent) / out.name):
+        if out.exists():
+            hint = "Delete it, choose another folder, or add to it with doap index add."
+            raise DataError(f"{out}: already exists. {hint}")
+        _build(features, out, kind, shards, max_keypoints, seed, progress)
+    return out
+
+
+def _build(
+    features: FeatureSet,
+    out: Path,
+    kind: IndexKind | None,
+    shards: int,
+    max_keypoints: int | None,
+    seed: int,
+    progress: Progress,
+) -> None:
+    """Build an index beside `out` and rename it."""
     reader = _Reader(features, features.names, max_keypoints, progress)
     counts = reader.count()
     if not counts.sum():
@@ -99,7 +115,6 @@ def build_index(
     }
     write_change(unfinished, meta, NO_IMAGES.extend(reader.names, reader.checksums, counts, remove=[]))
     unfinished.rename(out)
-    return out
 
 
 def add_images(
@@ -115,6 +130,12 @@ def add_images(
         progress: Called for every image that is read.
     """
     folder, features = Path(index), as_feature_set(features)
+    read_meta(folder)
+    with OutputLock(folder, inside=True):
+        return _add(folder, features, progress)
+
+
+def _add(folder: Path, features: FeatureSet, progress: Progress) -> IndexChange:
     meta = read_meta(folder)
     images = read_images(folder, meta)
     check_extractor(folder, meta, features)
@@ -149,13 +170,15 @@ def remove_images(index: str | Path, names: Collection[str]) -> IndexChange:
         names: Images to remove.
     """
     folder = Path(index)
-    meta = read_meta(folder)
-    images = read_images(folder, meta)
-    if unknown := sorted(set(names) - images.numbers.keys()):
-        reason = "it was removed before" if unknown[0] in images.names else "no such image"
-        raise ArgumentError(f"{unknown[0]}: not in {folder}: {reason}.")
-    clean(folder, meta)
-    write_change(folder, meta, images.extend([], [], np.empty(0, np.int64), remove=sorted(set(names))))
+    read_meta(folder)
+    with OutputLock(folder, inside=True):
+        meta = read_meta(folder)
+        images = read_images(folder, meta)
+        if unknown := sorted(set(names) - images.numbers.keys()):
+            reason = "it was removed before" if unknown[0] in images.names else "no such image"
+            raise ArgumentError(f"{unknown[0]}: not in {folder}: {reason}.")
+        clean(folder, meta)
+        write_change(folder, meta, images.extend([], [], np.empty(0, np.int64), remove=sorted(set(names))))
     return IndexChange(removed=len(set(names)))
 
 

@@ -10,8 +10,8 @@
 
 Files are never modified. A change writes new files and takes effect when the new `meta.json` is renamed into place, so
 a killed change has no effect. The next change deletes files that `meta.json` no longer lists. The same change does not,
-so that a program that has just opened the index can still read them. Changes must not run at the same time; the second
-one is refused at its end, unless both end at the same moment.
+so that a program that has just opened the index can still read them. A change that starts while another one runs is
+refused.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field
 
-from doap.errors import DataError
+from doap.errors import ArgumentError, DataError
 from doap.files import atomic_write, read_json, sha256
+from doap.scale.extractor import ExtractorInfo
+from doap.scale.index.engine import IndexPlan
+from doap.settings import FORBID_EXTRA, validate
 
 FORMAT = 3
 SCHEMA = pa.schema(
@@ -42,8 +46,71 @@ SCHEMA = pa.schema(
         "removed": pa.bool_(),
     }
 )
-_KEYS = ("format", "revision", "index", "extractor", "training", "images", "shards", "sources", "files")
+FileName = Annotated[str, Field(pattern=r"^[a-z]+(-\d{6})?\.(faiss|npy|float16|parquet)$")]
+"""Name of a file of an index; never a path to another folder."""
+Count = Annotated[int, Field(ge=0, strict=True)]
 _PATTERNS = ("shard-*", "frames-*", "rows-*", "images-*", "*.unfinished")
+
+
+@dataclass(frozen=True)
+class _Parameters(IndexPlan):
+    metric: str
+
+
+@dataclass(frozen=True)
+class _Training:
+    sample: Count
+    seed: Count
+    max_keypoints: Annotated[int, Field(ge=1)] | None
+
+
+@dataclass(frozen=True)
+class _Shard:
+    index: FileName
+    frames: FileName
+    first_id: Count | None
+    count: Count
+    rows: FileName | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    checksum: str
+    images: Count
+    descriptors: Count
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """Schema of meta.json."""
+
+    __pydantic_config__ = FORBID_EXTRA
+
+    format: int
+    revision: Count
+    index: _Parameters
+    extractor: ExtractorInfo
+    training: _Training
+    images: FileName
+    shards: Annotated[list[_Shard], Field(min_length=1)]
+    sources: list[_Source]
+    files: dict[FileName, _File]
+
+    def __post_init__(self) -> None:
+        listed = {self.images, *(shard.index for shard in self.shards), *(shard.frames for shard in self.shards)}
+        if absent := sorted(listed - self.files.keys()):
+            raise ArgumentError(f"files: expected {absent[0]} among them.")
+        plan = self.index
+        if min(plan.lists, plan.probes, plan.sample) < 0 or plan.probes > plan.lists:
+            raise ArgumentError(f"index: expected probes of 0 to {plan.lists} lists, got {plan.probes}.")
+        if plan.kind == "ivf-pq" and any(shard.rows is None for shard in self.shards):
+            raise ArgumentError("shards: expected rows in every shard of an ivf-pq index.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +162,6 @@ NO_IMAGES = ImageTable([], [], np.empty(0, np.int64), np.empty(0, np.bool_))
 def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None:
     """Make a change take effect: write the images and a `meta.json` that lists the current files."""
     revision = meta["revision"] + 1
-    if revision > 1 and read_meta(folder)["revision"] != meta["revision"]:
-        raise DataError(f"{folder}: another program has changed the index in the meantime. Run the command again.")
     file = folder / f"images-{revision:06}.parquet"
     table = pa.table(
         {
@@ -132,15 +197,14 @@ def read_meta(folder: Path) -> dict[str, Any]:
     path = folder / "meta.json"
     if not path.is_file():
         raise DataError(f"{folder}: not an index (no meta.json). Build one with doap index build.")
-    meta = read_json(path)
-    if missing := [key for key in _KEYS if key not in meta]:
-        raise DataError(f"{path}: not an index: the keys {', '.join(missing)} are missing.")
-    if meta["format"] != FORMAT:
-        raise DataError(f"{path}: expected format {FORMAT}, got {meta['format']!r}. Build the index again.")
+    meta = read_json(path, "the metadata of an index")
+    if (found := meta.get("format")) != FORMAT:
+        raise DataError(f"{path}: not an index: expected format {FORMAT}, got {found!r}. Build the index again.")
+    validate(_Meta, meta, f"{path}: not an index")
     for name, identity in meta["files"].items():
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != identity["bytes"]:
-            state = "no file" if found is None else f"{found:,}"
+        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if size != identity["bytes"]:
+            state = "no file" if size is None else f"{size:,}"
             raise DataError(
                 f"{folder / name}: expected {identity['bytes']:,} bytes, got {state}. Copy the index again."
             )
@@ -154,10 +218,14 @@ def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
         table = pq.read_table(path, schema=SCHEMA, use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: damaged. Copy the index again.") from error
+    counts = table["descriptors"].to_numpy()
+    # A column with nulls becomes floats.
+    if any(column.null_count for column in table.columns) or (len(counts) and counts.min() < 0):
+        raise DataError(f"{path}: damaged. Copy the index again.")
     return ImageTable(
         table["name"].to_pylist(),
         table["checksum"].to_pylist(),
-        table["descriptors"].to_numpy().astype(np.int64),
+        counts.astype(np.int64),
         np.array(table["removed"].to_pylist(), np.bool_),
     )
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_shape
+from doap.checks import check_finite, check_shape
 from doap.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, as_feature_set
@@ -128,6 +129,7 @@ class Index:
         if binary:
             return self._engine.search(np.ascontiguousarray(queries), k)  # type: ignore[no-any-return]
         queries = np.ascontiguousarray(queries, np.float32)
+        check_finite(torch.from_numpy(queries), name="descriptors")
         if candidates and self.meta["index"]["kind"] == "ivf-pq":
             _, ids = self._engine.search(queries, min(k + candidates, len(self)))
             squared, ids = self._compare_exactly(queries, ids, k)
@@ -267,7 +269,8 @@ class Index:
         path = self.folder / shard["frames"]
         try:
             return np.load(path, mmap_mode="r" if shard["count"] else None, allow_pickle=False)  # type: ignore[no-any-return]
-        except (OSError, ValueError) as error:
+        # numpy parses the header as Python code, whose parser raises many types of errors.
+        except Exception as error:
             raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 
 

@@ -1,0 +1,75 @@
+"""Damaged COLMAP models are refused before pycolmap, which hangs or aborts, reads them."""
+
+import shutil
+import struct
+
+import numpy as np
+import pytest
+
+from doap.data.colmap_model import open_model
+from doap.errors import DataError
+from oracles.plane_scene import write_scene
+
+pytest.importorskip("pycolmap")
+POINT = struct.calcsize("<Q3d3x8x")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    points = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+    write_scene(folder, np.column_stack([points, np.zeros(40)]))
+    return folder / "sparse"
+
+
+@pytest.fixture
+def model(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "sparse")
+
+
+def patch(path, position, content):
+    data = bytearray(path.read_bytes())
+    data[position : position + len(content)] = content
+    path.write_bytes(data)
+
+
+def test_an_intact_model_is_opened(model):
+    assert open_model(model).num_points3D() == 40
+
+
+HUGE = struct.pack("<Q", 1 << 60)
+NAN = struct.pack("<d", np.nan)
+
+
+@pytest.mark.parametrize(
+    ("file", "position", "content", "reason"),
+    [
+        ("points3D", 8 + POINT, HUGE, "a count of 1,152,921,504,606,846,976 exceeds the file"),
+        ("points3D", 0, HUGE, "exceeds the file"),
+        ("points3D", 8 + 8, NAN, "is not finite"),
+        ("points3D", 8 + POINT + 8, b"\xff\xff\xff\x7f", "unknown image"),
+        ("points3D", 8 + POINT + 12, b"\xff\xff\xff\x7f", "unknown keypoint"),
+        ("points3D", 8, HUGE, "is not in points3D.bin"),
+        ("images", 0, HUGE, "exceeds the file"),
+        ("images", 8 + 4, NAN, "impossible pose"),
+        ("images", 8 + 4 + 56, b"\xff\xff", "unknown camera"),
+        ("cameras", 0, HUGE, "exceeds the file"),
+        ("cameras", 8 + 4, b"\xff\xff\xff\x7f", "unknown model"),
+        ("rigs", 0, HUGE, "exceeds the file"),
+        ("frames", 0, HUGE, "exceeds the file"),
+    ],
+)
+def test_a_wrong_count_or_reference_is_refused(model, file, position, content, reason):
+    patch(model / f"{file}.bin", position, content)
+    with pytest.raises(DataError, match=rf"\.bin: damaged COLMAP model: .*{reason}"):
+        open_model(model)
+
+
+@pytest.mark.parametrize("file", ["points3D", "images", "cameras", "rigs", "frames"])
+def test_every_truncated_file_is_refused(model, file):
+    path = model / f"{file}.bin"
+    data = path.read_bytes()
+    for end in np.linspace(0, len(data) - 1, 40).astype(int):
+        path.write_bytes(data[:end])
+        with pytest.raises(DataError, match=rf"{file}\.bin: damaged COLMAP model"):
+            open_model(model)

@@ -1,0 +1,58 @@
+"""Checkpoints with other contents are refused with the name of the file."""
+
+import pytest
+import torch
+from torch import nn
+
+from doap.errors import DataError
+from doap.training.checkpoint import RunProgress, load_state, save_state
+
+RECIPE = {"run": {"seed": 0}}
+
+
+def make_parts():
+    network = nn.Linear(3, 2)
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    return {"network": network, "optimiser": optimiser}
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_state(tmp_path / "state.pt", RECIPE, make_parts(), RunProgress(5, 1.5, 0.5, 3))
+    return tmp_path / "state.pt"
+
+
+def test_a_checkpoint_restores_the_progress(path):
+    assert load_state(path, RECIPE, make_parts()) == RunProgress(5, 1.5, 0.5, 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": None},
+        {"recipe": []},
+        {"progress": {"step": "many"}},
+        {"progress": {"step": -1}},
+        {"progress": {"steps": 1}},
+        {"progress": {"seconds": float("nan")}},
+        {"progress": 3},
+        {"network": {}},
+        {"network": 5},
+        {"network": {"weight": torch.zeros(7), "bias": torch.zeros(2)}},
+        {"network": {"weight": "text", "bias": torch.zeros(2)}},
+        {"optimiser": {}},
+        {"optimiser": []},
+        {"optimiser": {"state": {}, "param_groups": [{"params": [0, 1, 2]}]}},
+    ],
+)
+def test_a_checkpoint_with_other_contents_is_refused(path, change):
+    torch.save(torch.load(path, weights_only=True) | change, path)
+    with pytest.raises(DataError, match=r"state\.pt: "):
+        load_state(path, RECIPE, make_parts())
+
+
+@pytest.mark.parametrize("content", [[], 3, None, "text", {}, torch.zeros(2)])
+def test_a_file_that_is_no_checkpoint_is_refused(path, content):
+    torch.save(content, path)
+    with pytest.raises(DataError, match=r"state\.pt: "):
+        load_state(path, RECIPE, make_parts())
