@@ -6,7 +6,7 @@
 # DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
 # hpatches_sequences, and baselines and weights_tfeat (learned baselines). SCENES receives the scenes with known poses.
 # All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others, but SIFT keypoints on the large images
-# of WxBS and EVD; pipelines use their own. Two processes with one thread each run side by side. Rerun the same command
+# of WxBS and EVD, where DSP-SIFT is left out; pipelines use their own. Two processes with one thread each run side by side. Rerun the same command
 # to continue after an interruption.
 # results/evaluation/README.md has the time it takes.
 set -euo pipefail
@@ -41,8 +41,8 @@ side_by_side "${first[@]}" -- "${second[@]}" -- pose "$scenes" "${same[@]}" "${s
 side_by_side "${pipelines[@]}" -- pose "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$scenes" "${same[@]}" "${select[@]}"
 side_by_side "${first[@]}" -- "${second[@]}" -- sfm "$data/strecha" "${same[@]}"
-side_by_side "${first[@]}" -- "${second[@]}" -- wxbs "$data/wide_baseline/wxbs"
-side_by_side "${first[@]}" -- "${second[@]}" -- evd "$data/wide_baseline/evd"
+side_by_side "${first[@]}" -- "${learned[@]}" -- wxbs "$data/wide_baseline/wxbs"
+side_by_side "${first[@]}" -- "${learned[@]}" -- evd "$data/wide_baseline/evd"
 side_by_side "${pipelines[@]}" -- wxbs "$data/wide_baseline/wxbs"
 side_by_side "${pipelines[@]}" -- evd "$data/wide_baseline/evd"
 for sequences in oxford_affine hpatches_sequences; do
