@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import settings
 # A test may be slow on a busy machine.
 settings.register_profile("doap", deadline=None)
 settings.load_profile("doap")
+# A process in the background of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

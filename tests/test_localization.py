@@ -118,7 +118,7 @@ def test_features_are_extracted_once(scene):
         descriptor="rootsift",
         progress=lambda *state: calls.append(state),
     )
-    assert calls == [(0, 4, "comparing checksums")]
+    assert calls == [(0, 4, "comparing checksums"), (4, 4, "starting")]
 
 
 def test_the_command_prints_poses_and_fails_without_one(scene, localizer):

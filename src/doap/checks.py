@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from doap.errors import ArgumentError, ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class HasShape(Protocol):
@@ -47,11 +47,14 @@ def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
 def check_finite(values: Tensor, *, name: str, remedy: str = "") -> None:
     """Check that a tensor has neither NaN nor infinity, in one pass.
 
+    >>> import torch
     >>> check_finite(torch.tensor([[1.0, float("nan")], [0.0, 1.0]]), name="descriptors")
     Traceback (most recent call last):
         ...
     doap.errors.ArgumentError: descriptors: expected finite values, got NaN or infinity in 1 of 2 rows.
     """
+    import torch
+
     finite = torch.isfinite(values.detach())
     if not bool(finite.all()):
         wrong = len(values) - int(finite.flatten(1).all(1).sum()) if values.ndim > 1 else int((~finite).sum())

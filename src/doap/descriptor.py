@@ -426,7 +426,7 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
 
 def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> None:
     """Compare the shapes of a file's weights with those of its network before memory is allocated for the network."""
-    architecture = NETWORKS[str(spec.network)]
+    architecture = select(NETWORKS, str(spec.network), PatchNetwork)
     arguments = architecture.Settings.check(**spec.arguments).model_dump()
     with torch.device("meta"):
         expected = architecture(kind=spec.kind, **arguments).state_dict()

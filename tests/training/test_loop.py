@@ -299,6 +299,7 @@ def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, tmp_path)
     torch.manual_seed(0)
     for descriptor, warned in ((doap.load(first), False), (doap.Descriptor.build("l2net", dim=16), True)):
         events = []
+        (tmp_path / f"{warned}").mkdir()
         with joined() as ranks, closing(_Run(adapted, tmp_path / f"{warned}", ranks, events.append, "default")) as run:
             run._check_regression(descriptor)
         assert (events[0]["before"] - events[0]["after"] > 0.01) == warned

@@ -30,7 +30,7 @@ ImageSource = str | Path | NDArray[Any] | PillowImage
 
 _LOG = logging.getLogger(__name__)
 
-MAX_PIXELS = 1 << 28
+MAX_PIXELS = 1 << 29
 """Default limit of the pixels of an image."""
 HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
 """Files that need the extra `heif`."""
@@ -57,7 +57,7 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
     as the 12 bits of many cameras or the counts of a thermal sensor, the range from the 0.1 to the
     99.9 percentile is stretched instead, and a warning is logged for the first such image. Truncated
     files raise an error, because decoders may fill the missing part with grey. So do images with
-    more than 2²⁸ pixels (about 16,000 × 16,000), because a small file can declare a size that does
+    more than 2²⁹ pixels (about 23,000 × 23,000), because a small file can declare a size that does
     not fit into memory. Set the environment variable DOAP_MAX_PIXELS to read larger ones.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
