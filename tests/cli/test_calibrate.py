@@ -25,7 +25,7 @@ def photos(tmp_path_factory):
 
 def test_scores_and_best_are_printed(photos):
     tried = ("--magnification", 0.5, "--magnification", 6, "--magnification", 40)
-    ran = doap("calibrate", photos, "--detector", "sift", *tried, "--views", 1)
+    ran = doap("calibrate", photos, "--descriptor", "rootsift", "--detector", "sift", *tried, "--views", 1)
     assert ran.returncode == 0, ran.stderr
     best = [line for line in ran.stdout.splitlines() if line.endswith("best")]
     assert len(best) == 1
