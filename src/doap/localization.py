@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap_database import import_pycolmap
 from doap.files import make_folder
-from doap.geometry.colmap import PIXEL_CENTRE, camera_from_colmap
+from doap.geometry.colmap import PIXEL_CENTRE, camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.pipeline import match
 from doap.scale.extraction import use_features
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet
-from doap.scale.index import add_images, build_index
+from doap.scale.index import Index, add_images, build_index
 from doap.scale.search import search_images
 from doap.types import Features, Progress, no_progress
 
@@ -107,7 +108,7 @@ class Localizer:
         if not names:
             expected = f"the images of the model {model}" + (f", such as {min(self._images)}" if self._images else "")
             raise DataError(f"{images}: expected {expected}, got none of them.")
-        self._index = make_folder(Path(cache)) / "index"
+        self._index_folder = make_folder(Path(cache)) / "index"
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
         self._features: FeatureSet = use_features(
             folder, names, Path(cache) / "features", self._extractor, None, len(names), progress, lambda found, _: found
@@ -147,14 +148,19 @@ class Localizer:
             intrinsics, refine = self._model.cameras[self._images[camera].camera_id], False
         return _estimate_pose(matches, intrinsics, refine, threshold, seed)
 
+    @cached_property
+    def _index(self) -> Index:
+        """Index of the features. A model of few images needs none."""
+        if self._index_folder.exists():
+            add_images(self._index_folder, self._features)
+        else:
+            build_index(self._features, self._index_folder)
+        return Index(self._index_folder)
+
     def _shortlist(self, query: Features, top: int) -> list[str]:
         """Return the names of the images that resemble a photo most; all of them if there are at most `top`."""
         if len(self._features.names) <= top:
             return self._features.names
-        if self._index.exists():
-            add_images(self._index, self._features)
-        else:
-            build_index(self._features, self._index)
         return [found.name for found in search_images(self._index, query, top=top)]
 
     def _match(self, query: Features, names: Sequence[str], ratio: float) -> _PointMatches:
@@ -212,6 +218,5 @@ def _estimate_pose(
         return None
     agrees = np.asarray(found["inlier_mask"], np.bool_)
     images = Counter(name for name, inlier in zip(matches.images, agrees, strict=True) if inlier)
-    rigid = found["cam_from_world"]
-    pose = Pose(np.asarray(rigid.rotation.matrix()), np.asarray(rigid.translation))
+    pose = pose_from_colmap(found["cam_from_world"])
     return Localization(pose, camera_from_colmap(camera), len(agrees), int(agrees.sum()), dict(images.most_common()))

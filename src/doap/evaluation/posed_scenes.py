@@ -90,7 +90,9 @@ def _read_colmap(model: Path) -> PosedScene:
     images = []
     for image in sorted(reconstruction.images.values(), key=lambda image: image.name):
         points = frozenset(point.point3D_id for point in image.points2D if point.has_point3D())
-        images.append(PosedImage(folder / image.name, cameras[image.camera_id], pose_from_colmap(image), points))
+        images.append(
+            PosedImage(folder / image.name, cameras[image.camera_id], pose_from_colmap(image.cam_from_world()), points)
+        )
     return PosedScene(model.parent.name, folder, tuple(images), shared_camera=len(cameras) == 1)
 
 

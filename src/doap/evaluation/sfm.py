@@ -141,7 +141,11 @@ class SfmBenchmark:
             out = Path(folder) / "models"
             models = map_database(database, scene.folder, out, self.settings.seed, refine_intrinsics=not known)
             poses = [
-                {image.name: pose_from_colmap(image) for image in model.images.values() if image.has_pose}
+                {
+                    image.name: pose_from_colmap(image.cam_from_world())
+                    for image in model.images.values()
+                    if image.has_pose
+                }
                 for model in models
             ]
             model = summarise_models(models)

@@ -18,10 +18,9 @@ MODELS = {
 PIXEL_CENTRE = 0.5
 
 
-def pose_from_colmap(image: object) -> Pose:
-    """Return the pose of a registered image of pycolmap, world to camera."""
-    transformation = image.cam_from_world()  # type: ignore[attr-defined]
-    return Pose(np.asarray(transformation.rotation.matrix()), np.asarray(transformation.translation))
+def pose_from_colmap(rigid: object) -> Pose:
+    """Convert a `pycolmap.Rigid3d`, such as `image.cam_from_world()`."""
+    return Pose(np.asarray(rigid.rotation.matrix()), np.asarray(rigid.translation))  # type: ignore[attr-defined]
 
 
 def camera_from_colmap(camera: object) -> Camera:

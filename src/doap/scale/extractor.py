@@ -26,7 +26,7 @@ from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
 from doap.images import ImageSource
-from doap.pipeline import extract, extract_sample
+from doap.pipeline import detect_and_describe, extract_sample
 from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
 
@@ -91,7 +91,9 @@ class Extractor:
 
     def extract(self, image: ImageSource) -> Features:
         """Extract the features of an image."""
-        return extract(image, self.describer, detector=self.detector, max_keypoints=self.info.max_keypoints)
+        features = detect_and_describe(image, self.describer, self.detector, self.info.max_keypoints)
+        # The fingerprint is known; computing it again would hash all weights for every image.
+        return dataclasses.replace(features, fingerprint=self.info.descriptor_fingerprint)
 
 
 def open_extractor(
