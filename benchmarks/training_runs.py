@@ -8,10 +8,10 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from scipy.stats import t as student
 
 import doap
@@ -19,7 +19,7 @@ from doap.detectors import colmap
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.oxford import OxfordBenchmark
-from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
+from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, pose_errors
 from doap.evaluation.scenes import mean_of_scenes
 
@@ -27,6 +27,7 @@ Recipe = dict[str, dict[str, Any]]
 
 MAX_KEYPOINTS = 1024
 VALIDATION_SCENES = "taj_mahal,fountain"
+RATIOS = (0.8, 0.85, 0.9)
 HOMOGRAPHY = ("homography AUC@1", "homography AUC@3")
 
 
@@ -58,7 +59,7 @@ def train(
     command = ["doap", "train", str(recipe), "--data", str(training_set)]
     command += ["--validation", str(validation_set)]
     command += ["--out", str(out), "--seed", str(seed), "--json", *more]
-    if not log.exists() or events(log)[-1]["kind"] != "end":
+    if not log.exists() or not any(event["kind"] == "end" for event in events(log)):
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     logged = events(log)
     last = next(event for event in reversed(logged) if event["kind"] == "validation")
@@ -86,10 +87,17 @@ class Scorer:
     """
 
     def __init__(self, scenes: Path, sequences: Path) -> None:
-        torch.set_num_threads(2)
-        self._pose = PoseBenchmark(scenes, test=VALIDATION_SCENES)
+        self._scenes, self._sequences = scenes, sequences
         self._shared = SharedKeypoints(colmap(), MAX_KEYPOINTS)
-        self._planar = OxfordBenchmark(sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
+
+    @cached_property
+    def _pose(self) -> PoseBenchmark:
+        # PoseLib is faster than OpenCV's MAGSAC++.
+        return PoseBenchmark(self._scenes, test=VALIDATION_SCENES, estimator="poselib")
+
+    @cached_property
+    def _planar(self) -> OxfordBenchmark:
+        return OxfordBenchmark(self._sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
 
     def score(self, run: Path) -> dict[str, float]:
         """Return the pose AUC@10 and the homography AUC@1 and AUC@3 of the last weights of a run."""

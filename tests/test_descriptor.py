@@ -215,7 +215,9 @@ def test_a_network_with_the_wrong_output_is_an_error():
         Descriptor(nn.Conv2d(1, 4, 3), patch_size=8)
     with pytest.raises(ArgumentError, match="expected a multiple of 8 bits, got 3"):
         Descriptor(Mean(), patch_size=8, kind="binary")
-    with pytest.raises(ArgumentError, match=r"network: expected one of l2net, l2net-st or package.* got 'resnet'"):
+    with pytest.raises(
+        ArgumentError, match=r"network: expected one of l2net, l2net-st, fast or package.* got 'resnet'"
+    ):
         Descriptor.build("resnet")
 
 

@@ -48,12 +48,12 @@ class L2Net(PatchNetwork):
         outputs = chosen.inner or chosen.dim
         first, second, third = (round(chosen.width * channels) for channels in (32, 64, 128))
         self.features = nn.Sequential(
-            *_convolution(1, first),
-            *_convolution(first, first),
-            *_convolution(first, second, stride=2),
-            *_convolution(second, second),
-            *_convolution(second, third, stride=2),
-            *_convolution(third, third),
+            *convolution(1, first),
+            *convolution(first, first),
+            *convolution(first, second, stride=2),
+            *convolution(second, second),
+            *convolution(second, third, stride=2),
+            *convolution(third, third),
             nn.Dropout(chosen.dropout),
             nn.Conv2d(third, outputs, kernel_size=8, bias=False),
             nn.BatchNorm2d(outputs, affine=False),
@@ -64,9 +64,7 @@ class L2Net(PatchNetwork):
             linear = nn.Linear(chosen.inner, chosen.dim, bias=False)
             self.widen = nn.Sequential(linear, nn.BatchNorm1d(chosen.dim, affine=False))
         self.head = HEADS[kind]()
-        for module in self.features.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        initialise(self.features)
 
     def forward(self, patches: Tensor) -> Tensor:
         """Map standardised patches (B, 1, 32, 32) to (B, D)."""
@@ -74,9 +72,19 @@ class L2Net(PatchNetwork):
         return described
 
 
-def _convolution(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, ...]:
+def convolution(
+    inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, padding: int = 1
+) -> tuple[nn.Module, ...]:
+    """Return a convolution with batch normalisation and ReLU."""
     return (
-        nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False),
+        nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
         nn.BatchNorm2d(outputs, affine=False),
         nn.ReLU(),
     )
+
+
+def initialise(layers: nn.Module) -> None:
+    """Draw the weights of all convolutions."""
+    for module in layers.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample
 
-from doap.networks.l2net import L2Net, L2NetSettings
+from doap.networks.l2net import L2Net, L2NetSettings, initialise
 from doap.networks.network import PatchNetwork
 from doap.types import Kind
 
@@ -34,9 +34,7 @@ class SpatialTransformer(nn.Module):
             nn.ReLU(),
         )
         self.affine = nn.Conv2d(32, 6, kernel_size=8)
-        for module in self.features:
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        initialise(self.features)
         nn.init.zeros_(self.affine.weight)
         assert self.affine.bias is not None
         with torch.no_grad():
