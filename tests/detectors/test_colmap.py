@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from skimage import data
 
-from doap.detectors import colmap, sift
+from doap.detectors import colmap, colmap_default, sift
 from doap.detectors.colmap import colmap_sift
 from doap.errors import MissingExtra
 from doap.images import angles, centres, scales
@@ -59,6 +59,18 @@ def test_the_largest_keypoints_come_first():
     frames, sigmas = colmap().detect(PHOTO, 30)
     np.testing.assert_allclose(scales(frames), 6 * sigmas, rtol=1e-5)
     assert np.array_equal(sigmas, np.sort(colmap().detect(PHOTO)[1])[::-1][:30])
+
+
+def test_default_keypoints_are_exactly_those_of_colmap():
+    pycolmap = pytest.importorskip("pycolmap")
+    options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
+    options.sift.max_num_features = 200
+    own, _ = pycolmap.FeatureExtractor.create(options, pycolmap.Device.cpu).extract_from_uint8_array(PHOTO)
+    frames, _ = colmap_default().detect(PHOTO, 200)
+    expected = sorted((round(point.x, 3), round(point.y, 3), round(point.compute_scale(), 3)) for point in own)
+    found = zip(*(centres(frames) + 0.5).T, scales(frames) / 6, strict=True)
+    np.testing.assert_allclose(sorted(tuple(map(float, one)) for one in found), expected, atol=2e-3)
+    assert len(frames) > 200
 
 
 def test_missing_pycolmap_names_its_extra(monkeypatch):

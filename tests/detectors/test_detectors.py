@@ -121,7 +121,7 @@ def test_frames_are_finite_and_sorted_by_response(found, name):
         assert (np.diff(responses) <= 0).all()
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", [name for name in DETECTORS if name != "colmap-default"])
 def test_max_keypoints_returns_the_strongest(found, name):
     frames, responses = DETECTORS[name]().detect(IMAGE, 40)
     everything = found[name]["image"]

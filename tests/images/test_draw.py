@@ -5,7 +5,7 @@ import pytest
 
 from doap.errors import ArgumentError, ShapeError
 from doap.images import draw_matches
-from doap.images.draw import BACKGROUND, MARGIN, STRIP
+from doap.images.draw import BACKGROUND, COMMON, INLIER, MARGIN, MAX_LINES, REJECT, STRIP, _select_lines
 
 NONE = np.zeros((0, 2))
 
@@ -74,6 +74,59 @@ def test_photos_of_any_size_are_drawn_side_by_side(sizes):
     assert (picture[-1] == BACKGROUND).all()
 
 
+def test_photos_in_colour_stay_in_colour():
+    red = np.zeros((200, 300, 3), np.uint8)
+    red[:, :, 2] = 200
+    picture = draw(red, flat())
+    blue, green, shown = picture[STRIP + 100, MARGIN + 150].astype(int)
+    assert (blue, green) == (0, 0)
+    assert shown > 150
+    assert np.ptp(picture[STRIP + 100, 2 * MARGIN + 450].astype(int)) == 0
+
+
+@pytest.mark.parametrize(("inliers", "others"), [(5, 0), (150, 50), (900, 100), (3, 997), (0, 500), (0, 0)])
+def test_at_most_200_matches_are_lines_and_their_shares_are_kept(inliers, others):
+    mask = np.random.default_rng(0).permutation(np.arange(inliers + others) < inliers)
+    line = _select_lines(mask)
+    assert line.sum() <= MAX_LINES
+    assert line.sum() >= min(inliers + others, MAX_LINES - 1)
+    share = min(1, MAX_LINES / max(1, inliers + others))
+    assert (line & mask).sum() == pytest.approx(share * inliers, abs=1)
+
+
+def test_matches_without_a_line_are_points():
+    points = np.column_stack([np.linspace(5, 295, 401), np.full(401, 100.0)])
+    picture = draw(flat(), flat(), points, points, [True] * 401)
+    for x in points[:, 0]:
+        _, green, red = picture[STRIP + 100, MARGIN + round(x)].astype(int)
+        assert green > red + 60
+
+
+def close(pixel, colour):
+    """Whether a pixel is nearer to this colour than to the other colours of matches."""
+    distances = {one: np.abs(pixel.astype(int) - one).sum() for one in (INLIER, REJECT, COMMON)}
+    return min(distances, key=distances.get) == colour
+
+
+def test_inliers_that_another_descriptor_finds_are_blue():
+    points = [(150.0, 50.0), (150.0, 100.0), (150.0, 150.0)]
+    picture = draw(flat(), flat(), points, points, [True, True, False], common=np.array([True, False, True]))
+    for y, colour in zip((50, 100, 150), (COMMON, INLIER, REJECT), strict=True):
+        assert close(picture[STRIP + y, MARGIN + 150], colour)
+
+
+def test_without_a_title_there_is_no_legend():
+    titled, untitled = draw(flat(), flat()), draw(flat(), flat(), title=None)
+    assert np.array_equal(untitled[MARGIN:], titled[STRIP:])
+    assert (untitled[:MARGIN] == BACKGROUND).all()
+
+
+def test_the_legend_names_the_colours():
+    legend = draw(flat(), flat(), [(1.0, 1.0)], [(1.0, 1.0)], [True])[STRIP - 30 : STRIP]
+    for colour in (INLIER, REJECT):
+        assert (legend == colour).all(axis=2).any()
+
+
 def test_without_matches_the_photos_and_the_title_are_drawn():
     picture = draw(flat(), flat())
     assert (picture[:STRIP] != BACKGROUND).any()
@@ -91,7 +144,9 @@ def test_inconsistent_arguments_are_refused():
         draw_matches(flat(), flat(), NONE, NONE, np.zeros(3, int), np.zeros(3, bool), "")
     with pytest.raises(ShapeError, match=r"inliers: expected \(0\), got \(3,\)"):
         draw_matches(flat(), flat(), NONE, NONE, np.zeros((0, 2), int), np.zeros(3, bool), "")
-    with pytest.raises(ShapeError, match=r"image: expected \(height, width\), got \(9, 9, 3\)"):
-        draw(flat(), np.zeros((9, 9, 3), np.uint8))
+    with pytest.raises(ShapeError, match=r"image: expected \(height, width, 3\), got \(9, 9, 2\)"):
+        draw(flat(), np.zeros((9, 9, 2), np.uint8))
+    with pytest.raises(ShapeError, match=r"common: expected \(1\), got \(2,\)"):
+        draw(flat(), flat(), [(1.0, 1.0)], [(1.0, 1.0)], [True], common=np.zeros(2, bool))
     with pytest.raises(ArgumentError, match="longest_side: expected at least 1, got 0"):
         draw(flat(), flat(), longest_side=0)

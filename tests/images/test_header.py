@@ -65,3 +65,13 @@ def test_the_limit_of_pixels_can_be_set(tmp_path, monkeypatch):
     monkeypatch.setenv("DOAP_MAX_PIXELS", "many")
     with pytest.raises(ArgumentError, match="DOAP_MAX_PIXELS: expected a number"):
         read_grey(path)
+
+
+def test_a_chunk_of_a_png_is_not_longer_than_the_file(tmp_path):
+    """OpenCV allocates the declared length, here 2 GB."""
+    Image.fromarray(np.zeros((40, 60), np.uint8)).save(tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    start = data.index(b"IDAT") - 4
+    (tmp_path / "a.png").write_bytes(data[:start] + b"\x7f\xff\xff\x00" + data[start + 4 :])
+    with pytest.raises(DataError, match=r"a\.png: the image file is truncated"):
+        read_grey(tmp_path / "a.png")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from doap.checks import check_choice
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.akaze import akaze
-from doap.detectors.colmap import ColmapDetector, colmap
+from doap.detectors.colmap import ColmapDetector, colmap, colmap_default
 from doap.detectors.detector import Detector, OpenCVDetector
 from doap.detectors.fast import fast
 from doap.detectors.harris_laplace import harris_laplace
@@ -23,6 +23,7 @@ __all__ = [
     "akaze",
     "as_detector",
     "colmap",
+    "colmap_default",
     "fast",
     "harris_laplace",
     "orb",
@@ -37,6 +38,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
     "harris-laplace": harris_laplace,
     "affine": affine,
     "colmap": colmap,
+    "colmap-default": colmap_default,
 }
 """Detectors by name; `DETECTORS[name]()` creates one."""
 

@@ -13,13 +13,25 @@ from doap.images.frames import (
     transform_frames,
 )
 from doap.images.patches import Pyramid, extract_patches, inside, resize_patches
-from doap.images.read import ImageSource, as_grey, check_grey, list_images, read_grey, shrink
+from doap.images.read import (
+    ImageSource,
+    as_colour,
+    as_grey,
+    as_mask,
+    check_grey,
+    list_images,
+    read_colour,
+    read_grey,
+    shrink,
+)
 
 __all__ = [
     "ImageSource",
     "Pyramid",
     "angles",
+    "as_colour",
     "as_grey",
+    "as_mask",
     "centres",
     "check_grey",
     "draw_matches",
@@ -31,6 +43,7 @@ __all__ = [
     "frames_from_lafs",
     "inside",
     "list_images",
+    "read_colour",
     "read_grey",
     "resize_frames",
     "resize_patches",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Frames = NDArray[np.float32]
 Floats = NDArray[np.float64]
+COLMAP_PIXEL_CENTRE = 0.5
+"""Position of the centre of the first pixel in COLMAP's coordinates; in doap's, it is (0, 0)."""
 SIFT_EXTENT = 6.0
 """Half the patch side relative to σ: SIFT's support is a patch side of 12 σ (6 × `KeyPoint.size`)."""
 

@@ -1,4 +1,4 @@
-"""Read image files, and convert images of other libraries, to 8-bit grey arrays (H, W)."""
+"""Read image files, and convert images of other libraries, to 8-bit arrays: grey, or colour for pictures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images.header import declared_size
 
@@ -67,7 +68,20 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
     """
     import cv2
 
-    path = Path(path)
+    return _to_8_bit(_read_pixels(Path(path), cv2.IMREAD_GRAYSCALE), path)
+
+
+def read_colour(path: str | Path) -> NDArray[np.uint8]:
+    """Read an image in colour, to show it: (H, W, 3) uint8 as blue, green, red, by the rules of `read_grey`."""
+    import cv2
+
+    return _to_8_bit(_read_pixels(Path(path), cv2.IMREAD_COLOR), path)
+
+
+def _read_pixels(path: Path, mode: int) -> NDArray[Any]:
+    """Read an image as grey (H, W) or in colour (H, W, 3), uint8 or uint16; `mode` is a flag of OpenCV."""
+    import cv2
+
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -76,10 +90,11 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{path}: the image file is truncated. Copy it again.")
-    _check_pixels(data, path)
+    check_pixels(path, data)
     if path.suffix.lower() in HEIF_EXTENSIONS:
-        return _decode_heif(data, path)
-    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
+        colour = _decode_heif(data, path)
+        return colour if mode == cv2.IMREAD_COLOR else np.asarray(_to_luma(colour), np.uint8)
+    flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:
@@ -88,7 +103,7 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: OpenCV cannot decode the file. It is damaged or not an image.")
     if image.dtype not in (np.uint8, np.uint16):
         raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
-    return _to_8_bit(image, path)
+    return np.asarray(image)
 
 
 def as_grey(image: ImageSource) -> NDArray[np.uint8]:
@@ -119,6 +134,46 @@ def as_grey(image: ImageSource) -> NDArray[np.uint8]:
     return _to_8_bit(pixels, "image")
 
 
+def as_mask(mask: ImageSource, size: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return a mask (H, W) uint8 that is zero where an image of this (height, width) is to be ignored.
+
+    Args:
+        mask: In one of the forms of `as_grey`, or (H, W) of any type. Values are not brightnesses: everything but zero
+            counts, so that labels of 16 bits work as well.
+        size: (height, width) of the image.
+    """
+    import cv2
+
+    name = "mask"
+    if isinstance(mask, str | Path):
+        name, pixels = str(mask), _read_pixels(Path(mask), cv2.IMREAD_GRAYSCALE)
+    else:
+        pixels = mask if isinstance(mask, np.ndarray) and mask.ndim == 2 else as_grey(mask)
+    check_shape(pixels, f"{size[0]} {size[1]}", name=name)
+    return np.asarray(pixels != 0, np.uint8)
+
+
+def as_colour(image: ImageSource) -> NDArray[np.uint8]:
+    """Return an image in one of the forms that `as_grey` accepts in colour, to show it; grey images stay grey.
+
+    Returns:
+        (H, W, 3) uint8, as blue, green, red.
+    """
+    import cv2
+
+    if isinstance(image, str | Path):
+        return read_colour(image)
+    if isinstance(image, np.ndarray):
+        pixels = image
+    elif image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr", "LAB", "HSV", "PA"):
+        pixels = np.asarray(image.convert("RGB"))[:, :, ::-1]
+    else:
+        pixels = _from_pillow(image)
+    if pixels.ndim == 3 and pixels.shape[2] in (3, 4):
+        return _to_8_bit(np.ascontiguousarray(pixels[:, :, :3]), "image")
+    return np.asarray(cv2.cvtColor(as_grey(pixels), cv2.COLOR_GRAY2BGR), np.uint8)
+
+
 def list_images(folder: str | Path) -> list[Path]:
     """Return all image files of a folder and its subfolders, sorted by their relative path.
 
@@ -139,6 +194,24 @@ def list_images(folder: str | Path) -> list[Path]:
     return sorted(images, key=lambda path: path.relative_to(folder).as_posix())
 
 
+def check_pixels(path: Path, data: bytes | None = None) -> None:
+    """Refuse an image whose header declares too many pixels; see `read_grey`.
+
+    Args:
+        path: Image file.
+        data: Its contents, if they were read before.
+    """
+    setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
+    if not setting.isdecimal():
+        raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
+    height, width = declared_size(path.read_bytes() if data is None else data) or (0, 0)
+    if height * width > int(setting):
+        raise DataError(
+            f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
+            "Set DOAP_MAX_PIXELS to read larger images."
+        )
+
+
 def check_grey(image: NDArray[np.uint8]) -> tuple[int, int]:
     """Check that an image is grey, uint8 and not empty; return (height, width)."""
     if image.ndim != 2:
@@ -153,14 +226,14 @@ def check_grey(image: NDArray[np.uint8]) -> tuple[int, int]:
 
 
 def shrink(image: NDArray[np.uint8], longest_side: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Shrink an image (H, W) to a longest side, if it is larger.
+    """Shrink an image (H, W) or (H, W, 3) to a longest side, if it is larger.
 
     Returns:
         The image, and the homography (3, 3) from its pixels to those of the original.
     """
     import cv2
 
-    height, width = image.shape
+    height, width = image.shape[:2]
     if max(height, width) <= longest_side:
         return image, np.eye(3)
     factor = longest_side / max(height, width)
@@ -171,24 +244,22 @@ def shrink(image: NDArray[np.uint8], longest_side: int) -> tuple[NDArray[np.uint
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), enlarge
 
 
-def _check_pixels(data: bytes, path: Path) -> None:
-    """Refuse an image whose header declares too many pixels."""
-    setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
-    if not setting.isdecimal():
-        raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
-    height, width = declared_size(data) or (0, 0)
-    if height * width > int(setting):
-        raise DataError(
-            f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
-            "Set DOAP_MAX_PIXELS to read larger images."
-        )
-
-
 def _is_truncated(data: bytes) -> bool:
     if data.startswith(_JPEG_START):
         return not _reaches_end_of_jpeg(data)
     # Decoders detect truncation of the other formats, whose headers contain the length.
-    return data.startswith(_PNG_START) and _PNG_END not in data
+    return data.startswith(_PNG_START) and not _reaches_end_of_png(data)
+
+
+def _reaches_end_of_png(data: bytes) -> bool:
+    """Follow the chunks to the end. OpenCV allocates any length that a chunk declares, up to 2 GB."""
+    position = len(_PNG_START)
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(data[position : position + 4], "big")
+        if data[position + 4 : end] == _PNG_END:
+            return True
+        position = end
+    return False
 
 
 def _reaches_end_of_jpeg(data: bytes) -> bool:
@@ -219,8 +290,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
-    import cv2
-
+    """Return the pixels (H, W, 3) of a HEIC file as blue, green, red."""
     try:
         import pillow_heif
     except ImportError as error:
@@ -232,7 +302,7 @@ def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
     # libheif reports damage with several types of exceptions.
     except Exception as error:
         raise DataError(f"{path}: pillow-heif cannot decode the file ({error}). It is damaged or not HEIC.") from error
-    return np.asarray(cv2.cvtColor(colour, cv2.COLOR_RGB2GRAY), np.uint8)
+    return np.ascontiguousarray(colour[:, :, ::-1])
 
 
 def _from_pillow(image: PillowImage) -> NDArray[Any]:
@@ -260,7 +330,7 @@ def _to_luma(pixels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _to_8_bit(image: NDArray[Any], name: str | Path) -> NDArray[np.uint8]:
-    """Convert uint8 or uint16 pixels (H, W) of an image to uint8."""
+    """Convert uint8 or uint16 pixels (H, W) or (H, W, 3) of an image to uint8."""
     if image.dtype == np.uint8:
         return image.astype(np.uint8, copy=False)
     if image.dtype != np.uint16:
