@@ -30,7 +30,7 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
         0,
         ["cut.png"],
     )
-    assert set(values) == {"out", "extracted", "reused", "skipped", "removed", "seconds", "images_per_second"}
+    assert set(values) == {"out", "extracted", "reused", "skipped", "removed", "seconds", "images_per_second", "masks"}
     features = FeatureSet(out)
     assert features.names == ["0.png", "1.png", "2.png"]
     assert (features.extractor.descriptor, features.extractor.detector) == ("teblid", "sift")
@@ -49,6 +49,15 @@ def test_a_descriptor_file_is_stored_with_its_absolute_path(doap, images, tmp_pa
     features = FeatureSet(tmp_path / "features")
     assert (features.extractor.descriptor, features.extractor.stored) == (str(tmp_path / "mine.safetensors"), "uint8")
     assert len(features) == 3
+
+
+def test_the_number_of_masks_is_printed(doap, images, tmp_path):
+    (tmp_path / "masks").mkdir()
+    command = ["extract", images, "--out", tmp_path / "features", "--descriptor", "teblid", "--workers", 1]
+    ran = doap(*command, "--masks", tmp_path / "masks")
+    assert "0 images with a mask; the mask of a/b.jpg must be named a/b.jpg.png" in ran.stdout
+    write_photo(tmp_path / "masks" / "1.png.png", 7, 120, 160)
+    assert "1 image with a mask\n" in doap(*command, "--masks", tmp_path / "masks").stdout
 
 
 def test_errors_are_one_line(doap, images, tmp_path):

@@ -24,6 +24,7 @@ from doap.images import list_images, read_grey
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
+from doap.scale.image_folder import ImageFolder
 from doap.scale.stages import Describe, Detect, make_portable, make_stages
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
 from oracles.photos import write_photo
@@ -88,7 +89,7 @@ def test_both_stages_together_equal_extract(name, photos, network):
     else:
         descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
-    detect, describe = make_stages(photos, extractor)
+    detect, describe = make_stages(ImageFolder(photos), extractor)
     detect = pickle.loads(pickle.dumps(make_portable(detect, partial(load, name))))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
     rows = describe([detect(name) for name in names]).to_pylist()
@@ -203,7 +204,7 @@ def test_another_extractor_extracts_everything_again_and_deletes_old_parts(netwo
     run(few, tmp_path / "f", network)
     again = run(few, tmp_path / "f", "rootsift", stored="uint8")
     assert (again.extracted, again.reused) == (3, 0)
-    assert [part.name for part in sorted((tmp_path / "f").iterdir())] == ["meta.json", "part-000002.parquet"]
+    assert [part.name for part in sorted((tmp_path / "f").iterdir())] == ["_meta.json", "part-000002.parquet"]
     assert_complete(tmp_path / "f", few, rootsift(), error=0.01)
 
 
@@ -312,7 +313,7 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_can_be_sent_to_other_processes(name):
     baseline = load(name)
-    detect = make_portable(Detect(Path("images"), sift(), baseline, 10), partial(load, name))
+    detect = make_portable(Detect(ImageFolder(Path("images")), sift(), baseline, 10), partial(load, name))
     received = pickle.loads(pickle.dumps(detect)).describer
     assert (received.name, fingerprint(received)) == (baseline.name, fingerprint(baseline))
 

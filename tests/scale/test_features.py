@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -200,16 +201,16 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 def test_a_folder_that_is_not_a_feature_set_is_refused(tmp_path):
     with pytest.raises(DataError, match="not a feature set"):
         FeatureSet(tmp_path / "none")
-    meta = write(tmp_path, [image("a")]) / "meta.json"
+    meta = write(tmp_path, [image("a")]) / "_meta.json"
     good = json.loads(meta.read_text())
     for bad in ("{", "[]", "{}", json.dumps(good | {"extractor": {"dim": 3}}), '"a"'):
         meta.write_text(bad)
         with pytest.raises(
-            DataError, match=r"meta.json: (.*the metadata of a feature set|expected format 2, got None)"
+            DataError, match=r"_meta.json: (.*the metadata of a feature set|expected format 3, got None)"
         ):
             FeatureSet(tmp_path)
-    meta.write_text(json.dumps(good | {"format": 3}))
-    with pytest.raises(DataError, match="expected format 2, got 3"):
+    meta.write_text(json.dumps(good | {"format": 4}))
+    with pytest.raises(DataError, match="expected format 3, got 4"):
         FeatureSet(tmp_path)
 
 
@@ -223,6 +224,16 @@ def test_a_damaged_part_is_reported_with_a_remedy(tmp_path):
         part.write_bytes(bad)
         with pytest.raises(DamagedPart, match=r"part-000001.parquet: damaged .*Delete it and run doap extract again"):
             FeatureSet(tmp_path).read("a")
+
+
+@pytest.mark.parametrize("column", ["name", "checksum"])
+def test_a_row_without_name_or_checksum_is_damaged(tmp_path, column):
+    part = list_parts(write(tmp_path, [image("a"), image("b")]))[0]
+    table = pq.read_table(part)
+    values = pa.array([None, *table[column].to_pylist()[1:]], pa.string())
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), part)
+    with pytest.raises(DamagedPart, match=r"row 0 has no name or no checksum\)\. Delete it"):
+        FeatureSet(tmp_path)
 
 
 def test_a_foreign_part_is_refused(tmp_path):
@@ -281,7 +292,7 @@ def test_sets_of_earlier_versions_are_read_without_the_fingerprint_of_the_descri
     extractor = open_extractor("rootsift")
     with PartWriter(tmp_path, extractor.info):
         pass
-    path = tmp_path / "meta.json"
+    path = tmp_path / "_meta.json"
     meta = json.loads(path.read_text())
     del meta["extractor"]["descriptor_fingerprint"]
     path.write_text(json.dumps(meta))

@@ -20,9 +20,9 @@ from doap.scale.stages import Describe
 from oracles.deadly import DEADLY_WIDTH, DeadlyDescriber, DeadlyDetector
 from oracles.photos import write_photo
 
-# Ray emits warnings about its own internals.
-pytestmark = pytest.mark.filterwarnings("ignore")
-MAX_KEYPOINTS, PHOTOS = 40, 20
+# Ray emits warnings about its own internals. Its tests share one worker of xdist, and most of them one start of Ray.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
+MAX_KEYPOINTS, PHOTOS = 40, 8
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,17 @@ def home(tmp_path_factory):
         patch.setenv("PYTHONPATH", str(Path(oracles.__file__).parents[1]), prepend=os.pathsep)
         yield
     logging.getLogger("ray.data").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def cluster(home):
+    """A running Ray, which `extract_folder` uses and does not stop."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    assert ray.is_initialized()
+    ray.shutdown()
 
 
 @pytest.fixture
@@ -63,6 +74,7 @@ def rows_of(out):
 
 
 def test_ray_and_local_extract_the_same_features(photos, network, home, tmp_path):
+    """Without a running Ray, one is started and stopped."""
     ray = run(photos, tmp_path / "ray", network, "ray")
     local = run(photos, tmp_path / "local", network, "local")
     assert (ray.extracted, ray.skipped) == (local.extracted, local.skipped)
@@ -72,13 +84,13 @@ def test_ray_and_local_extract_the_same_features(photos, network, home, tmp_path
     assert run(photos, tmp_path / "ray", network, "local").extracted == 0
 
 
-def test_a_descriptor_by_name_is_loaded_in_the_processes_of_ray(photos, home, tmp_path):
+def test_a_descriptor_by_name_is_loaded_in_the_processes_of_ray(photos, cluster, tmp_path):
     """RootSIFT cannot be pickled and reads the image itself."""
     assert run(photos, tmp_path / "ray", "rootsift", "ray").extracted == PHOTOS
     assert run(photos, tmp_path / "ray", "rootsift", "local").extracted == 0
 
 
-def test_killed_actors_and_tasks_lose_no_image_and_only_a_deadly_image_fails(photos, network, home, tmp_path):
+def test_killed_actors_and_tasks_lose_no_image_and_only_a_deadly_image_fails(photos, network, cluster, tmp_path):
     write_photo(photos / "05-deadly.png", 99, 100, DEADLY_WIDTH)
     (killed_actors := tmp_path / "actors").mkdir()
     (killed_tasks := tmp_path / "tasks").mkdir()

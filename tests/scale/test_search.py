@@ -1,6 +1,7 @@
 """Images of the same scene are found by votes and confirmed by geometry."""
 
 import math
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,12 +11,17 @@ import torch
 
 from doap.baselines import rootsift, teblid
 from doap.errors import ArgumentError, DataError
+from doap.files import sha256
 from doap.images import draw_strip
+from doap.images.draw import INLIER, LEGEND, MARGIN, TEXT, UNVERIFIED
 from doap.pipeline import extract
+from doap.scale.extractor import open_extractor
+from doap.scale.features import PartWriter, StoredImage, make_table
 from doap.scale.index import Index, build_index, remove_images
-from doap.scale.search import cast_votes, extract_query, search_images
+from doap.scale.search import cast_votes, extract_query, find_itself, search_images
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
+from oracles.photos import write_photo
 
 BASELINES = {"rootsift": rootsift, "teblid": teblid}
 
@@ -173,13 +179,47 @@ def test_an_index_of_one_image_finds_it(tmp_path):
     assert [found.name for found in search_images(index, features.read("0.jpg").features)] == ["0.jpg"]
 
 
+def test_the_query_is_not_listed_as_its_own_hit(tmp_path):
+    extractor = open_extractor("rootsift", max_keypoints=50)
+    photos = {name: write_photo(tmp_path / "photos" / name, seed) for seed, name in enumerate(("a/1.png", "b/1.png"))}
+    with PartWriter(tmp_path / "features", extractor.info) as writer:
+        images = [StoredImage(name, sha256(path), extractor.extract(path)) for name, path in photos.items()]
+        writer.add(make_table(images, extractor.info))
+    index = Index(build_index(tmp_path / "features", tmp_path / "index"))
+    assert find_itself(index, photos["a/1.png"]) == "a/1.png"
+    assert [one.name for one in search_images(index, photos["a/1.png"])] == ["b/1.png"]
+    # Features, a copy under another name, and another photo of the same name are not the query itself.
+    copy, other = tmp_path / "copy.png", tmp_path / "other" / "a" / "1.png"
+    shutil.copy(photos["a/1.png"], copy)
+    write_photo(other, seed=2)
+    assert search_images(index, images[0].features)[0].name == "a/1.png"
+    assert search_images(index, copy)[0].name == "a/1.png"
+    assert [find_itself(index, path) for path in (copy, other, tmp_path / "missing" / "a" / "1.png")] == [None] * 3
+
+
+def test_images_of_the_same_scene_are_verified_and_others_are_not(collection):
+    features, index = collection[0], collection[1]
+    found = search_images(index, features.read("2/1.png").features, top=12, verify=True, features=features)
+    assert {one.name for one in found if one.verified} >= {"2/0.png", "2/1.png", "2/2.png"}
+    assert {one.name[0] for one in found if one.verified} == {"2"}
+    assert {one.verified for one in search_images(index, features.read("2/1.png").features)} == {None}
+
+
+def test_verified_and_unverified_hits_have_borders_of_different_colours():
+    photos = [np.full((240, 240), 200, np.uint8)] * 4
+    picture = draw_strip(photos, [("name", "score")] * 4, [True, False, None])
+    corners = [picture[LEGEND + 1, MARGIN + 1 + 252 * position] for position in range(4)]
+    assert [tuple(int(value) for value in corner) for corner in corners[:3]] == [TEXT, INLIER, UNVERIFIED]
+    assert np.ptp(corners[3]) == 0
+
+
 def test_the_strip_shows_each_photo_at_its_position():
     photos = [np.full(size, 200, np.uint8) for size in ((50, 100), (300, 200), *[(80, 80)] * 6)]
     picture = draw_strip(
         photos, [("a name that is far too long for its column and therefore loses its beginning", "é")] * 8
     )
-    assert picture.shape == (2 * (240 + 44 + 12) + 12, 6 * 252 + 12, 3)
+    assert picture.shape == (2 * (240 + 44 + 12) + LEGEND, 6 * 252 + 12, 3)
     grey = picture.min(axis=2) > 150
-    assert [bool(grey[12 + 120, 12 + 120 + 252 * position]) for position in range(6)] == [True] * 6
-    below = grey[12 + 296 + 120]
+    assert [bool(grey[LEGEND + 120, 12 + 120 + 252 * position]) for position in range(6)] == [True] * 6
+    below = grey[LEGEND + 296 + 120]
     assert [bool(below[12 + 120 + 252 * position]) for position in range(6)] == [True] * 2 + [False] * 4

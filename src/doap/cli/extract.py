@@ -6,7 +6,7 @@ import dataclasses
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,13 +16,19 @@ from doap.cli.options import (
     Descriptor,
     Detector,
     Device,
+    Masks,
     MaxKeypoints,
     NetworkPrecision,
     Precision,
+    Tile,
+    count_masks,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
+
+if TYPE_CHECKING:
+    from doap.scale import ExtractionSummary
 
 
 class Engine(str, Enum):
@@ -46,6 +52,8 @@ def extract(
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
+    masks: Masks = None,
+    tile: Tile = None,
     stored: Annotated[
         Stored | None, typer.Option(help="Storage type of real-valued descriptors.", show_default="float16")
     ] = None,
@@ -76,6 +84,8 @@ def extract(
             descriptor,
             detector=detector,
             max_keypoints=max_keypoints,
+            masks=masks,
+            tile=tile,
             stored=stored.value if stored else None,
             engine=engine.value,
             workers=workers,
@@ -84,13 +94,20 @@ def extract(
             precision=precision.value,
             progress=progress,
         )
+    _report(done, images, as_json)
+
+
+def _report(done: ExtractionSummary, images: Path, as_json: bool) -> None:
+    """Print what was extracted, and the images that were skipped."""
     for reason in done.skipped.values():
         echo(f"skipped: {reason}", err=True)
     if as_json:
-        echo(json.dumps({**dataclasses.asdict(done), "out": str(out)}))
+        echo(json.dumps(dataclasses.asdict(done), default=str))
         return
     extracted = counted(done.extracted, "image")
-    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    echo(f"{done.out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    if done.masks is not None:
+        echo(count_masks(done.masks))
     if done.removed:
         echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
     if done.extracted:

@@ -97,9 +97,10 @@ def search(
         raise typer.BadParameter("--out and --images require each other.")
     if out is not None:
         check_writable(out)
-    from doap.scale import Index, extract_query, search_images
+    from doap.scale import Index, extract_query, find_itself, search_images
 
     opened = Index(index)
+    itself = find_itself(opened, query)
     extracted = extract_query(opened, query, descriptor=descriptor, device=device)
     found = search_images(
         opened,
@@ -110,15 +111,19 @@ def search(
         neighbours=neighbours,
         probes=probes,
         threshold=threshold,
+        exclude=itself,
     )
     if out is not None and images is not None:
         _draw(query, images, found, out)
     if as_json:
-        values = {"query": str(query), "keypoints": len(extracted), "out": out and str(out)}
-        echo(json.dumps({**values, "found": [dataclasses.asdict(result) for result in found]}))
+        values = {"query": str(query), "keypoints": len(extracted), "itself": itself, "out": out and str(out)}
+        results = [{**dataclasses.asdict(result), "verified": result.verified} for result in found]
+        echo(json.dumps({**values, "found": results}))
         return
     for rank, result in enumerate(found, start=1):
-        echo(f"{rank:3}  {_score(result):32}  {result.name}")
+        echo(f"{rank:3}  {_score(result):46}  {result.name}")
+    if itself is not None:
+        echo(f"The query itself, {itself}, is not listed.")
     if not found:
         echo("No similar image found.")
     if out is not None:
@@ -197,13 +202,15 @@ def _print_info(path: Path, as_json: bool) -> None:
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:
-    from doap.images import draw_strip, read_grey
+    from doap.images import draw_strip, read_colour
 
-    photos = [read_grey(query), *(read_grey(images / result.name) for result in found)]
+    photos = [read_colour(query), *(read_colour(images / result.name) for result in found)]
     captions = [(query.name, "query"), *((result.name, _score(result)) for result in found)]
-    write_picture(draw_strip(photos, captions), out)
+    write_picture(draw_strip(photos, captions, [result.verified for result in found]), out)
 
 
 def _score(result: SearchResult) -> str:
     votes = f"votes {result.votes:.3f}"
-    return votes if result.inliers is None else f"{counted(result.inliers, 'inlier')} · {votes}"
+    if result.inliers is None:
+        return votes
+    return f"{'verified' if result.verified else 'not verified'} · {counted(result.inliers, 'inlier')} · {votes}"

@@ -8,7 +8,7 @@ from doap.scale.extractor import ExtractorInfo, Stored
 from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index import Index, IndexChange, IndexInfo, IndexKind, add_images, build_index, remove_images
 from doap.scale.pairs import select_pairs, write_pairs
-from doap.scale.search import SearchResult, extract_query, search_images
+from doap.scale.search import SearchResult, extract_query, find_itself, search_images
 
 __all__ = [
     "Engine",
@@ -26,6 +26,7 @@ __all__ = [
     "build_index",
     "extract_folder",
     "extract_query",
+    "find_itself",
     "remove_images",
     "search_images",
     "select_pairs",

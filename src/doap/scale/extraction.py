@@ -20,10 +20,11 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import Precision
 from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, make_folder, sha256
+from doap.files import OutputLock, make_folder
 from doap.images import list_images
 from doap.scale.extractor import Extractor, Stored, open_extractor
 from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
+from doap.scale.image_folder import ImageFolder
 from doap.scale.local import extract_in_process, extract_locally
 from doap.scale.stages import make_portable, make_stages
 from doap.text import counted
@@ -51,6 +52,7 @@ class ExtractionSummary:
         skipped: Images without features, and the reasons.
         seconds: Duration of the run.
         images_per_second: Number of images processed per second, including skipped ones.
+        masks: Number of images with a mask; None without a folder of masks.
     """
 
     out: Path
@@ -60,6 +62,7 @@ class ExtractionSummary:
     skipped: dict[str, str]
     seconds: float
     images_per_second: float
+    masks: int | None = None
 
 
 def extract_folder(
@@ -69,6 +72,8 @@ def extract_folder(
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
+    masks: str | Path | None = None,
+    tile: int | None = None,
     stored: Stored | None = None,
     engine: Engine = "local",
     workers: int | None = None,
@@ -79,10 +84,9 @@ def extract_folder(
 ) -> ExtractionSummary:
     """Extract the features of all images in a folder into a `FeatureSet`, as `doap.extract` does for one image.
 
-    Resumable: only new and changed images are extracted, or all of them if the descriptor, the detector or a setting
-    has changed. An image that cannot be read is skipped. Keypoints are in the pixels as stored in the file.
-
-    More than one worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
+    Resumable: only images that are new or have changed, or whose mask has, are extracted; all of them if a setting has
+    changed. An image that cannot be read is skipped. Keypoints are in the pixels as stored in the file. More than one
+    worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
 
     >>> import doap
     >>> doap.extract_folder("photos", "features").extracted  # doctest: +SKIP
@@ -91,10 +95,11 @@ def extract_folder(
     Args:
         images: Folder of images, searched recursively. Every machine of a cluster must see it.
         out: Folder of the feature set. A second run that writes to it at the same time is refused.
-        descriptor: Name, file or object; see `doap.load`. An object stays on its device, and other processes can only
-            receive it if it can be pickled.
+        descriptor: Name, file or object; see `doap.load`. Other processes require an object that can be pickled.
         detector: Name or object; None is the descriptor's own detector or SIFT.
         max_keypoints: Maximum number of keypoints per image.
+        masks: Folder of masks: keypoints of `a/b.jpg` are detected where `a/b.jpg.png` is not zero, if it exists.
+        tile: Side in pixels of the tiles in which larger images are processed; see `doap.extract`.
         stored: Storage type of real descriptors: `float32`, `float16` (default) or `uint8`.
         engine: `local` for this machine, `ray` for Ray Data on this machine or a cluster.
         workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, or fewer
@@ -105,24 +110,25 @@ def extract_folder(
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16".
         progress: Called with the number of processed images, the number of images, and the speed.
     """
-    images = Path(images).absolute()
-    names = list_names(images)
+    folder = ImageFolder(Path(images).absolute(), None if masks is None else Path(masks).absolute())
+    names = list_names(folder.images)
     extractor = open_extractor(
         descriptor,
         detector=detector,
         max_keypoints=max_keypoints,
+        tile=tile,
         stored=stored,
         # The machine that starts Ray may have no GPU, and the fingerprint does not depend on the device.
         device="cpu" if engine == "ray" else device,
         precision=precision,
     )
-    make_rows = _make_engine(images, extractor, workers, engine, address, str(device))
+    make_rows = _make_engine(folder, extractor, workers, engine, address, str(device))
     with OutputLock(make_folder(Path(out)), inside=True):
-        return _update(images, names, Path(out), extractor, make_rows, progress)[1]
+        return _update(folder, names, Path(out), extractor, make_rows, progress)[1]
 
 
 def use_features(
-    images: Path,
+    folder: ImageFolder,
     names: Sequence[str],
     out: Path,
     extractor: Extractor,
@@ -136,7 +142,7 @@ def use_features(
     The progress counts images among a `total` that includes the steps of the action. If a part of the set is damaged,
     it is deleted, its images are extracted again and the action is repeated. No other run can change the set meanwhile.
     """
-    make_rows = _make_engine(images, extractor, workers)
+    make_rows = _make_engine(folder, extractor, workers)
 
     def report(done: int, _: int, text: str) -> None:
         progress(done, total, text)
@@ -144,11 +150,11 @@ def use_features(
     with OutputLock(make_folder(out), inside=True):
         while True:
             try:
-                features, summary = _update(images, names, out, extractor, make_rows, report)
+                features, summary = _update(folder, names, out, extractor, make_rows, report)
                 if not features.names:
                     reason = features.failed[names[0]]
                     raise DataError(
-                        f"{images}: none of {counted(len(names), 'image')} can be read. The first one: {reason}"
+                        f"{folder.images}: none of {counted(len(names), 'image')} can be read. The first one: {reason}"
                     )
                 return action(features, summary)
             except DamagedPart as damage:
@@ -161,14 +167,15 @@ def list_names(images: Path) -> list[str]:
 
 
 def _update(
-    images: Path, names: Sequence[str], out: Path, extractor: Extractor, make_rows: MakeRows, progress: Progress
+    folder: ImageFolder, names: Sequence[str], out: Path, extractor: Extractor, make_rows: MakeRows, progress: Progress
 ) -> tuple[FeatureSet, ExtractionSummary]:
     """Bring a feature set up to date with the named images of a folder."""
     start = time.perf_counter()
     with PartWriter(out, extractor.info) as writer:
         progress(0, len(names), "comparing checksums")
         known = FeatureSet(out).checksums
-        missing = _find_missing(images, names, known)
+        missing = _find_missing(folder, names, known)
+        folder.check_masks(missing)
         removed = sorted(known.keys() - set(names))
         if removed:
             writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
@@ -187,13 +194,14 @@ def _update(
         part.unlink()
     seconds = time.perf_counter() - start
     reused = len(features) - extracted
+    masks = None if folder.masks is None else sum(folder.mask(name) is not None for name in names)
     return features, ExtractionSummary(
-        out, extracted, reused, len(removed), features.failed, seconds, images_per_second=processed / seconds
+        out, extracted, reused, len(removed), features.failed, seconds, processed / seconds, masks
     )
 
 
 def _make_engine(
-    images: Path,
+    folder: ImageFolder,
     extractor: Extractor,
     workers: int | None,
     engine: Engine = "local",
@@ -206,7 +214,7 @@ def _make_engine(
         raise ArgumentError(f"workers: expected 1 or more, got {workers}.")
     if address is not None and engine != "ray":
         raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
-    detect, describe = make_stages(images, extractor)
+    detect, describe = make_stages(folder, extractor)
     if engine == "local" and workers == 1:
         return partial(extract_in_process, detect=detect, describe=describe)
     portable, processors = make_portable(detect, extractor.reopen), os.cpu_count() or 1
@@ -226,17 +234,17 @@ def _make_engine(
     return make_rows
 
 
-def _find_missing(images: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
-    """Return the images that are new, have changed, or could not be read before."""
+def _find_missing(folder: ImageFolder, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Return the images that are new, have changed (or their mask has), or could not be read before."""
     stored = [name for name in names if known.get(name)]
     # Reading and hashing release the interpreter lock.
     with ThreadPoolExecutor() as pool:
-        current = dict(zip(stored, pool.map(_checksum, (images / name for name in stored)), strict=True))
+        current = dict(zip(stored, pool.map(partial(_checksum, folder), stored), strict=True))
     return [name for name in names if name not in current or current[name] != known[name]]
 
 
-def _checksum(path: Path) -> str | None:
+def _checksum(folder: ImageFolder, name: str) -> str | None:
     try:
-        return sha256(path)
+        return folder.checksum(name)
     except OSError:
         return None

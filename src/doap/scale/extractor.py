@@ -26,6 +26,7 @@ from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
 from doap.images import ImageSource
+from doap.images.tiles import MIN_TILE
 from doap.pipeline import detect_and_describe, extract_sample
 from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
@@ -51,6 +52,7 @@ class ExtractorInfo:
         dim: D, the number of dimensions or bits.
         stored: Storage type of the descriptors.
         descriptor_fingerprint: Fingerprint of the descriptor; None in sets of earlier versions.
+        tile: Side of the tiles of large images in pixels; None downscales them.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -64,6 +66,7 @@ class ExtractorInfo:
     dim: Annotated[int, Field(ge=1)]
     stored: Stored
     descriptor_fingerprint: str | None = None
+    tile: Annotated[int, Field(ge=MIN_TILE)] | None = None
 
     def difference(self, other: ExtractorInfo) -> str | None:
         """Explain how another extractor differs from this one; None if both extract the same features."""
@@ -91,7 +94,9 @@ class Extractor:
 
     def extract(self, image: ImageSource) -> Features:
         """Extract the features of an image."""
-        features = detect_and_describe(image, self.describer, self.detector, self.info.max_keypoints)
+        features = detect_and_describe(
+            image, self.describer, self.detector, self.info.max_keypoints, tile=self.info.tile
+        )
         # The fingerprint is known; computing it again would hash all weights for every image.
         return dataclasses.replace(features, fingerprint=self.info.descriptor_fingerprint)
 
@@ -100,7 +105,9 @@ def open_extractor(
     descriptor: str | Path | Describer,
     *,
     detector: str | Detector | None = None,
+    default_detector: str = "sift",
     max_keypoints: int = 2048,
+    tile: int | None = None,
     stored: Stored | None = None,
     exact: bool = False,
     device: str | torch.device = "auto",
@@ -108,7 +115,8 @@ def open_extractor(
 ) -> Extractor:
     """Load a descriptor and a detector, check that they fit together, and compute their fingerprint.
 
-    The arguments are those of `doap.extract_folder`. `exact` changes the default of `stored` to float32.
+    The arguments are those of `doap.extract_folder`. `default_detector` serves if `detector` is None and the descriptor
+    has no detector of its own. `exact` changes the default of `stored` to float32.
     """
     name = reopen = None
     if isinstance(descriptor, str | Path):
@@ -120,7 +128,7 @@ def open_extractor(
     descriptor = as_describer(descriptor)
     if detector is None and isinstance(descriptor, DetectsKeypoints):
         detector = descriptor.detector
-    detector, binary = as_detector(detector), descriptor.kind == "binary"
+    detector, binary = as_detector(detector or default_detector), descriptor.kind == "binary"
     stored = stored or ("bits" if binary else "float32" if exact else "float16")
     check_choice(stored, get_args(Stored), name="stored")
     if (stored == "bits") != binary:
@@ -128,11 +136,13 @@ def open_extractor(
         raise ArgumentError(f"stored: expected {allowed} for a {descriptor.kind} descriptor, got {stored}.")
     if max_keypoints < 1:
         raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
+    if tile is not None and tile < MIN_TILE:
+        raise ArgumentError(f"tile: expected {MIN_TILE} pixels or more, got {tile}.")
     sample = extract_sample(descriptor, detector)
     # Fail here rather than after the first thousand images.
     encode(sample.descriptors, stored)
     shape = descriptor.kind, descriptor.dim
-    info = ExtractorInfo("", name, detector.name, detector.magnification, max_keypoints, *shape, stored)
+    info = ExtractorInfo("", name, detector.name, detector.magnification, max_keypoints, *shape, stored, tile=tile)
     assert sample.fingerprint is not None
     identity = _hash(info, sample.fingerprint, sample.frames)
     info = dataclasses.replace(info, fingerprint=identity, descriptor_fingerprint=sample.fingerprint)
@@ -143,6 +153,9 @@ def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> 
     """Return the fingerprint of settings, a descriptor's fingerprint, and a detector's frames (N, 2, 3)."""
     settings = dataclasses.asdict(info) | {"fingerprint": "", "descriptor": descriptor}
     del settings["descriptor_fingerprint"]
+    # Sets without tiles keep the fingerprint of earlier versions.
+    if info.tile is None:
+        del settings["tile"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     # Rounded to 1/8 pixel and sorted, because processors differ in the last bits of positions and responses.
     rounded = np.rint(8 * frames).astype(np.int32).reshape(-1, 6)

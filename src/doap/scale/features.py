@@ -1,11 +1,14 @@
 """Feature sets: a folder of Parquet files with one row per image.
 
     FEATURES/
-    ├── meta.json             format and extractor (`ExtractorInfo`)
+    ├── _meta.json            format and extractor (`ExtractorInfo`)
     └── part-000001.parquet   rows with the columns of `SCHEMA`; written atomically and never modified
 
+Other programs open the folder as a Parquet dataset; they skip names that start with an underscore. The schema metadata
+of each part has a copy of the contents of _meta.json, under the key `doap`.
+
 Parts are numbered in the order of writing. If an image has several rows, the newest one counts, so a changed image gets
-a row in a new part. Rows with another fingerprint than the one in meta.json do not count. An image that could not be
+a row in a new part. Rows with another fingerprint than the one in _meta.json do not count. An image that could not be
 read has a row with the reason and no features. An image that was removed from the folder has a row that marks it.
 """
 
@@ -33,11 +36,11 @@ from doap.scale.extractor import ExtractorInfo, decode, encode
 from doap.settings import validate
 from doap.types import Features, Kind
 
-FORMAT = 2
+FORMAT = 3
 SCHEMA = pa.schema(
     {
         "name": pa.string(),  # path inside the folder of images
-        "checksum": pa.string(),  # SHA-256 of the file; "" if it could not be read
+        "checksum": pa.string(),  # SHA-256 of the file, or of image and mask; "" if unreadable
         "height": pa.int32(),
         "width": pa.int32(),
         "frames": pa.list_(pa.float32()),  # (N, 2, 3) in row-major order, in the pixels of the file
@@ -45,8 +48,12 @@ SCHEMA = pa.schema(
         "descriptors": pa.binary(),  # (N, D) floats or uint8, or (N, D/8) bits, in row-major order
         "fingerprint": pa.string(),  # of the extractor
         "error": pa.string(),  # null on success
+        "part": pa.int32(),  # number of the part; the largest one counts if an image has several rows
     }
 )
+# The writer adds the number of the part.
+_ROWS = SCHEMA.remove(SCHEMA.get_field_index("part"))
+META = "_meta.json"
 REMOVED = "removed from the folder"
 # A row group is read as a whole. It is small, so that reading a single image is fast.
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 5 << 20, 8
@@ -56,7 +63,7 @@ _PART_BYTES, _PART_SECONDS = 64 << 20, 120
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image with its features; `name` is its path inside the folder, `checksum` the SHA-256 of its file."""
+    """An image with its features; `name` is its path inside the folder, `checksum` that of `ImageFolder`."""
 
     name: str
     checksum: str
@@ -101,7 +108,7 @@ class FeatureSet:
         extractor: Identity and settings of the extractor.
         names: Names of all images with features, sorted.
         failed: Images without features, and the reasons.
-        checksums: SHA-256 of every image file, with or without features.
+        checksums: Checksum of every image file and its mask, with or without features.
         superseded: Parts without any current row.
     """
 
@@ -145,8 +152,8 @@ class FeatureSet:
         return next(self._read_rows(location.part, [location.row]))
 
     def checksum(self) -> str:
-        """Return a checksum of meta.json and all parts; it changes whenever something is written."""
-        digest = hashlib.sha256((self.folder / "meta.json").read_bytes())
+        """Return a checksum of _meta.json and all parts; it changes whenever something is written."""
+        digest = hashlib.sha256((self.folder / META).read_bytes())
         for part in self._parts:
             digest.update(f"{part.name} {sha256(part)}".encode())
         return digest.hexdigest()
@@ -162,6 +169,8 @@ class FeatureSet:
         with _open_part(part) as file:
             columns = file.read(["name", "checksum", "fingerprint", "error"]).to_pydict()
         for row, (name, checksum, fingerprint, error) in enumerate(zip(*columns.values(), strict=True)):
+            if name is None or checksum is None:
+                raise DamagedPart(part, ValueError(f"row {row} has no name or no checksum"))
             if fingerprint == self.extractor.fingerprint:
                 yield name, _Location(part, row, checksum, error)
 
@@ -201,7 +210,7 @@ def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
 
 def make_table(images: Sequence[StoredImage | FailedImage], extractor: ExtractorInfo) -> pa.Table:
     """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one."""
-    return pa.Table.from_pylist([_make_row(image, extractor) for image in images], SCHEMA)
+    return pa.Table.from_pylist([_make_row(image, extractor) for image in images], _ROWS)
 
 
 def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dict[str, Any]:
@@ -227,7 +236,8 @@ class PartWriter:
     def __init__(self, folder: Path, extractor: ExtractorInfo) -> None:
         """Create or continue a set. If another extractor wrote it, its rows no longer count."""
         self._folder = make_folder(folder)
-        if not (folder / "meta.json").exists() and set(folder.iterdir()) - {folder / LOCK}:
+        if not (folder / META).exists() and set(folder.iterdir()) - {folder / LOCK}:
+            _refuse_old_set(folder)
             raise DataError(
                 f"{folder}: expected a feature set or an empty folder, got other files. Choose another one."
             )
@@ -235,9 +245,9 @@ class PartWriter:
         self._next = _part_number(last) + 1 if last else 1
         self._waiting: list[pa.Table] = []
         self._since = 0.0
-        meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
-        with atomic_write(folder / "meta.json") as unfinished:
-            unfinished.write_text(json.dumps(meta, indent=1, sort_keys=True) + "\n")
+        self._meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
+        with atomic_write(folder / META) as unfinished:
+            unfinished.write_text(json.dumps(self._meta, indent=1, sort_keys=True) + "\n")
 
     def __enter__(self) -> PartWriter:
         return self
@@ -257,6 +267,8 @@ class PartWriter:
         if not self._waiting:
             return
         rows = pa.concat_tables(self._waiting)
+        rows = rows.append_column(SCHEMA.field("part"), pa.array(np.full(len(rows), self._next, np.int32)))
+        rows = rows.replace_schema_metadata({"doap": json.dumps(self._meta, sort_keys=True)})
         bytes_per_row = max(1, rows.nbytes // len(rows))
         with atomic_write(self._folder / f"part-{self._next:06}.parquet") as unfinished:
             # Descriptors do not compress. Page checksums detect a damaged part.
@@ -284,13 +296,23 @@ def _part_number(part: Path) -> int:
 
 
 def _read_meta(folder: Path) -> ExtractorInfo:
-    path = folder / "meta.json"
+    path = folder / META
     if not path.is_file():
-        raise DataError(f"{folder}: not a feature set (no meta.json). Create one with doap extract.")
+        _refuse_old_set(folder)
+        raise DataError(f"{folder}: not a feature set (no {META}). Create one with doap extract.")
     meta = read_json(path, "the metadata of a feature set")
     if (version := meta.get("format")) == FORMAT:
         return validate(ExtractorInfo, meta.get("extractor"), f"{path}: not the metadata of a feature set")
     raise DataError(f"{path}: expected format {FORMAT}, got {version!r}. Extract the features again with doap extract.")
+
+
+def _refuse_old_set(folder: Path) -> None:
+    """Raise an error if an earlier version, which called its metadata meta.json, wrote the set."""
+    if (folder / "meta.json").is_file() and list_parts(folder):
+        raise DataError(
+            f"{folder}: a feature set of an earlier version (meta.json instead of {META}). Delete the folder, or "
+            "choose another one, and extract the features again with doap extract."
+        )
 
 
 @contextmanager

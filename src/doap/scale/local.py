@@ -97,7 +97,9 @@ def detect_images(names: Sequence[str], detect: Detect, workers: int) -> Generat
                     if crashes[name] < MAX_CRASHES:
                         suspects.append(name)
                     else:
-                        yield FailedImage(name, "", f"{detect.images / name}: crashed {MAX_CRASHES} worker processes.")
+                        yield FailedImage(
+                            name, "", f"{detect.folder.path(name)}: crashed {MAX_CRASHES} worker processes."
+                        )
                 running.clear()
     finally:
         pool.shutdown(cancel_futures=True)

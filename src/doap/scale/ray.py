@@ -51,7 +51,7 @@ def extract_with_ray(
             if not missing:
                 return
         reason = f"its task crashed {1 + RETRIES} times or failed. See the logs of Ray."
-        yield describe([FailedImage(name, "", f"{detect.images / name}: {reason}") for name in missing])
+        yield describe([FailedImage(name, "", f"{detect.folder.path(name)}: {reason}") for name in missing])
     finally:
         if start:
             ray.shutdown()

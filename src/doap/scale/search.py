@@ -14,7 +14,8 @@ from torch import Tensor
 from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.errors import ArgumentError, DataError
-from doap.geometry import estimate_geometry
+from doap.files import sha256
+from doap.geometry import estimate_geometry, is_verified
 from doap.images import ImageSource
 from doap.pipeline import match
 from doap.scale.extractor import open_extractor
@@ -46,6 +47,13 @@ class SearchResult:
     votes: float
     matches: int | None = None
     inliers: int | None = None
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether the inliers show that both images overlap, by `is_verified`; None without verification."""
+        if self.inliers is None or self.matches is None:
+            return None
+        return is_verified(self.inliers, self.matches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +89,7 @@ def search_images(
     threshold: float = 1.5,
     descriptor: str | Path | Describer | None = None,
     device: str | torch.device = "auto",
+    exclude: str | None = None,
 ) -> list[SearchResult]:
     """Find the images of an index that show the same object or scene as a photo, best first.
 
@@ -96,14 +105,17 @@ def search_images(
         probes: Number of lists searched per descriptor; see `Index.search`.
         threshold: Inlier threshold in pixels.
         descriptor, device: As for `extract_query`.
+        exclude: Name of an image that is not returned; by default the query itself, if it is a file of the index.
     """
     if top < 1:
         raise ArgumentError(f"top: expected 1 or more, got {top}.")
     index = as_index(index)
     if not isinstance(query, Features):
+        exclude = exclude or find_itself(index, query)
         query = extract_query(index, query, descriptor=descriptor, device=device)
+    own = None if exclude is None else index.images.numbers.get(exclude)
     votes = cast_votes(index, query.descriptors, neighbours=neighbours, probes=probes)
-    best = rank_images(index, votes, max(top, SHORTLIST) if verify else top)
+    best = rank_images(index, votes, max(top, SHORTLIST) if verify else top, exclude=own)
     if not verify:
         return [SearchResult(index.images.names[number], total) for number, total in best]
     stored = None if features is None else as_feature_set(features)
@@ -140,7 +152,7 @@ def extract_query(
     describer = as_describer(given, device)
     if describer.kind == info.kind:
         extractor = open_extractor(
-            describer, detector=info.detector, max_keypoints=info.max_keypoints, stored=info.stored
+            describer, detector=info.detector, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored
         )
         if not info.difference(extractor.info):
             return extractor.extract(image)
@@ -148,6 +160,20 @@ def extract_query(
         f"{index.folder}: expected the descriptor of the index, {info.descriptor} with the detector {info.detector}, "
         f"got a different one: {given}."
     )
+
+
+def find_itself(index: Index, query: ImageSource) -> str | None:
+    """Return the name of an image file in an index that contains it; None for other images and for copies of it."""
+    if not isinstance(query, str | Path):
+        return None
+    # A link has the name of the link, as in the folder of images.
+    path = Path(query).absolute()
+    names = ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
+    known = [name for name in names if name in index.images.numbers]
+    if not known or not path.is_file():
+        return None
+    checksum = sha256(path)
+    return next((name for name in known if index.images.checksums[index.images.numbers[name]] == checksum), None)
 
 
 def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None) -> Votes:

@@ -11,7 +11,6 @@ import copy
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
@@ -23,12 +22,12 @@ from torch import Tensor, nn
 from doap.describer import Describer, ImageDescriber
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError
-from doap.files import sha256
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, detect_and_describe
 from doap.processes import tune_allocator
 from doap.scale.extractor import Extractor, ExtractorInfo
 from doap.scale.features import FailedImage, StoredImage, make_table
+from doap.scale.image_folder import ImageFolder
 from doap.types import Kind
 
 ImageResult = StoredImage | FailedImage
@@ -62,24 +61,27 @@ class Detect:
     """First stage: `doap.extract` of one image, or the reason why it failed.
 
     Attributes:
-        images: Folder of images.
-        detector, max_keypoints: As for `doap.extract`.
+        folder: Folder of images, and of their masks.
+        detector, max_keypoints, tile: As for `doap.extract`.
         describer: As for `doap.extract`; a `PatchCutter` if the second stage describes.
     """
 
-    images: Path
+    folder: ImageFolder
     detector: Detector
     describer: Describer
     max_keypoints: int
+    tile: int | None = None
 
     def __call__(self, name: str) -> ImageResult:
-        path = self.images / name
+        path = self.folder.path(name)
         try:
-            checksum = sha256(path)
+            checksum = self.folder.checksum(name)
         except OSError as error:
             return FailedImage(name, "", f"{path}: cannot be read: {error.strerror}. Check the path.")
         try:
-            features = detect_and_describe(path, self.describer, self.detector, self.max_keypoints)
+            features = detect_and_describe(
+                path, self.describer, self.detector, self.max_keypoints, mask=self.folder.mask(name), tile=self.tile
+            )
         # A library may raise anything for an unusual image. Wrong arguments were refused earlier.
         except Exception as error:
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"
@@ -135,12 +137,13 @@ class Describe:
 _Stage = TypeVar("_Stage", Detect, Describe)
 
 
-def make_stages(images: Path, extractor: Extractor) -> tuple[Detect, Describe]:
+def make_stages(folder: ImageFolder, extractor: Extractor) -> tuple[Detect, Describe]:
     """Return both stages for this process."""
-    describer, limit = extractor.describer, extractor.info.max_keypoints
-    if isinstance(describer, ImageDescriber):
-        return Detect(images, extractor.detector, describer, limit), Describe(None, extractor.info)
-    return Detect(images, extractor.detector, PatchCutter(describer), limit), Describe(describer, extractor.info)
+    info, describer = extractor.info, extractor.describer
+    reads_image = isinstance(describer, ImageDescriber)
+    first = describer if reads_image else PatchCutter(describer)
+    detect = Detect(folder, extractor.detector, first, info.max_keypoints, info.tile)
+    return detect, Describe(None if reads_image else describer, info)
 
 
 def make_portable(stage: _Stage, reopen: Reopen | None) -> _Stage:

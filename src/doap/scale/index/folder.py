@@ -68,7 +68,7 @@ class _Training:
 class _Shard:
     index: FileName
     frames: FileName
-    first_id: Count | None
+    first_id: Count
     count: Count
     rows: FileName | None = None
 
