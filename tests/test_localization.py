@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import cv2
@@ -92,6 +93,22 @@ def test_the_most_similar_images_are_enough(scene, localizer):
     assert errors(found)[0] < 1
     again = localizer.localize(scene / "new.png", camera="1.png", top=2)
     np.testing.assert_array_equal(found.pose.rotation, again.pose.rotation)
+
+
+def test_another_descriptor_and_a_smaller_model_use_the_same_cache(scene, localizer, tmp_path):
+    localizer.localize(scene / "new.png", camera="1.png", top=2)
+    model = pycolmap.Reconstruction(scene / "sparse")
+    former = next(image for image in model.images.values() if image.name == "4.png")
+    model.deregister_frame(former.frame_id)
+    smaller, cache = tmp_path / "sparse", tmp_path / "cache"
+    shutil.copytree(scene / "cache", cache)
+    smaller.mkdir()
+    model.write(smaller)
+    for descriptor in ("rootsift", "sift"):
+        found = doap.Localizer(smaller, scene / "images", cache, descriptor=descriptor)
+        pose_found = found.localize(scene / "new.png", camera="1.png", top=2)
+        assert errors(pose_found)[0] < 1
+        assert "4.png" not in pose_found.images
 
 
 def test_a_photo_of_another_scene_has_no_pose(scene, localizer):

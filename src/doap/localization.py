@@ -25,12 +25,14 @@ from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap_database import import_pycolmap
 from doap.files import make_folder
-from doap.geometry.colmap import PIXEL_CENTRE, camera_from_colmap, pose_from_colmap
+from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
+from doap.images.frames import COLMAP_PIXEL_CENTRE
 from doap.pipeline import match
 from doap.scale.extraction import use_features
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet
+from doap.scale.image_folder import ImageFolder
 from doap.scale.index import Index, add_images, build_index
 from doap.scale.search import search_images
 from doap.types import Features, Progress, no_progress
@@ -81,7 +83,7 @@ class Localizer:
     Args:
         model: Folder with cameras, images and points3D (.bin or .txt).
         images: Folder that the model's image names are relative to.
-        cache: Folder for the features and the index.
+        cache: Folder for the features and the index, separately for each descriptor and detector.
         descriptor: Name, file or object; see `doap.load`.
         detector: Name or object; None is the descriptor's own detector or SIFT.
         max_keypoints: Maximum number of keypoints per image.
@@ -108,10 +110,12 @@ class Localizer:
         if not names:
             expected = f"the images of the model {model}" + (f", such as {min(self._images)}" if self._images else "")
             raise DataError(f"{images}: expected {expected}, got none of them.")
-        self._index_folder = make_folder(Path(cache)) / "index"
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
+        own = make_folder(Path(cache) / self._extractor.info.fingerprint[:16])
+        self._index_folder = own / "index"
+        source, total, out = ImageFolder(folder), len(names), own / "features"
         self._features: FeatureSet = use_features(
-            folder, names, Path(cache) / "features", self._extractor, None, len(names), progress, lambda found, _: found
+            source, names, out, self._extractor, None, total, progress, lambda found, _: found
         )
 
     def localize(
@@ -159,9 +163,14 @@ class Localizer:
 
     def _shortlist(self, query: Features, top: int) -> list[str]:
         """Return the names of the images that resemble a photo most; all of them if there are at most `top`."""
-        if len(self._features.names) <= top:
+        names = set(self._features.names)
+        if len(names) <= top:
             return self._features.names
-        return [found.name for found in search_images(self._index, query, top=top)]
+        # The index also has images that were in an earlier version of the model.
+        former = len(self._index.images.numbers) - len(names)
+        return [found.name for found in search_images(self._index, query, top=top + former) if found.name in names][
+            :top
+        ]
 
     def _match(self, query: Features, names: Sequence[str], ratio: float) -> _PointMatches:
         """Match a photo with images of the model; a keypoint and a 3D point are paired once, by the first image."""
@@ -174,7 +183,9 @@ class Localizer:
                     found.setdefault((keypoint, point), name)
         keypoints = query.keypoints.astype(np.float64)[[keypoint for keypoint, _ in found]]
         points = np.array([self._model.points3D[point].xyz for _, point in found])
-        return _PointMatches(keypoints.reshape(-1, 2) + PIXEL_CENTRE, points.reshape(-1, 3), list(found.values()))
+        return _PointMatches(
+            keypoints.reshape(-1, 2) + COLMAP_PIXEL_CENTRE, points.reshape(-1, 3), list(found.values())
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +208,7 @@ def _triangulated(keypoints: NDArray[np.float32], image: Any) -> NDArray[np.int6
     observed = [point for point in image.points2D if point.has_point3D()]
     if not observed or not len(keypoints):
         return np.full(len(keypoints), -1)
-    xy = torch.tensor(np.array([point.xy for point in observed]) - PIXEL_CENTRE)
+    xy = torch.tensor(np.array([point.xy for point in observed]) - COLMAP_PIXEL_CENTRE)
     distance, nearest = torch.cdist(torch.from_numpy(keypoints).double(), xy).min(dim=1)
     ids = np.array([point.point3D_id for point in observed], np.int64)
     return np.where(distance.numpy() <= NEAR, ids[nearest.numpy()], -1)

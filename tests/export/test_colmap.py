@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
+from doap.detectors import colmap_default
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap import write_colmap
 from doap.export.colmap_database import make_keypoints
@@ -18,6 +19,7 @@ from doap.export.pairs import resolve_pairs
 from doap.functional import quantise
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
 from doap.pipeline import extract, match
+from doap.scale.features import FeatureSet
 from oracles.colmap_database import MAX_KEYPOINTS, ids, write
 from oracles.photos import write_photo
 
@@ -47,6 +49,25 @@ def test_keypoints_are_shifted_by_half_a_pixel(database, features):
             np.testing.assert_allclose(half, scales(expected.frames), rtol=1e-4)
             np.testing.assert_allclose(np.cos(np.radians(angle - angles(expected.frames))), 1, atol=1e-6)
     assert database.keypoints == sum(map(len, features.values())) > 100
+
+
+def test_by_default_keypoints_and_ratio_test_are_those_of_colmap(photos, tmp_path):
+    summary = write_colmap(photos, tmp_path / "database.db", rootsift())
+    with pycolmap.Database.open(summary.out) as opened:
+        name0, name1 = sorted(ids(opened))[:2]
+        frames, _ = colmap_default().detect(read_grey(photos / name0), 8192)
+        np.testing.assert_allclose(opened.read_keypoints(ids(opened)[name0])[:, :2], frames[:, :, 2] + 0.5, atol=1e-3)
+        stored = FeatureSet(tmp_path / "database.db.features")
+        expected = match(stored.read(name0).features, stored.read(name1).features, ratio=0.8)
+        np.testing.assert_array_equal(opened.read_matches(ids(opened)[name0], ids(opened)[name1]), expected)
+
+
+def test_a_lower_error_verifies_fewer_matches_and_reuses_the_matches(photos, tmp_path):
+    strict, loose = (write(photos, tmp_path / "database.db", max_error=error) for error in (0.3, 4.0))
+    assert strict.matches == loose.matches
+    assert strict.verified_matches < loose.verified_matches
+    assert not loose.unchanged
+    assert write(photos, tmp_path / "database.db", max_error=4.0).unchanged
 
 
 def test_matches_equal_doap_match_and_are_verified(database, features):

@@ -157,7 +157,7 @@ def test_damaged_features_are_extracted_again(photos, tmp_path, database, monkey
     flipped[len(flipped) // 2] ^= 0xFF
     parts[2].write_bytes(flipped)
     parts[3].write_bytes(random.bytes(5000))
-    (tmp_path / "database.db.features" / "meta.json").write_text("{")
+    (tmp_path / "database.db.features" / "_meta.json").write_text("{")
     detected = []
     write(photos, out, detector=Recorder(detected))
     assert len(detected) - 1 == 4

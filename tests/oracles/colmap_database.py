@@ -11,7 +11,8 @@ MAX_KEYPOINTS = 150
 
 def write(photos, out, **arguments):
     descriptor = arguments.pop("descriptor", rootsift())
-    return write_colmap(photos, out, descriptor, **{"max_keypoints": MAX_KEYPOINTS, **arguments})
+    chosen = {"detector": "sift", "max_keypoints": MAX_KEYPOINTS, "ratio": None, **arguments}
+    return write_colmap(photos, out, descriptor, **chosen)
 
 
 def ids(opened):

@@ -6,14 +6,25 @@ import dataclasses
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, count_masks
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
+
+if TYPE_CHECKING:
+    from doap.export.colmap import ColmapSummary
+
+
+OwnDetector = Annotated[str | None, typer.Option(help="Keypoint detector.", show_default="colmap-default, or its own")]
+ColmapKeypoints = Annotated[int, typer.Option(min=1, help="Maximum per image, counted as in COLMAP.")]
+MaxError = Annotated[
+    float,
+    typer.Option(min=0.1, help="Maximum epipolar error in pixels of a verified match."),
+]
 
 
 class CameraMode(str, Enum):
@@ -29,19 +40,23 @@ def colmap(
     images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
     out: Annotated[Path, typer.Option("--out", help="Database file to write.")],
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
-    detector: Detector = None,
-    max_keypoints: MaxKeypoints = 8192,
+    detector: OwnDetector = None,
+    max_keypoints: ColmapKeypoints = 8192,
+    masks: Masks = None,
+    tile: Tile = None,
     pairs: Annotated[
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
     ] = "exhaustive",
-    overlap: Annotated[int, typer.Option(min=1, help="Number of following images to match with sequential.")] = 10,
-    ratio: Ratio = None,
+    overlap: Annotated[int, typer.Option(min=1, help="With sequential: number of following images.")] = 10,
+    ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.")] = 0.8,
+    max_error: MaxError = 1.0,
     camera_mode: Annotated[
-        CameraMode, typer.Option(help="Which images share a camera; auto decides by EXIF.")
+        CameraMode,
+        typer.Option(
+            metavar="<mode>", help="Images that share a camera: auto (by EXIF), single, per-folder, per-image."
+        ),
     ] = CameraMode.auto,
-    matches: Annotated[
-        bool, typer.Option("--matches/--no-matches", help="Match the images, or leave that to COLMAP's matcher.")
-    ] = True,
+    no_matches: Annotated[bool, typer.Option("--no-matches", help="Leave matching to COLMAP's matcher.")] = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -58,13 +73,22 @@ def colmap(
             descriptor,
             detector=detector,
             max_keypoints=max_keypoints,
-            pairs=pairs if matches else None,
+            masks=masks,
+            tile=tile,
+            pairs=None if no_matches else pairs,
             overlap=overlap,
             ratio=ratio,
+            max_error=max_error,
             camera_mode=camera_mode.value,
             device=device,
             progress=progress,
         )
+    _report(written, images, not no_matches, as_json)
+
+
+def _report(written: ColmapSummary, images: Path, matches: bool, as_json: bool) -> None:
+    """Print what was written, and the next step."""
+    out = written.out
     for reason in written.skipped.values():
         echo(f"skipped: {reason}", err=True)
     if as_json:
@@ -72,6 +96,8 @@ def colmap(
         return
     state = "already up to date" if written.unchanged else "written"
     echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")
+    if written.masks is not None:
+        echo(count_masks(written.masks))
     if matches:
         verified = counted(written.verified_matches, "verified match")
         echo(f"  {counted(written.matches, 'match')} in {counted(written.pairs, 'image pair')}")

@@ -116,8 +116,10 @@ def _build(poses: dict[Path, Pose], out: Path, descriptor: str, max_keypoints: i
         images,
         database,
         descriptor,
+        detector="sift",
         max_keypoints=max_keypoints,
         ratio=RATIO,
+        max_error=4.0,
         camera_mode="per-image",
         progress=progress,
     )

@@ -42,10 +42,13 @@ from doap.pipeline import match
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
+from doap.scale.image_folder import ImageFolder
 from doap.types import Features, Progress, no_progress
 
 Manifest = dict[str, Any]
 FORMAT = 2
+MAX_ERROR = 1.0
+"""Default of `max_error`, selected on validation scenes with known cameras."""
 # Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.
 _CACHED_IMAGES = 32
 
@@ -64,6 +67,7 @@ class ColmapSummary:
         matches: Number of matches of all pairs.
         verified_pairs: Number of pairs for which COLMAP found a two-view geometry.
         verified_matches: Number of matches that are inliers of it.
+        masks: Number of images with a mask; None without a folder of masks.
     """
 
     out: Path
@@ -75,6 +79,7 @@ class ColmapSummary:
     matches: int
     verified_pairs: int
     verified_matches: int
+    masks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class _Job:
     out: Path
     pairs: list[NamePair] | None
     ratio: float | None
+    max_error: float
     camera_mode: CameraMode
     device: torch.device
     total: int
@@ -97,9 +103,12 @@ def write_colmap(
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 8192,
+    masks: str | Path | None = None,
+    tile: int | None = None,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
-    ratio: float | None = None,
+    ratio: float | None = 0.8,
+    max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
     workers: int | None = 1,
     device: str | torch.device = "auto",
@@ -117,12 +126,15 @@ def write_colmap(
     Args:
         images: Folder of images; names in the database are paths inside it.
         out: The database. A file that doap did not write is never overwritten.
-        descriptor, detector, workers: As for `doap.extract_folder`.
-        max_keypoints: Maximum number of keypoints per image. The default is COLMAP's.
+        descriptor, masks, tile, workers: As for `doap.extract_folder`.
+        detector: Keypoint detector. By default COLMAP's SIFT, or the descriptor's own detector.
+        max_keypoints: Maximum number of keypoints per image, counted as in COLMAP: two orientations count once.
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
             pairs; None writes no matches and leaves matching to COLMAP.
         overlap: For `sequential`: number of following images that each image is matched with.
-        ratio: Ratio test; see `doap.match`.
+        ratio: Ratio test; see `doap.match`. None omits it.
+        max_error: Maximum epipolar error of a verified match in pixels. COLMAP's default of 4 accepts matches of
+            neighbouring keypoints, which make cameras less accurate. Use 4 for lenses with strong distortion.
         camera_mode: Images that share a camera, as in COLMAP: `auto` (by EXIF), `single`, `per-folder`, `per-image`.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
@@ -130,22 +142,25 @@ def write_colmap(
     import_pycolmap()
     check_choice(camera_mode, get_args(CameraMode), name="camera_mode")
     images, out = Path(images), Path(out)
+    source = ImageFolder(images, None if masks is None else Path(masks))
     names = list_names(images)
     chosen = None if pairs is None else resolve_pairs(pairs, names, overlap)
-    extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
-    if chosen is None and not _is_storable(extractor.info):
-        found = f"a {extractor.info.kind} descriptor with D = {extractor.info.dim}"
-        raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
+    settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
+    extractor = open_extractor(descriptor, default_detector="colmap-default", exact=True, **settings)
+    if chosen is None:
+        _check_storable(extractor.info)
     make_folder(out.parent)
     total = len(names) + len(chosen or ())
-    job = _Job(images, out, chosen, ratio, camera_mode, resolve_device(device), total)
+    job = _Job(images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
     folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(images, names, folder, extractor, workers, total, progress, write)
+        return use_features(source, names, folder, extractor, workers, total, progress, write)
 
 
-def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: ExtractionSummary) -> ColmapSummary:
+def _write_database(
+    job: _Job, progress: Progress, features: FeatureSet, extraction: ExtractionSummary
+) -> ColmapSummary:
     manifest, previous = _make_manifest(job, features), _read_manifest(job.out)
     if previous != manifest:
         unfinished = _beside(job.out, ".unfinished")
@@ -156,10 +171,11 @@ def _write_database(job: _Job, progress: Progress, features: FeatureSet, _: Extr
             _write_manifest(unfinished, manifest)
         if job.pairs is not None:
             _write_matches(unfinished, job, features, progress)
-            verify_matches(unfinished)
+            verify_matches(unfinished, max_error=job.max_error)
         unfinished.replace(job.out)
     progress(job.total, job.total, "finished")
-    return _summarise(job.out, features, unchanged=previous == manifest)
+    summary = _summarise(job.out, features, unchanged=previous == manifest)
+    return replace(summary, masks=extraction.masks)
 
 
 def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
@@ -171,7 +187,14 @@ def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
         "camera_mode": job.camera_mode,
         "pairs": pairs,
         "ratio": job.ratio,
+        "max_error": job.max_error,
     }
+
+
+def _check_storable(extractor: ExtractorInfo) -> None:
+    if not _is_storable(extractor):
+        found = f"a {extractor.kind} descriptor with D = {extractor.dim}"
+        raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
 
 
 def _is_storable(extractor: ExtractorInfo) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from doap.checks import check_shape
 from doap.errors import import_extra
-from doap.images.frames import SIFT_EXTENT
+from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
@@ -70,10 +70,16 @@ def write_matched_features(
             opened.write_matches(ids[name0], ids[name1], pairs.astype(np.uint32))
 
 
-def verify_matches(database: Path, seed: int = 0) -> None:
-    """Verify all matches of a database with COLMAP's two-view geometry."""
+def verify_matches(database: Path, seed: int = 0, max_error: float = 4.0) -> None:
+    """Verify all matches of a database with COLMAP's two-view geometry.
+
+    Args:
+        database: Database with keypoints and matches.
+        seed: Random seed of RANSAC.
+        max_error: Maximum epipolar error of an inlier in pixels; the default is COLMAP's.
+    """
     pycolmap = import_pycolmap()
-    options = pycolmap.TwoViewGeometryOptions(ransac={"random_seed": seed})
+    options = pycolmap.TwoViewGeometryOptions(ransac={"random_seed": seed, "max_error": max_error})
     pycolmap.geometric_verification(database, two_view_geometry_options=options)
 
 
@@ -88,7 +94,7 @@ def make_keypoints(frames: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     check_shape(frames, "N 2 3", name="frames")
     precise = frames.astype(np.float64)
-    shape, xy = precise[:, :, :2] / SIFT_EXTENT, precise[:, :, 2] + 0.5
+    shape, xy = precise[:, :, :2] / SIFT_EXTENT, precise[:, :, 2] + COLMAP_PIXEL_CENTRE
     (a, b), (c, d) = shape.transpose(1, 2, 0)
     size = np.hypot(a, c)
     # The sides of a downscaled image are rounded to pixels, so its frames are not exactly square.

@@ -6,6 +6,7 @@ import numpy as np
 
 from doap.errors import DataError
 from doap.geometry.pose import Camera, Pose
+from doap.images.frames import COLMAP_PIXEL_CENTRE
 
 # Order of the parameters of COLMAP's camera models: intrinsics first, then OpenCV's distortion coefficients.
 MODELS = {
@@ -15,7 +16,6 @@ MODELS = {
     "RADIAL": ("f", "cx", "cy", "k1", "k2"),
     "OPENCV": ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2"),
 }
-PIXEL_CENTRE = 0.5
 
 
 def pose_from_colmap(rigid: object) -> Pose:
@@ -30,7 +30,7 @@ def camera_from_colmap(camera: object) -> Camera:
         raise DataError(f"camera: expected one of {', '.join(MODELS)}, got COLMAP's model {model}.")
     named = dict(zip(MODELS[model], map(float, parameters), strict=True))
     focal_x, focal_y = named.get("fx", named.get("f", 0.0)), named.get("fy", named.get("f", 0.0))
-    centre_x, centre_y = named["cx"] - PIXEL_CENTRE, named["cy"] - PIXEL_CENTRE
+    centre_x, centre_y = named["cx"] - COLMAP_PIXEL_CENTRE, named["cy"] - COLMAP_PIXEL_CENTRE
     matrix = np.array([[focal_x, 0, centre_x], [0, focal_y, centre_y], [0, 0, 1]])
     distortion = tuple(named.get(key, 0.0) for key in ("k1", "k2", "p1", "p2"))
     return Camera(matrix, distortion if any(distortion) else ())
@@ -39,5 +39,5 @@ def camera_from_colmap(camera: object) -> Camera:
 def camera_to_colmap(camera: Camera) -> list[float]:
     """Return the parameters of COLMAP's model OPENCV for a camera."""
     matrix, distortion = camera.matrix, [*camera.distortion, 0.0, 0.0, 0.0, 0.0][:4]
-    centre = matrix[:2, 2] + PIXEL_CENTRE
+    centre = matrix[:2, 2] + COLMAP_PIXEL_CENTRE
     return [float(matrix[0, 0]), float(matrix[1, 1]), *centre.tolist(), *distortion]
