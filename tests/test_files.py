@@ -50,14 +50,14 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
 
 
 def test_only_old_temporary_files_of_the_same_file_are_removed(tmp_path):
-    old, new, other = (tmp_path / f"{name}.unfinished" for name in ("a.txt.1-ab", "a.txt.2-ab", "b.txt.1-ab"))
+    old, new, other = (tmp_path / f"{name}.unfinished" for name in ("_a.txt.1-ab", "_a.txt.2-ab", "_b.txt.1-ab"))
     for path in (old, new, other):
         path.touch()
     for path in (old, other):
         os.utime(path, (0, 0))
     with atomic_write(tmp_path / "a.txt") as unfinished:
         unfinished.touch()
-    assert sorted(tmp_path.iterdir()) == [tmp_path / "a.txt", new, other]
+    assert sorted(tmp_path.iterdir()) == [new, other, tmp_path / "a.txt"]
 
 
 HOLD = """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,7 +12,7 @@ import time
 
 import pytest
 
-from doap.processes import interrupts_blocked
+from doap.processes import ChildFault, call_in_child, interrupts_blocked
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
 # from the system.
@@ -86,3 +89,28 @@ def test_a_blocked_interrupt_arrives_afterwards() -> None:
         # The handler runs at the next instruction.
         time.sleep(1)
     assert reached
+
+
+def test_a_call_in_a_child_process_returns_its_result() -> None:
+    assert call_in_child(shlex.split, "a 'b c'", seconds=20) == ["a", "b c"]
+
+
+def test_an_exception_in_a_child_process_is_reported() -> None:
+    with pytest.raises(ChildFault, match="ValueError: No closing quotation"):
+        call_in_child(shlex.split, "a 'b", seconds=20)
+
+
+def test_a_child_process_that_crashes_is_reported() -> None:
+    with pytest.raises(ChildFault, match=r"exit code -?[1-9]"):
+        call_in_child(os.abort, seconds=20)
+
+
+def test_a_child_process_that_hangs_is_ended() -> None:
+    with pytest.raises(ChildFault, match="takes more than 1 s"):
+        call_in_child(time.sleep, 60, seconds=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory limits of Linux")
+def test_a_child_process_that_takes_too_much_memory_is_reported() -> None:
+    with pytest.raises(ChildFault, match="MemoryError"):
+        call_in_child(operator.mul, [0], 1 << 40, seconds=20)

@@ -26,8 +26,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-LOCK = "doap.lock"
-"""Name of the lock file inside a folder that a process is writing to."""
+LOCK = "_doap.lock"
+"""Name of the lock file inside a folder that a process is writing to. Parquet readers skip names with `_`."""
 
 _logger = logging.getLogger(__name__)
 # A temporary file that is this much older than the finished one belongs to a process that was killed.
@@ -54,7 +54,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text()
     'complete'
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    # The underscore hides it from programs that read a folder of Parquet files.
+    unfinished = path.with_name(f"_{path.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         yield unfinished
         # Without fsync, a power failure after the renaming may leave an empty file.
@@ -105,7 +106,7 @@ def _probe(folder: Path) -> str | None:
 
 def _remove_temporary(folder: Path, name: str | None = None, older_than: float = math.inf) -> None:
     """Remove temporary files of `atomic_write`, of one file or of all files of a folder."""
-    for path in folder.glob(f"{'*' if name is None else glob.escape(name)}.*-*.unfinished"):
+    for path in folder.glob(f"{'*' if name is None else '_' + glob.escape(name)}.*-*.unfinished"):
         with suppress(OSError):
             if path.stat().st_mtime < older_than:
                 path.unlink()

@@ -1,15 +1,25 @@
-"""Settings of a process: its lifetime and its memory allocator."""
+"""Settings of a process, its lifetime and its memory allocator; calls in a child process with limits."""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+# A child process gets its arguments on the command line. The first is the search path of its parent, because the
+# current folder, where Python searches by default, may hold foreign files.
+_CHILD = "import sys; sys.path[:] = sys.argv[1].split(chr(10)); from doap.processes import serve_call; serve_call()"
+_CHILD_BYTES = 4 << 30
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
@@ -48,6 +58,57 @@ def follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+class ChildFault(Exception):  # noqa: N818 - named after what happened
+    """A call in a child process failed, crashed or took too long; the message is the reason."""
+
+
+def call_in_child(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+    """Call a function of a module in a child process that ends after some seconds or with 4 GB of memory.
+
+    Libraries in C can hang or crash while they read a damaged file, and Python cannot interrupt them.
+
+    Args:
+        function: Function at the top level of a module.
+        arguments: Its arguments. They and the result are sent as JSON.
+        seconds: Maximum duration of the call.
+
+    Raises:
+        ChildFault: If the function raises an exception, crashes or exceeds a limit.
+    """
+    call = json.dumps([function.__module__, function.__name__, arguments, math.ceil(seconds)])
+    command = [sys.executable, "-c", _CHILD, "\n".join(sys.path)]
+    try:
+        done = subprocess.run(command, input=call.encode(), capture_output=True, timeout=seconds + 5)
+    except subprocess.TimeoutExpired as error:
+        raise ChildFault(f"reading takes more than {seconds:.0f} s") from error
+    if sys.platform != "win32" and done.returncode == -signal.SIGALRM:
+        raise ChildFault(f"reading takes more than {seconds:.0f} s")
+    if done.returncode:
+        raise ChildFault(f"reading ends with exit code {done.returncode}")
+    answer = json.loads(done.stdout)
+    if "fault" in answer:
+        raise ChildFault(answer["fault"])
+    return answer["value"]
+
+
+def serve_call() -> None:
+    """Make the call of `call_in_child` in the child process."""
+    module, name, arguments, seconds = json.loads(sys.stdin.buffer.read())
+    if sys.platform != "win32":
+        import resource
+
+        # The system ends the process, even while a library does not return to Python.
+        signal.alarm(seconds)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (_CHILD_BYTES, _CHILD_BYTES))
+    try:
+        answer = {"value": getattr(import_module(module), name)(*arguments)}
+    # Libraries report damage with many types of errors.
+    except Exception as error:
+        answer = {"fault": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(answer))
 
 
 def tune_allocator() -> str:

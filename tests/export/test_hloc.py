@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from doap import pipeline
 from doap.baselines import rootsift, teblid
 from doap.errors import ArgumentError, DataError, MissingExtra
+from doap.export import hdf5
 from doap.export.hloc import feature_group, match_group, pair_group, write_group, write_hloc
 from doap.scale import FeatureSet
 from doap.types import Features
@@ -395,3 +398,22 @@ def test_a_gpu_finds_the_matches_of_the_cpu(images, tmp_path, cuda):
         expected, found = (hloc_matches(tmp_path / name / "m.h5", *pair) for name in ("cpu", "gpu"))
         assert np.array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+
+
+def test_a_file_that_makes_hdf5_hang_is_refused(images, tmp_path, monkeypatch):
+    """h5py never returns from this file, which the fuzzer found."""
+    monkeypatch.setattr(hdf5, "_SECONDS", 1)
+    shutil.copy(Path(__file__).parents[1] / "regressions" / "hloc-hang.h5", tmp_path / "m.h5")
+    with pytest.raises(DataError, match=r"m\.h5: damaged \(reading takes more than 1 s\). Remove it"):
+        match(images, tmp_path)
+
+
+def test_a_damaged_unfinished_file_is_written_again(images, tmp_path):
+    match(images, tmp_path)
+    expected = contents(tmp_path / "m.h5")
+    (tmp_path / "m.h5").rename(tmp_path / "m.h5.unfinished")
+    damaged = bytearray((tmp_path / "m.h5.unfinished").read_bytes())
+    damaged[60:90] = bytes(30)
+    (tmp_path / "m.h5.unfinished").write_bytes(damaged)
+    assert match(images, tmp_path).matched == 2
+    assert contents(tmp_path / "m.h5").keys() == expected.keys()

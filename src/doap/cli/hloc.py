@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Ratio
+from doap.cli.options import (
+    DEFAULT_DESCRIPTOR,
+    AsJson,
+    Descriptor,
+    Detector,
+    Device,
+    Masks,
+    MaxKeypoints,
+    Ratio,
+    Tile,
+    count_masks,
+)
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
@@ -23,6 +34,8 @@ def hloc(
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
+    masks: Masks = None,
+    tile: Tile = None,
     ratio: Ratio = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -39,6 +52,8 @@ def hloc(
             descriptor,
             detector=detector,
             max_keypoints=max_keypoints,
+            masks=masks,
+            tile=tile,
             pairs=pairs,
             matches=matches,
             ratio=ratio,
@@ -52,5 +67,7 @@ def hloc(
         return
     extracted = counted(done.extracted, "image")
     echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    if done.masks is not None:
+        echo(count_masks(done.masks))
     if matches is not None:
         echo(f"{matches}: {counted(done.pairs, 'pair')}")

@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,20 +38,21 @@ from torch import Tensor
 from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
-from doap.errors import ArgumentError, DataError, DoapError, import_extra
+from doap.errors import ArgumentError, DataError, import_extra
+from doap.export.hdf5 import ATTRIBUTE, copy_groups, open_file, read_contents
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import OutputLock, atomic_write, make_folder
 from doap.matching import match_descriptors
 from doap.scale.extraction import ExtractionSummary, list_names, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
+from doap.scale.image_folder import ImageFolder
 from doap.settings import validate
 from doap.types import Features, Progress, no_progress
 
 Group = dict[str, NDArray[Any]]
 Settings = dict[str, Any]
 FORMAT = 1
-_ATTRIBUTE = "doap"
 # A group of features has the checksum of its image; a group of matches has two names and two checksums.
 _SOURCE_LENGTH = {"features": 1, "matches": 4}
 # Images kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints and 128 dimensions.
@@ -72,6 +72,7 @@ class HlocSummary:
         matches: The matches file, if one was written.
         pairs: Number of image pairs in it.
         matched: Number of pairs that this run matched.
+        masks: Number of images with a mask; None without a folder of masks.
     """
 
     out: Path
@@ -82,6 +83,7 @@ class HlocSummary:
     matches: Path | None = None
     pairs: int = 0
     matched: int = 0
+    masks: int | None = None
 
 
 def write_hloc(
@@ -91,6 +93,8 @@ def write_hloc(
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
+    masks: str | Path | None = None,
+    tile: int | None = None,
     pairs: Pairs | None = None,
     matches: str | Path | None = None,
     ratio: float | None = None,
@@ -110,31 +114,33 @@ def write_hloc(
     Args:
         images: Folder of images; names in the files are paths inside it.
         out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.
-        descriptor, detector, max_keypoints, workers: As for `doap.extract_folder`.
+        descriptor, detector, max_keypoints, masks, tile, workers: As for `doap.extract_folder`.
         pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
         matches: The matches file (HDF5), with the same rules as `out`.
         ratio: Ratio test; see `doap.match`.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
     """
-    _h5py()
+    import_extra("h5py", "hloc")
     if (pairs is None) != (matches is None):
         raise ArgumentError("pairs and matches: expected both or neither, got one of them.")
     images, out = Path(images), Path(out)
+    source = ImageFolder(images, None if masks is None else Path(masks))
     names = list_names(images)
     chosen = [] if pairs is None else resolve_pairs(pairs, names)
     _check_names(chosen)
-    extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, exact=True, device=device)
+    extractor = open_extractor(
+        descriptor, detector=detector, max_keypoints=max_keypoints, tile=tile, exact=True, device=device
+    )
     files = _Files(
         out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
     )
     folder, total = out.with_name(out.name + ".features"), len(names) + len(chosen)
-    write = partial(files.write, total, progress)
     with ExitStack() as locks:
         for path in files.paths:
             locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
-        files.check_replaceable()
-        return use_features(images, names, folder, extractor, workers, total, progress, write)
+        write = partial(files.write, files.read_replaceable(), total, progress)
+        return use_features(source, names, folder, extractor, workers, total, progress, write)
 
 
 @dataclass(frozen=True)
@@ -158,61 +164,74 @@ class _Files:
         settings = {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(self.extractor)}
         return settings | ({"ratio": self.ratio} if content == "matches" else {})
 
-    def check_replaceable(self) -> None:
-        """Refuse to replace a file that doap did not write or wrote with other settings."""
+    def read_replaceable(self) -> dict[Path, _Stored]:
+        """Read the existing files; refuse to replace one that doap did not write or wrote with other settings."""
+        existing = {}
         for path, content in self.paths.items():
-            if path.exists() and not _is_intact(path):
+            if not path.exists():
+                continue
+            if (stored := _read_stored(path)) is None:
                 raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
-            if path.exists() and (difference := _difference(path, self.settings(content))):
+            if difference := stored.difference(self.settings(content)):
                 raise DataError(f"{path}: exists and cannot be updated: {difference}. Choose another name.")
+            existing[path] = stored
+        return existing
 
-    def write(self, total: int, progress: Progress, features: FeatureSet, extraction: ExtractionSummary) -> HlocSummary:
+    def write(
+        self,
+        existing: dict[Path, _Stored],
+        total: int,
+        progress: Progress,
+        features: FeatureSet,
+        extraction: ExtractionSummary,
+    ) -> HlocSummary:
         """Write both files."""
-        self._write_features(features)
+        self._write_features(existing.get(self.features), features)
         extracted, reused, skipped = extraction.extracted, extraction.reused, extraction.skipped
-        summary = HlocSummary(self.features, len(features), extracted, reused, skipped, self.matches)
+        summary = HlocSummary(
+            self.features, len(features), extracted, reused, skipped, self.matches, masks=extraction.masks
+        )
         if self.matches is not None:
-            pairs, matched = self._write_matches(self.matches, features, total, progress)
+            before = existing.get(self.matches)
+            pairs, matched = self._write_matches(self.matches, before, features, total, progress)
             summary = dataclasses.replace(summary, pairs=pairs, matched=matched)
         progress(total, total, "finished")
         return summary
 
-    def _write_features(self, features: FeatureSet) -> None:
+    def _write_features(self, before: _Stored | None, features: FeatureSet) -> None:
         """Write the features file, unless it already holds the images of the feature set."""
         current = {name: [features.checksums[name]] for name in features.names}
-        if self.features.exists() and _read_groups(self.features) == current:
+        if before is not None and before.groups == current:
             return
         with atomic_write(self.features) as unfinished:
             _create(unfinished, self.settings("features"))
-            with _open(unfinished, "a") as file:
+            with open_file(unfinished, "a") as file:
                 for image in features.stream():
                     write_group(file, image.name, feature_group(image.features), [image.checksum])
 
-    def _write_matches(self, out: Path, features: FeatureSet, total: int, progress: Progress) -> tuple[int, int]:
+    def _write_matches(
+        self, out: Path, before: _Stored | None, features: FeatureSet, total: int, progress: Progress
+    ) -> tuple[int, int]:
         """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
 
         HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
         opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
         """
-        settings, unfinished = self.settings("matches"), out.with_name(out.name + ".unfinished")
-        resumed = _is_intact(unfinished) and _difference(unfinished, settings) is None
-        source = unfinished if resumed else out if out.exists() else None
-        stored = _read_groups(source) if source else {}
+        unfinished = out.with_name(out.name + ".unfinished")
+        resumed = self._read_unfinished(unfinished)
+        source = resumed or before
         current = {name: features.checksums[name] for name in features.names}
-        stale = {
+        kept = {
             group
-            for group, (name0, checksum0, name1, checksum1) in stored.items()
-            if current.get(name0) != checksum0 or current.get(name1) != checksum1
+            for group, (name0, checksum0, name1, checksum1) in (source.groups if source else {}).items()
+            if current.get(name0) == checksum0 and current.get(name1) == checksum1
         }
         wanted = {pair_group(*pair): pair for pair in self.pairs if current.keys() >= set(pair)}
-        missing = [pair for group, pair in wanted.items() if group not in stored or group in stale]
-        if source == out and not stale and not missing:
-            return len(stored), 0
-        if not resumed:
-            shutil.copyfile(source, unfinished) if source else _create(unfinished, settings)
-        with _open(unfinished, "a") as file:
-            for group in stale:
-                del file[group]
+        missing = [pair for group, pair in wanted.items() if group not in kept]
+        if before is not None and not resumed and not missing and len(kept) == len(before.groups):
+            return len(kept), 0
+        with atomic_write(unfinished) as copy:
+            copy_groups(source.path, copy, sorted(kept)) if source else _create(copy, self.settings("matches"))
 
         @lru_cache(_CACHED_IMAGES)
         def read(name: str) -> Tensor:
@@ -221,10 +240,17 @@ class _Files:
         for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
             progress(number, total, f"{name0} {name1}")
             arrays = match_group(read(name0), read(name1), self.ratio)
-            with _open(unfinished, "a") as file:
+            with open_file(unfinished, "a") as file:
                 write_group(file, pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
         unfinished.replace(out)
-        return len(stored) - len(stale) + len(missing), len(missing)
+        return len(kept) + len(missing), len(missing)
+
+    def _read_unfinished(self, path: Path) -> _Stored | None:
+        """Return the matches of an interrupted run, if they are intact and have the same settings."""
+        with suppress(DataError):
+            stored = _read_stored(path) if path.exists() else None
+            return stored if stored and stored.difference(self.settings("matches")) is None else None
+        return None
 
 
 def pair_group(name0: str, name1: str) -> str:
@@ -276,70 +302,47 @@ def write_group(file: Any, name: str, arrays: Group, source: list[str]) -> None:
     group = file.create_group(None)
     for key, values in arrays.items():
         group.create_dataset(key, data=np.ascontiguousarray(values))
-    group.attrs[_ATTRIBUTE] = json.dumps(source)
+    group.attrs[ATTRIBUTE] = json.dumps(source)
     file[name] = group
 
 
-def _read_groups(path: Path) -> dict[str, list[str]]:
-    """Return the sources of all groups by name."""
-    groups: dict[str, list[str]] = {}
+class _Stored(NamedTuple):
+    """Settings and groups of a file that doap wrote earlier; `path` is named in errors."""
 
-    def visit(name: str, item: Any) -> None:
-        if _ATTRIBUTE in item.attrs:
-            groups[name] = validate(list[str], json.loads(item.attrs[_ATTRIBUTE]), f"{path}: {name}")
+    path: Path
+    settings: Settings
+    groups: dict[str, list[str]]
 
-    with _reading(path) as file:
-        file.visititems(visit)
-        content = json.loads(file.attrs[_ATTRIBUTE])["content"]
-    if any(len(source) != _SOURCE_LENGTH[content] for source in groups.values()):
-        raise DataError(f"{path}: damaged (unknown sources). Remove it or choose another name.")
-    return groups
-
-
-def _difference(path: Path, settings: Settings) -> str | None:
-    """Explain why an HDF5 file cannot be continued with these settings; None if it can."""
-    with _reading(path) as file:
-        stored = json.loads(file.attrs.get(_ATTRIBUTE, "{}"))
-    if not isinstance(stored, dict) or not stored:
-        return "it was not written by doap"
-    for key in ("format", "content", "ratio"):
-        if stored.get(key) != settings.get(key):
-            return f"{key} is {settings.get(key)!r} instead of {stored.get(key)!r}"
-    extractor = validate(ExtractorInfo, stored.get("extractor"), f"{path}: damaged settings")
-    return extractor.difference(ExtractorInfo(**settings["extractor"]))
+    def difference(self, settings: Settings) -> str | None:
+        """Explain why the file cannot be continued with these settings; None if it can."""
+        if not self.settings:
+            return "it was not written by doap"
+        for key in ("format", "content", "ratio"):
+            if self.settings.get(key) != settings.get(key):
+                return f"{key} is {settings.get(key)!r} instead of {self.settings.get(key)!r}"
+        extractor = validate(ExtractorInfo, self.settings.get("extractor"), f"{self.path}: damaged settings")
+        return extractor.difference(ExtractorInfo(**settings["extractor"]))
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for reading; name it in every error."""
+def _read_stored(path: Path) -> _Stored | None:
+    """Read an HDF5 file of unknown origin; return None if it is not HDF5 or was not closed properly."""
+    if (contents := read_contents(path)) is None:
+        return None
     try:
-        with _open(path, "r") as file:
-            yield file
-    # h5py reports damage with many types of errors.
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-        if isinstance(error, DoapError):
-            raise
+        settings = json.loads(contents.settings or "{}")
+        groups = {name: json.loads(source) for name, source in contents.groups.items()}
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged ({error}). Remove it or choose another name.") from error
-
-
-def _is_intact(path: Path) -> bool:
-    """Return whether a file is HDF5 and was closed properly, which its first block records."""
-    try:
-        _open(path, "r").close()
-    except OSError:
-        return False
-    return True
+    if not isinstance(settings, dict):
+        settings = {}
+    for name, source in groups.items():
+        validate(list[str], source, f"{path}: {name}")
+    length = _SOURCE_LENGTH.get(str(settings.get("content")))
+    if length and any(len(source) != length for source in groups.values()):
+        raise DataError(f"{path}: damaged (unknown sources). Remove it or choose another name.")
+    return _Stored(path, settings, groups)
 
 
 def _create(path: Path, settings: Settings) -> None:
-    with _open(path, "w") as file:
-        file.attrs[_ATTRIBUTE] = json.dumps(settings, sort_keys=True)
-
-
-def _open(path: Path, mode: str) -> Any:
-    # The latest layout, as in hloc. It is the only one that detects a file that was not closed.
-    return _h5py().File(path, mode, libver="latest")
-
-
-def _h5py() -> Any:
-    return import_extra("h5py", "hloc")
+    with open_file(path, "w") as file:
+        file.attrs[ATTRIBUTE] = json.dumps(settings, sort_keys=True)
