@@ -1,6 +1,7 @@
-"""Deliver descriptors, features and matches to other software: ONNX, COLMAP, hloc and OpenCV.
+"""Deliver descriptors, features and matches to other software: ONNX, COLMAP, hloc, OpenSfM, openMVG and OpenCV.
 
-To add an export format, write a function with the signature of `Exporter` and add it to `EXPORTERS`.
+To add an export format of descriptors, write a function with the signature of `Exporter` and add it to `EXPORTERS`. For
+feature files of images, see `doap.export.features`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""Formats of programs that read the features of each image from files of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from doap.scale.extractor import ExtractorInfo
+from doap.types import Features
+
+
+class DescribedImage(NamedTuple):
+    """An image to write.
+
+    Attributes:
+        path: The image file.
+        features: Its features.
+        extractor: Settings of the features.
+        signed: Whether any descriptor of any image has negative values.
+    """
+
+    path: Path
+    features: Features
+    extractor: ExtractorInfo
+    signed: bool
+
+
+class FeatureFormat(NamedTuple):
+    """The files that a program reads.
+
+    Attributes:
+        stem: Returns how the program names the files of an image, from the path of the image inside the folder.
+        encoders: Functions that return the content of a file of an image, by the endings of the files.
+        prepare: Refuses descriptors that the program cannot store; returns the files of all images together, by name.
+    """
+
+    stem: Callable[[str], str]
+    encoders: dict[str, Callable[[DescribedImage], bytes]]
+    prepare: Callable[[ExtractorInfo], dict[str, bytes]]
+
+    def files(self, name: str) -> list[str]:
+        """Return the names of the files of an image."""
+        return [self.stem(name) + ending for ending in self.encoders]
