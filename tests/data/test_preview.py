@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.data.preview import contact_sheet, draw_preview
+from doap.data.preview import LEGEND, MAX_GAIN, _stretch, contact_sheet, draw_preview
 from doap.data.store import PatchSet, open_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError
@@ -36,7 +36,7 @@ def read(path: Path) -> np.ndarray:
 
 def contains(picture: np.ndarray, patch: np.ndarray) -> bool:
     """Return whether the picture contains this patch, each pixel drawn as 2 × 2."""
-    enlarged = np.kron(patch, np.ones((2, 2), np.uint8))
+    enlarged = np.kron(_stretch(patch), np.ones((2, 2), np.uint8))
     windows = np.lib.stride_tricks.sliding_window_view(picture, enlarged.shape)
     return bool((windows == enlarged).all(axis=(2, 3)).any())
 
@@ -49,6 +49,21 @@ def test_the_sheet_contains_only_the_first_patches_of_its_groups(patch_set: Patc
     assert not contains(picture, patch_set.patches[patch_set.start[other]])
 
 
+def test_faint_patches_are_stretched_and_the_noise_of_flat_ones_is_not() -> None:
+    ramp = np.tile(np.arange(SIDE, dtype=np.uint8), (SIDE, 1))
+    stretched = _stretch(100 + 2 * ramp)
+    assert (stretched.min(), stretched.max()) == (0, 255)
+    assert (np.diff(stretched[0].astype(int)) >= 0).all()
+    assert np.ptp(_stretch(100 + ramp // 16).astype(int)) <= MAX_GAIN
+    assert _stretch(np.full((SIDE, SIDE), 90, np.uint8)).std() == 0
+
+
+def test_a_legend_is_written_above_the_groups(patch_set: PatchSet, tmp_path: Path) -> None:
+    for groups in ([0], range(12)):
+        picture = read(contact_sheet(patch_set, groups, tmp_path / "sheet.png"))
+        assert (picture[: LEGEND - 1] < 128).any()
+
+
 def test_two_hundred_groups_fit_one_legible_picture(patch_set: PatchSet, tmp_path: Path) -> None:
     picture = read(contact_sheet(patch_set, [*range(60)] * 3 + [*range(20)], tmp_path / "sheet.png"))
     assert picture.dtype == np.uint8
@@ -59,7 +74,7 @@ def test_two_hundred_groups_fit_one_legible_picture(patch_set: PatchSet, tmp_pat
 def test_columns_can_be_chosen(patch_set: PatchSet, tmp_path: Path) -> None:
     one = read(contact_sheet(patch_set, range(12), tmp_path / "one.png", columns=1))
     three = read(contact_sheet(patch_set, range(12), tmp_path / "three.png", columns=3))
-    assert one.shape[0] == 3 * three.shape[0] - 2
+    assert one.shape[0] - LEGEND == 3 * (three.shape[0] - LEGEND) - 2
     assert three.shape[1] == 3 * one.shape[1] - 2
 
 

@@ -253,6 +253,22 @@ def test_a_fault_found_by_checking_is_reported_in_one_line(name: str, path: Path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("ignored", [[8], [-1], [None]])
+def test_a_damaged_column_of_ignored_groups_is_refused_when_it_is_read(ignored: list[int], path: Path) -> None:
+    edit_ignore(path, ignored)
+    with pytest.raises(DataError, match=r"expected ignored groups from 0 to 7, got") as caught:
+        open_set(path).ignored(np.arange(8))
+    assert "\n" not in str(caught.value)
+
+
+def test_ignored_groups_of_fewer_rows_than_groups_are_refused(path: Path) -> None:
+    """A damaged page header shortens one column; the fuzzer found it as an index error."""
+    patch_set = open_set(path)
+    pq.write_table(pq.read_table(path / "groups.parquet").slice(0, 7), path / "groups.parquet")
+    with pytest.raises(DataError, match=r"damaged column ignore in groups.parquet"):
+        patch_set.ignored(np.arange(8))
+
+
 @pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
 def test_a_split_contains_the_groups_of_its_scenes(
     groups_at_once: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 SCENES_SHOWN = 30
+PHOTOS_SHOWN = 5
 Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
 PatchSize = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
 Extent = Annotated[float, typer.Option(min=0.1, help="Patch width relative to SIFT's support.")]
@@ -89,6 +90,39 @@ def from_images(
             views=SyntheticViews(count=views, keypoints=keypoints),
             without_tracks=without_tracks or (),
             workers=workers,
+            seed=seed,
+            progress=progress,
+        )
+    _summarise(out, as_json)
+
+
+@app.command("from-pairs", epilog="doap data from-pairs infrared/ visible/ --out cross.patches")
+def from_pairs(
+    folder0: Annotated[Path, typer.Argument(metavar="A", help="Folder of images of one modality.")],
+    folder1: Annotated[Path, typer.Argument(metavar="B", help="Folder of the same images in another modality.")],
+    out: Out,
+    patch_size: PatchSize = 32,
+    extent: Extent = 1.0,
+    keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of keypoints per image.")] = 500,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a patch set from registered pairs of images of two modalities, such as infrared and visible light.
+
+    The images of a pair have the same name and size, and show the same point at the same pixel.
+
+    Resumable: rerun the same command to continue.
+    """
+    from doap.data import build_from_pairs
+
+    with show_progress("pairs", quiet=as_json, resume=SAME_COMMAND) as progress:
+        build_from_pairs(
+            folder0,
+            folder1,
+            out,
+            patch_size=patch_size,
+            extent=extent,
+            keypoints=keypoints,
             seed=seed,
             progress=progress,
         )
@@ -220,5 +254,8 @@ def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
         echo(f"  {name:28} {number:>9,} groups")
     if len(largest) > SCENES_SHOWN:
         echo(f"  and {counted(len(largest) - SCENES_SHOWN, 'smaller scene')}; --json lists them all")
+    for unit, photos in summary.unregistered.items():
+        listed = ", ".join(photos[:PHOTOS_SHOWN]) + (", …" if len(photos) > PHOTOS_SHOWN else "")
+        echo(f"  {unit}: COLMAP did not register {counted(len(photos), 'photo')} ({listed}): synthetic views only")
     if drawn:
         echo(f"  preview: {drawn}")

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from doap.data.builders import build_from_colmap, build_from_images, build_from_public
+    from doap.data.builders import build_from_colmap, build_from_images, build_from_pairs, build_from_public
     from doap.data.preview import draw_preview
     from doap.data.readers import FolderCheck, check_folder
     from doap.data.store import PatchSet, SetSummary, check_set, merge_sets, open_set, split_set
@@ -28,6 +28,7 @@ _MODULES = {
     "UnitGroups": "doap.data.writer",
     "build_from_colmap": "doap.data.builders",
     "build_from_images": "doap.data.builders",
+    "build_from_pairs": "doap.data.builders",
     "build_from_public": "doap.data.builders",
     "check_folder": "doap.data.readers",
     "check_set": "doap.data.store",
@@ -46,6 +47,7 @@ __all__ = [
     "UnitGroups",
     "build_from_colmap",
     "build_from_images",
+    "build_from_pairs",
     "build_from_public",
     "check_folder",
     "check_set",

@@ -12,7 +12,7 @@ follow each other without gaps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -136,7 +136,17 @@ class PatchSet:
     def _ignore(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(G + 1,) and (I,): group g ignores values[offsets[g] : offsets[g + 1]]."""
         column = _read(self.path, "ignore")["ignore"].combine_chunks()
-        return np.asarray(column.offsets).astype(np.int64), np.asarray(column.flatten())
+        offsets, values = np.asarray(column.offsets).astype(np.int64), column.flatten()
+        # A damaged page may hold fewer rows or values than the file declares.
+        if len(offsets) != len(self) + 1 or offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] != len(values):
+            raise DataError(f"{self.path}: damaged column ignore in groups.parquet. {_REBUILD}")
+        groups = np.asarray(values)
+        if len(groups) and (values.null_count or groups.min() < 0 or groups.max() >= len(self)):
+            raise DataError(
+                f"{self.path}: expected ignored groups from 0 to {len(self) - 1}, "
+                f"got {groups.min()} to {groups.max()}. {_REBUILD}"
+            )
+        return offsets, groups
 
 
 @dataclass(frozen=True)
@@ -150,6 +160,7 @@ class SetSummary:
         groups_per_size: Number of groups by number of patches.
         from_tracks: Number of groups from tracks of a reconstruction.
         from_photos: Number of all other groups.
+        unregistered: Photos that COLMAP could not register, by unit of the build. They contribute synthetic views only.
     """
 
     patches: int
@@ -158,6 +169,7 @@ class SetSummary:
     groups_per_size: dict[int, int]
     from_tracks: int
     from_photos: int
+    unregistered: dict[str, list[str]]
 
 
 def open_set(path: str | Path) -> PatchSet:
@@ -197,6 +209,7 @@ def check_set(path: str | Path) -> SetSummary:
         groups_per_size=dict(zip(sizes.tolist(), groups.tolist(), strict=True)),
         from_tracks=tracks,
         from_photos=len(patch_set) - tracks,
+        unregistered=patch_set.meta.get("unregistered", {}),
     )
 
 
@@ -311,6 +324,7 @@ class _Meta:
     patches: Annotated[int, Field(ge=0, strict=True)]
     groups: Annotated[int, Field(ge=0, strict=True)]
     sha256: dict[str, str]
+    unregistered: dict[str, list[str]] = field(default_factory=dict)
 
 
 def _check_builder(file: Path, builder: Any) -> None:
@@ -375,11 +389,6 @@ def _ranges(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.i
 def _check_ignored(patch_set: PatchSet) -> None:
     offsets, ignored = patch_set._ignore
     size, groups = len(patch_set), np.repeat(np.arange(len(patch_set)), np.diff(offsets))
-    if len(ignored) and (ignored.min() < 0 or ignored.max() >= size):
-        raise DataError(
-            f"{patch_set.path}: expected ignored groups from 0 to {size - 1}, "
-            f"got {ignored.min()} to {ignored.max()}. {_REBUILD}"
-        )
     if (groups == ignored).any():
         raise DataError(f"{patch_set.path}: a group ignores itself. {_REBUILD}")
     if not np.array_equal(np.sort(groups * size + ignored), np.sort(ignored * size + groups)):

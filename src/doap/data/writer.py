@@ -67,6 +67,7 @@ class UnitGroups:
             model, or the name of a photo.
         ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each
             pair once.
+        unregistered: Photos of the scene that its reconstruction does not contain.
     """
 
     count: NDArray[np.integer[Any]]
@@ -74,6 +75,7 @@ class UnitGroups:
     position: NDArray[np.float32]
     source: str | Sequence[str]
     ignore: NDArray[np.integer[Any]]
+    unregistered: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         groups = check_shape(self.count, "G", name="count")["G"]
@@ -153,7 +155,7 @@ class SetWriter:
         self._way_out = f"Remove {self.folder} or choose another --out."
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
-        self._names: dict[str, None] = {}  # used as an ordered set
+        self._names: dict[str, list[str]] = {}  # committed units, and their photos that were not registered
         self._count = 0
         self._lock = OutputLock(make_folder(self.out.parent) / self.out.name)
         try:
@@ -186,9 +188,9 @@ class SetWriter:
 
     def add(self, name: str, patches: NDArray[np.uint8], groups: UnitGroups) -> None:
         """Commit the next unit: patches (N, S, S), ordered by group. N may be 0."""
-        self.add_rows(name, patches, groups.rows())
+        self.add_rows(name, patches, groups.rows(), groups.unregistered)
 
-    def add_rows(self, name: str, patches: NDArray[np.uint8], rows: pa.Table) -> None:
+    def add_rows(self, name: str, patches: NDArray[np.uint8], rows: pa.Table, unregistered: Sequence[str] = ()) -> None:
         """Commit the next unit from a table of `unit_rows`: groups of several scenes or sources."""
         count = check_shape(patches, f"N {self.patch_size} {self.patch_size}", name="patches")["N"]
         if (grouped := rows["count"].to_numpy().sum()) != count or patches.dtype != np.uint8:
@@ -204,11 +206,12 @@ class SetWriter:
             file.truncate()
             _sync(file)
         notes = {"unit": name, "first": str(self._count), "patches": str(count), "crc32": str(zlib.crc32(pixels.data))}
+        notes["unregistered"] = json.dumps(list(unregistered))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema.with_metadata(notes)) as journal:
             journal.write_table(rows)
         _publish(self._unit(self.done), sink.getvalue())
-        self._names[name] = None
+        self._names[name] = list(unregistered)
         self._count += count
 
     def finish(self) -> Path:
@@ -234,6 +237,7 @@ class SetWriter:
             "patches": self._count,
             "groups": len(groups),
             "sha256": {name: sha256(self._set / name) for name in ("patches.npy", "groups.parquet")},
+            "unregistered": {unit: photos for unit, photos in self._names.items() if photos},
         }
         (self._set / "meta.json").write_text(_json(meta), encoding="utf-8")
         for path in sorted(self._set.iterdir()):
@@ -289,7 +293,7 @@ class SetWriter:
                 length = int(notes["patches"]) * self.patch_size**2
                 if int(notes["first"]) != self._count or zlib.crc32(file.read(length)) != int(notes["crc32"]):
                     break
-                self._names[notes["unit"]] = None
+                self._names[notes["unit"]] = json.loads(notes.get("unregistered", "[]"))
                 self._count += int(notes["patches"])
             file.truncate(self._end)
         for path in set(self._units.iterdir()) - {self._unit(index) for index in range(self.done)}:

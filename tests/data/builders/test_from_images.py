@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 from doap.data.builders import build_from_images
 from doap.data.builders.from_images import _join_models
+from doap.data.builders.structure import reconstruct_scene
 from doap.data.store import check_set, merge_sets, open_set, split_set
-from doap.data.writer import UnitGroups
+from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
@@ -166,6 +168,38 @@ def test_overlapping_photos_give_tracks(data_folder, tmp_path):
     summary = check_set(out)
     assert summary.from_tracks > 20
     assert summary.from_photos > 0
+    # Two of the four photos do not overlap enough with the others.
+    assert len(summary.unregistered.get("tracks of fountain", [])) <= 2
+
+
+def test_photos_that_colmap_cannot_register_are_listed(photos, tmp_path):
+    pytest.importorskip("pycolmap")
+    out = build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a"])
+    assert check_set(out).unregistered == {"tracks of b": ["b/1.png", "b/2.png", "b/3.png"]}
+
+
+def test_the_list_of_unregistered_photos_survives_an_interruption(tmp_path):
+    groups = UnitGroups(np.array([1]), "a", np.zeros((1, 3), np.float32), "tracks", np.empty((0, 2), int))
+    for last in (False, True):
+        with SetWriter(tmp_path / "set", 8, {}, []) as writer:
+            for unit in writer.remaining(["one", "two"]):
+                unregistered = ["a.png"] if unit == "one" else []
+                writer.add(unit, np.zeros((1, 8, 8), np.uint8), replace(groups, unregistered=unregistered))
+                if not last:
+                    break
+            if last:
+                writer.finish()
+    assert check_set(tmp_path / "set").unregistered == {"one": ["a.png"]}
+
+
+def test_the_structure_less_fallback_is_off(tmp_path, monkeypatch):
+    pycolmap = pytest.importorskip("pycolmap")
+    given = []
+    monkeypatch.setattr(pycolmap, "incremental_mapping", lambda *arguments: given.append(arguments[3]) or {})
+    write_photo(tmp_path / "a.png", 0)
+    (tmp_path / "work").mkdir()
+    reconstruct_scene(tmp_path, ["a.png"], tmp_path / "work")
+    assert not given[0].structure_less_registration_fallback
 
 
 LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
@@ -195,3 +229,11 @@ def test_a_ledger_may_begin_with_a_byte_order_mark(photos, tmp_path):
     (tmp_path / "ledger.csv").write_text(LEDGER, encoding="utf-8-sig")
     out = build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv", views=VIEWS, tracks=False)
     assert [row["file"] for row in open_set(out).meta["ledger"]] == ["a/1.png", "b/1.png"]
+
+
+def test_colmap_decodes_no_photo_with_too_many_pixels(photos, tmp_path, monkeypatch):
+    pytest.importorskip("pycolmap")
+    monkeypatch.setenv("DOAP_MAX_PIXELS", "100")
+    with pytest.raises(DataError, match=r"a/1\.png: expected at most 100 pixels, got"):
+        reconstruct_scene(photos, ["a/1.png", "a/2.png"], tmp_path)
+    assert not any(tmp_path.iterdir())

@@ -149,3 +149,10 @@ def test_faults_are_named_in_the_error(tmp_path, points):
     (sparse / "points3D.bin").write_bytes((sparse / "points3D.bin").read_bytes()[:100])
     with pytest.raises(DataError, match=r"points3D.bin: damaged COLMAP model"):
         read_tracks(sparse)
+
+
+def test_a_damaged_database_is_refused(tmp_path, points):
+    write_scene(tmp_path, points)
+    (tmp_path / "database.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
+    with pytest.raises(DataError, match=r"database\.db: damaged COLMAP database"):
+        read_tracks(tmp_path / "sparse", tmp_path / "database.db")

@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,8 @@ def build_from_images(
         extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
             descriptor trained on the set uses the same extent.
         views: Synthetic views to render of each photo.
-        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
+        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time. The set lists the
+            photos that COLMAP could not register.
         without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
             its own.
         workers: Number of processes. The result does not depend on it.
@@ -113,14 +114,17 @@ class _Tracks:
     def __call__(self) -> Cut:
         with tempfile.TemporaryDirectory(dir=self.work) as work:
             database, models = reconstruct_scene(self.folder, self.names, Path(work))
-            parts, used = [], set[tuple[str, int]]()
+            parts, used, registered = [], set[tuple[str, int]](), set[str]()
             for model in models:
                 # A smaller model may repeat part of a larger one, point by point.
                 tracks = read_tracks(model, database).without(used)
                 used.update(tracks.observations())
+                registered.update(tracks.images)
                 patch_size, extent = self.settings.patch_size, self.settings.extent
                 parts.append(cut_tracks(tracks, self.folder, self.scene, patch_size, extent=extent))
-        return _join_models(parts, self.scene, self.settings.patch_size)
+        patches, groups = _join_models(parts, self.scene, self.settings.patch_size)
+        unregistered = [name for name in self.names if name not in registered]
+        return patches, replace(groups, unregistered=unregistered)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from doap.errors import import_extra
+from doap.images.read import check_pixels
 
 MAX_PHOTOS_EXHAUSTIVE = 100
 """Larger scenes are matched sequentially, in the order of the names, instead of exhaustively."""
@@ -18,6 +19,9 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
     threads finish, and an interrupted and resumed build must produce the same bytes. Scenes are
     processed in parallel instead.
 
+    Photos that see too few points of the model are not registered. COLMAP's structure-less fallback, which would try
+    them again with matches between pairs of photos, is off: it takes about half a minute for each of them.
+
     Args:
         folder: Folder of the photos.
         names: Paths of the photos relative to `folder`.
@@ -26,7 +30,13 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
     Returns:
         Path of the database, and folders of the models, largest model first. There is no model if
         no photos overlap.
+
+    Raises:
+        DataError: If a photo has more pixels than `read_grey` allows.
     """
+    # COLMAP decodes the photos itself, and would allocate any size that a header declares.
+    for name in names:
+        check_pixels(folder / name)
     pycolmap = import_extra("pycolmap", "colmap")
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     pycolmap.set_random_seed(0)
@@ -47,7 +57,9 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
         verification_options=pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0}),
         device=pycolmap.Device.cpu,
     )
-    options = pycolmap.IncrementalPipelineOptions(num_threads=1, random_seed=0, extract_colors=False)
+    options = pycolmap.IncrementalPipelineOptions(
+        num_threads=1, random_seed=0, extract_colors=False, structure_less_registration_fallback=False
+    )
     models = pycolmap.incremental_mapping(database, folder, sparse, options)
     largest_first = sorted(models, key=lambda key: (-models[key].num_reg_images(), key))
     return database, [sparse / str(key) for key in largest_first]

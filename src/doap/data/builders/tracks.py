@@ -13,7 +13,7 @@ from doap.data.builders.nearby import near_pairs
 from doap.data.colmap_model import open_model
 from doap.errors import DataError
 from doap.images import frames_from_arrays, inside, scales
-from doap.images.frames import SIFT_EXTENT
+from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -179,8 +179,7 @@ def _project(views: list[_View], observed: _Observations) -> tuple[Floats, Float
     sides = np.stack([view.world_to_camera[:2, :3] for view in views]) if views else np.empty((0, 2, 3))
     for number, view in enumerate(views):
         own = image == number
-        # COLMAP puts the centre of the first pixel at (0.5, 0.5).
-        xy[own] = view.keypoints[observed.keypoint[own]] - 0.5
+        xy[own] = view.keypoints[observed.keypoint[own]] - COLMAP_PIXEL_CENTRE
         rotation, translation = view.world_to_camera[:, :3], view.world_to_camera[:, 3]
         in_camera = observed.xyz[point[own]] @ rotation.T + translation
         right, down = (sides[first_view[own]] @ rotation.T).swapaxes(0, 1)
@@ -200,17 +199,14 @@ def _projected_direction(direction: Floats, position: Floats) -> tuple[Floats, F
 
 def _keypoint_frames(database: Path, images: list[Any], observed: _Observations) -> tuple[Floats, Floats]:
     """Return half sides in pixels (O,) and angles in degrees (O,) of the observed keypoints."""
-    import pycolmap
-
     if not database.is_file():
         raise DataError(f"{database}: no such COLMAP database. Omit --database to use the cameras only.")
+    keypoints = _read_keypoints(database, [one.image_id for one in images])
     half, angle = np.empty(len(observed.image)), np.empty(len(observed.image))
-    opened = pycolmap.Database.open(database)
     for number, one in enumerate(images):
-        own = observed.image == number
-        if not opened.exists_keypoints(one.image_id):
+        own, rows = observed.image == number, keypoints[number]
+        if rows is None:
             raise DataError(f"{database}: no keypoints of {one.name}. Use the database of this model.")
-        rows = np.asarray(opened.read_keypoints(one.image_id), np.float64)
         keypoint = observed.keypoint[own]
         if own.any() and (rows.shape[1] < 4 or keypoint.max() >= len(rows)):
             raise DataError(
@@ -218,8 +214,21 @@ def _keypoint_frames(database: Path, images: list[Any], observed: _Observations)
                 f"{one.name}, got an array {rows.shape}. Omit --database to use the cameras only."
             )
         half[own], angle[own] = _size_and_angle(rows[keypoint, 2:])
-    opened.close()
     return half, angle
+
+
+def _read_keypoints(database: Path, ids: list[int]) -> list[Floats | None]:
+    """Return the keypoints (N, columns) of some images; None for an image without."""
+    import pycolmap
+
+    try:
+        with pycolmap.Database.open(database) as opened:
+            return [
+                np.asarray(opened.read_keypoints(one), np.float64) if opened.exists_keypoints(one) else None
+                for one in ids
+            ]
+    except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+        raise DataError(f"{database}: damaged COLMAP database ({error}). Copy or create it again.") from error
 
 
 def _size_and_angle(columns: Floats) -> tuple[Floats, Floats]:
