@@ -11,16 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from doap.checks import check_finite, check_shape
+from doap.checks import check_choice, check_finite, check_shape
 from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs, fingerprint
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
+from doap.detectors.tiled import detect_in_tiles
 from doap.errors import ArgumentError
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import (
     ImageSource,
     Pyramid,
+    as_colour,
     as_grey,
+    as_mask,
     centres,
     draw_matches,
     extract_patches,
@@ -28,7 +31,8 @@ from doap.images import (
     shrink,
     transform_frames,
 )
-from doap.matching import match_descriptors
+from doap.images.tiles import cut_tiles
+from doap.matching import FILTERS, match_descriptors
 from doap.text import counted
 from doap.types import Features, Geometry
 
@@ -45,6 +49,7 @@ def extract(
     max_keypoints: int = 2048,
     max_image_size: int = MAX_IMAGE_SIZE,
     mask: ImageSource | None = None,
+    tile: int | None = None,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -67,6 +72,9 @@ def extract(
             pixels of the original image.
         mask: Image of the same size, in a form that `image` may have or (height, width) bool. Keypoints
             are detected where it is not black, as in COLMAP.
+        tile: Side in pixels of the overlapping tiles in which a larger image is processed at full resolution, instead
+            of downscaling it to `max_image_size`. Memory is needed for one tile at a time, plus about 4 bytes per
+            pixel. None uses no tiles.
 
     Returns:
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
@@ -74,7 +82,7 @@ def extract(
     """
     describer = as_describer(descriptor)
     finder = detector_for(describer, detector)
-    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size, mask)
+    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size, mask, tile)
     return replace(features, fingerprint=fingerprint(describer))
 
 
@@ -85,6 +93,7 @@ def detect_and_describe(
     max_keypoints: int,
     max_image_size: int = MAX_IMAGE_SIZE,
     mask: ImageSource | None = None,
+    tile: int | None = None,
 ) -> Features:
     """Return what `extract` returns, without the fingerprint of the describer, which takes some time to compute."""
     grey = as_grey(image)
@@ -92,15 +101,35 @@ def detect_and_describe(
         raise ArgumentError(
             f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
         )
+    allowed = None if mask is None else as_mask(mask, grey.shape)
+    if tile is not None:
+        return _extract_tiles(grey, describer, detector, max_keypoints, allowed, tile)
     small, enlarge = shrink(grey, max_image_size)
-    # An array of any type marks pixels by its zeros; its values are not brightnesses.
-    marks = isinstance(mask, np.ndarray) and mask.ndim == 2
-    allowed = None if mask is None else np.asarray(mask != 0, np.uint8) if marks else as_grey(mask)
-    if allowed is not None:
-        check_shape(allowed, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
     frames, responses = detect_in_mask(detector, small, max_keypoints, allowed, enlarge)
     descriptors = describe_frames(small, frames, describer)
     return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
+
+
+def _extract_tiles(
+    image: NDArray[np.uint8],
+    describer: Describer,
+    detector: Detector,
+    max_keypoints: int,
+    mask: NDArray[np.uint8] | None,
+    side: int,
+) -> Features:
+    """Return the features of a grey image (H, W), detected and described in tiles; the maximum applies to the image."""
+    tiles = cut_tiles(image, side)
+    found = detect_in_tiles(detector, tiles, describer.extent)
+    allowed = np.ones(len(found.frames), np.bool_) if mask is None else _in_mask(found.frames, mask)
+    chosen = found.select(np.flatnonzero(allowed)[:max_keypoints])
+    # Keypoints are described tile by tile and then returned to their order. Without any, one call gives the columns.
+    by_tile = np.argsort(chosen.tile, kind="stable")
+    numbers = np.unique(chosen.tile) if len(chosen.tile) else [0]
+    parts = [(tiles[number].pixels, chosen.local[chosen.tile == number]) for number in numbers]
+    rows = torch.cat([describe_frames(pixels, frames, describer) for pixels, frames in parts])
+    descriptors = rows[torch.from_numpy(np.argsort(by_tile)).to(rows.device)]
+    return Features(chosen.frames, chosen.responses, descriptors, (image.shape[0], image.shape[1]))
 
 
 def detect_in_mask(
@@ -125,14 +154,24 @@ def detect_in_mask(
     if mask is None:
         return detector.detect(image, max_keypoints)
     frames, responses = detector.detect(image)
-    positions = np.rint(centres(transform_frames(frames, to_mask))).astype(np.intp)
-    x, y = np.clip(positions, 0, np.array(mask.shape[::-1]) - 1).T
-    kept = np.flatnonzero(mask[y, x])[:max_keypoints]
+    kept = np.flatnonzero(_in_mask(transform_frames(frames, to_mask), mask))[:max_keypoints]
     return frames[kept], responses[kept]
 
 
+def _in_mask(frames: NDArray[np.float32], mask: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return whether the mask (H, W) is not zero at the centre of each frame (N,)."""
+    positions = np.rint(centres(frames)).astype(np.intp)
+    x, y = np.clip(positions, 0, np.array(mask.shape[::-1]) - 1).T
+    return np.asarray(mask[y, x] != 0)
+
+
 def match(
-    features0: Features, features1: Features, *, ratio: float | None = None, mutual: bool = True
+    features0: Features,
+    features1: Features,
+    *,
+    ratio: float | None = None,
+    mutual: bool = True,
+    filter: str | None = None,
 ) -> NDArray[np.int64]:
     """Match the descriptors of two images to their nearest neighbours.
 
@@ -148,6 +187,8 @@ def match(
         ratio: Ratio test: drop a match unless its distance is below this share of the distance to
             the second nearest neighbour.
         mutual: Drop a match unless each keypoint is the other's nearest neighbour.
+        filter: Name in `doap.matching.FILTERS`: "adalam" drops matches whose neighbours do not move in the same way.
+            It needs the extra `kornia`.
 
     Returns:
         (M, 2) indices into both, sorted by the first.
@@ -160,8 +201,14 @@ def match(
         )
     queries = features0.descriptors
     gallery = features1.descriptors.to(queries.device)
+    if filter is not None:
+        check_choice(filter, tuple(FILTERS), name="filter")
     pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
-    return np.asarray(pairs.cpu().numpy(), np.int64)
+    matches = np.asarray(pairs.cpu().numpy(), np.int64)
+    if filter is None:
+        return matches
+    kept = {tuple(pair) for pair in FILTERS[filter](features0, features1).tolist()}
+    return matches[[tuple(pair) in kept for pair in matches.tolist()]]
 
 
 def verify(
@@ -210,6 +257,7 @@ class ImageMatches:
         features1: Features of image 1.
         matches: (M, 2) indices into the features.
         geometry: Geometry that the inliers agree with; `geometry.inliers` is (M,) bool.
+        sources: The images as they were given, from which `draw` takes the colours; None draws them in grey.
     """
 
     image0: NDArray[np.uint8]
@@ -218,9 +266,12 @@ class ImageMatches:
     features1: Features
     matches: NDArray[np.int64]
     geometry: Geometry
+    sources: tuple[ImageSource, ImageSource] | None = None
 
     def draw(self, title: str | None = None) -> NDArray[np.uint8]:
         """Draw both images side by side with inliers in green and other matches in red.
+
+        At most 200 matches are lines; all others are points.
 
         Args:
             title: Text above the images; by default, the numbers of matches and inliers.
@@ -232,7 +283,10 @@ class ImageMatches:
         if title is None:
             title = f"{counted(len(self.matches), 'match')} · {counted(int(inliers.sum()), 'inlier')}"
         points = self.features0.keypoints, self.features1.keypoints
-        return draw_matches(self.image0, self.image1, *points, self.matches, inliers, title)
+        images = self.image0, self.image1
+        if self.sources is not None:
+            images = as_colour(self.sources[0]), as_colour(self.sources[1])
+        return draw_matches(*images, *points, self.matches, inliers, title)
 
 
 def match_images(
@@ -243,6 +297,7 @@ def match_images(
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
     ratio: float | None = None,
+    filter: str | None = None,
     model: GeometryModel = "fundamental",
     threshold: float = 1.5,
     device: str | torch.device = "auto",
@@ -264,14 +319,17 @@ def match_images(
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the
             default.
         max_keypoints: Maximum number of keypoints per image.
-        ratio: Ratio test; see `match`. A pipeline has its own matcher and takes none.
+        ratio, filter: Ratio test, and filter of matches; see `match`. A pipeline has its own matcher and takes neither.
         model: "fundamental", or "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
     describer = as_describer(descriptor, device)
-    if ratio is not None and isinstance(describer, MatchesPairs):
-        raise ArgumentError(f"ratio: expected None, because the pipeline has its own matcher, got {ratio}. Omit it.")
+    for name, value in (("ratio", ratio), ("filter", filter)):
+        if value is not None and isinstance(describer, MatchesPairs):
+            raise ArgumentError(
+                f"{name}: expected None, because the pipeline has its own matcher, got {value}. Omit it."
+            )
     finder = detector_for(describer, detector)
     grey0, grey1 = as_grey(image0), as_grey(image1)
     features0, features1 = (
@@ -280,9 +338,9 @@ def match_images(
     if isinstance(describer, MatchesPairs):
         matches = describer.match_features(features0, features1)
     else:
-        matches = match(features0, features1, ratio=ratio)
+        matches = match(features0, features1, ratio=ratio, filter=filter)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
-    return ImageMatches(grey0, grey1, features0, features1, matches, geometry)
+    return ImageMatches(grey0, grey1, features0, features1, matches, geometry, (image0, image1))
 
 
 def detector_for(descriptor: Describer, detector: str | Detector | None) -> Detector:

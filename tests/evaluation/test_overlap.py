@@ -173,3 +173,11 @@ def test_a_pair_with_exactly_the_largest_error_is_kept():
     _, errors = correspondences(frames0, frames1, np.eye(3), 0.5)
     for threshold in errors[errors > 0]:
         assert correspondences(frames0, frames1, np.eye(3), threshold)[1].max() == threshold
+
+
+@pytest.mark.parametrize(("long0", "long1"), [(1.5, 2.0), (2.0, 1.5)])
+def test_concentric_circles_with_exactly_the_largest_difference_in_size_are_kept(long0, long1):
+    """The error of circles with radii 3 and 4 is 1 − 9/16, and √(9/16), the limit of the ratio, is exact."""
+    pairs, errors = correspondences(region(long=long0, short=long0), region(long=long1, short=long1), np.eye(3), 7 / 16)
+    assert pairs.tolist() == [[0, 0]]
+    assert errors[0] == pytest.approx(7 / 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 
@@ -107,3 +108,30 @@ def test_a_damaged_gallery_is_named(tmp_path):
         gallery_path(path).write_bytes(damaged)
         with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
             read_gallery(path)
+
+
+def test_every_damaged_byte_of_a_gallery_is_accepted_or_named(tmp_path):
+    """zlib and zipfile have errors of their own for damaged streams."""
+    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
+    whole = gallery_path(path).read_bytes()
+    for position in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        gallery_path(path).write_bytes(damaged)
+        with contextlib.suppress(DataError):
+            read_gallery(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"worst_distances": np.zeros((2, 2), np.float32)},
+        {"best_distances": np.zeros((2, 1), np.float32)},
+        {"best": np.zeros((2, 2, 3, 4), np.uint8)},
+        {"worst": np.zeros((1, 3, 3, 3), np.float32)},
+    ],
+)
+def test_a_gallery_of_other_shapes_is_named(tmp_path, change):
+    path = write_result(RESULT, tmp_path / "r.json", dataclasses.replace(GALLERY, **change))
+    with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
+        read_gallery(path)

@@ -199,3 +199,8 @@ def test_bars_are_as_high_as_their_shares() -> None:
     first, second = (float(end) for end in re.findall(rf"H{NUMBER}", path))
     start = float(re.match(rf"M{NUMBER}", path)[1])
     assert (first - start) / (second - start) == pytest.approx(1 / 3, abs=0.01)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e15, 1e15), (1e15, 1e15 + 0.25), (2.0, 1.0), (0.0, 0.0)])
+def test_an_axis_without_a_range_has_one_tick(low: float, high: float) -> None:
+    assert Scale(low, high, 0, 1).ticks(6) == [low]

@@ -36,6 +36,12 @@ class Model(str, Enum):
     homography = "homography"
 
 
+class MatchFilter(str, Enum):
+    """Filter of matches."""
+
+    adalam = "adalam"
+
+
 def match(
     image0: Annotated[Path | None, typer.Argument(metavar="A", help="First image.")] = None,
     image1: Annotated[Path | None, typer.Argument(metavar="B", help="Second image of the same scene.")] = None,
@@ -45,6 +51,10 @@ def match(
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
     ratio: Ratio = None,
+    filter: Annotated[
+        MatchFilter | None,
+        typer.Option(help="Drop matches that disagree with their neighbours; adalam needs the extra kornia."),
+    ] = None,
     model: Annotated[
         Model, typer.Option(help="Geometric model; homography suits planar scenes and rotating cameras.")
     ] = Model.fundamental,
@@ -67,6 +77,7 @@ def match(
         detector=detector,
         max_keypoints=max_keypoints,
         ratio=ratio,
+        filter=filter.value if filter else None,
         model=model.value,
         threshold=threshold,
     )
@@ -87,12 +98,17 @@ def match(
         }
         echo(json.dumps(values))
         return
-    for path, count in zip((first, second), keypoints, strict=True):
+    _warn_without_keypoints(dict(zip((first, second), keypoints, strict=True)))
+    echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")
+    if out is not None:
+        echo(f"Wrote {out}")
+
+
+def _warn_without_keypoints(keypoints: dict[Path, int]) -> None:
+    """Explain on stderr why an image may have no keypoints."""
+    for path, count in keypoints.items():
         if not count:
             echo(
                 f"{path}: no keypoints detected. The image may be flat, blurred or very small; try --detector orb.",
                 err=True,
             )
-    echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")
-    if out is not None:
-        echo(f"Wrote {out}")

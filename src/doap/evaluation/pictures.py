@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from doap.checks import check_shape
 from doap.errors import DataError
 from doap.files import atomic_write
-from doap.images.draw import MARGIN, STRIP, draw_matches
+from doap.images import draw_matches
 
 MAX_MATCHES = 150
 """Maximum number of matches in a picture."""
@@ -50,7 +50,7 @@ def draw_pair(
 
     Args:
         title, caption: Texts of the picture.
-        images: Grey images (H0, W0) and (H1, W1).
+        images: Images (H0, W0) and (H1, W1), or in colour.
         xy0: (M, 2) points of image 0. Of more than `MAX_MATCHES` matches, evenly spaced ones are drawn.
         xy1: (M, 2) matched points of image 1.
         correct: (M,) bool, the matches that agree with the ground truth.
@@ -62,9 +62,7 @@ def draw_pair(
     check_shape(correct, str(count), name="correct")
     drawn = np.unique(np.linspace(0, count - 1, min(count, MAX_MATCHES)).astype(np.intp)) if count else np.zeros(0, int)
     itself = np.stack([np.arange(len(drawn))] * 2, axis=1)
-    pixels = draw_matches(*images, xy0[drawn], xy1[drawn], itself, correct[drawn], "", longest_side=LONGEST_SIDE)
-    # The caption is text beside the picture, so the space for a title is cut off.
-    pixels = pixels[STRIP - MARGIN :]
+    pixels = draw_matches(*images, xy0[drawn], xy1[drawn], itself, correct[drawn], None, longest_side=LONGEST_SIDE)
     done, encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
     assert done, "OpenCV can encode any uint8 picture"
     return Picture(title, caption, encoded.tobytes())

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.pictures import Picture, write_pictures
 from doap.files import atomic_write, read_json
@@ -276,9 +276,21 @@ def read_gallery(path: Path) -> Gallery | None:
         return None
     try:
         with file.open("rb") as stream, np.load(stream) as stored:
-            return Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            gallery = Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
+            _check_gallery(gallery)
+            return gallery
+    # zipfile, zlib and numpy report damage with many types of errors.
+    except Exception as error:
         raise DataError(f"{file}: not the gallery of a result ({error}). Delete the file.") from error
+
+
+def _check_gallery(gallery: Gallery) -> None:
+    pairs = check_shape(gallery.best, "n 2 S S", name="best")["n"]
+    trios = check_shape(gallery.worst, "m 3 S S", name="worst")["m"]
+    check_shape(gallery.best_distances, f"{pairs}", name="best_distances")
+    check_shape(gallery.worst_distances, f"{trios} 2", name="worst_distances")
+    if {gallery.best.dtype, gallery.worst.dtype} != {np.dtype(np.uint8)}:
+        raise DataError(f"expected patches of uint8, got {gallery.best.dtype} and {gallery.worst.dtype}")
 
 
 def gallery_path(path: Path) -> Path:

@@ -94,7 +94,10 @@ def draw_y(y: Scale, left: float, right: float, name: str) -> list[str]:
 
 def _round_numbers(low: float, high: float, limit: int) -> list[float]:
     """Return the multiples of the smallest step of 1, 2, 5, 10, … that has at most `limit` of them."""
-    tenth = 10.0 ** math.floor(math.log10((high - low) or 1) - 1)
+    # Numbers that differ by less than floats can resolve have no ticks between them.
+    if not high - low > 1e-12 * max(abs(low), abs(high)):
+        return [low]
+    tenth = 10.0 ** math.floor(math.log10(high - low) - 1)
     steps = [tenth * times for times in (1, 2, 5, 10, 20, 50)]
     ticks = [[step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps]
     return next(some for some in ticks if len(some) <= limit)

@@ -27,7 +27,7 @@ h1 { font-size: 24px; line-height: 1.3; margin: 0 0 4px; text-wrap: balance }
 h2 { font-size: 17px; margin: 40px 0 12px; border-top: 1px solid var(--line); padding-top: 12px }
 h3 { font-size: 15px; margin: 28px 0 6px } a { color: var(--ours); text-decoration: none }
 p { margin: 4px 0 12px; max-width: 75ch } .soft, small, th { color: var(--soft); font-weight: 400 }
-.tiles, .charts, .dots, .small, .pictures { display: grid; gap: 12px }
+.tiles, .charts, .dots, .small, .pictures, .panels { display: grid; gap: 12px }
 .tiles { margin: 20px 0; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)) }
 .tiles div { background: var(--tile); border-radius: 8px; padding: 10px 14px }
 .tiles b { display: block; font-size: 23px; line-height: 1.35; font-weight: 600 } .tiles small { display: block }
@@ -59,6 +59,11 @@ td.better { color: var(--better) } td.worse { color: var(--worse) } td.better sm
 path.matches, path.others { stroke-width: 1.5; fill-opacity: .25 }
 path.matches { stroke: var(--ours); fill: var(--ours) } path.others { stroke: var(--bits); fill: var(--bits) }
 .pictures { gap: 20px; margin-bottom: 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)) }
+/* Wider than the text, up to the width of the window. */
+.panels { --wide: min(100vw - 40px, 1800px); gap: 16px; margin: 0 calc((100% - var(--wide)) / 2) 20px;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 520px), 1fr)) }
+span.own, span.common, span.rejected { font-weight: 600; padding: 0 4px; border-radius: 3px; background: #16181c }
+span.own { color: #3cf050 } span.common { color: #4db1ff } span.rejected { color: #ff5c52 }
 .pictures.pairs { gap: 16px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)) }
 .pictures figure { display: grid; grid-auto-flow: column; grid-auto-columns: 1fr; gap: 2px 6px; font-size: 13px }
 .pictures img { width: 100%; image-rendering: pixelated; border-radius: 3px } .pictures b { color: var(--bits) }

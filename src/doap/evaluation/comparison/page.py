@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, PairPicture
+from doap.evaluation.comparison.pairs import PairPicture, Panel
 from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.stage import MIN_ITEMS, MetricComparison, Stage
 from doap.evaluation.result import DescriptorInfo
+from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
 from doap.html import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
+from doap.images.draw import MAX_LINES
 
 RULE = f"""
 <p>Two metrics decide: verified inliers on pairs of photos that overlap, and AP on synthetic views. Each is decided by
@@ -140,16 +142,30 @@ def _reconstruction_section(comparison: Comparison) -> str:
 def _picture_section(pairs: Sequence[PairPicture]) -> str:
     if not pairs:
         return ""
-    parts = [
-        "<h2>Example pairs</h2><p class=soft>Green matches are inliers of one fundamental matrix, red are not.</p>"
-    ]
+    legend = (
+        "Matches of each descriptor on the same keypoints. "
+        "<span class=own>Green</span>: inliers that the other descriptor does not find (for a baseline: the "
+        "candidate). "
+        "<span class=common>Blue</span>: inliers that both find. <span class=rejected>Red</span>: matches that do not "
+        f"agree with one fundamental matrix. At most {MAX_LINES} matches are lines; all others are points."
+    )
+    parts = [f"<h2>Example pairs</h2><p class=soft>{legend}</p>"]
     for pair in pairs:
-        pictures = "".join(
-            f"<figure><img src='{data_uri(pixels, '.jpg')}' alt='matches of {escape(name)}'></figure>"
-            for name, pixels in pair.pictures.items()
-        )
-        parts.append(f"<h3>{escape(pair.title)}</h3><div class=charts>{pictures}</div>")
+        parts.append(f"<h3>{escape(pair.title)}</h3>{_panels(pair.panels[:2])}")
+        if others := pair.panels[2:]:
+            names = escape(", ".join(one.name for one in others))
+            parts.append(f"<details><summary>Other baselines: {names}</summary>{_panels(others)}</details>")
     return "".join(parts)
+
+
+def _panels(panels: Sequence[Panel]) -> str:
+    """Show the matches of some descriptors side by side."""
+    figures = (
+        f"<figure><figcaption>{escape(one.name)} <small>{escape(one.caption)}</small></figcaption>"
+        f"<img src='{data_uri(one.pixels, '.jpg')}' alt='matches of {escape(one.name)}'></figure>"
+        for one in panels
+    )
+    return f"<div class=panels>{''.join(figures)}</div>"
 
 
 def _provenance(comparison: Comparison) -> str:

@@ -9,28 +9,34 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.evaluation.comparison.photos import DescribedPhoto
-from doap.evaluation.comparison.stage import Stage, compare_metric
-from doap.geometry import estimate_geometry
-from doap.images import centres, draw_matches
+from doap.evaluation.comparison.photos import LONGEST_SIDE, DescribedPhoto
+from doap.evaluation.comparison.stage import MetricComparison, Stage, compare_metric
+from doap.geometry import estimate_geometry, is_verified
+from doap.images import centres, draw_matches, read_colour, shrink
 from doap.matching import match_descriptors
+from doap.text import counted
 from doap.types import Progress
 
-# Photos of different scenes have up to 50 inliers among 1,000 matches, at most 7 %, because some wrong matches agree
-# with a fundamental matrix by chance. Among 100 matches the share may reach 16 %, but with fewer than 30 inliers.
-MIN_INLIERS, MIN_INLIER_RATIO = 30, 0.1
 STAGE = "pairs of photos that overlap"
-PICTURE_WIDTH = 900
-# Margins of `draw_matches` around and between two photos.
-_MARGINS = 36
+PICTURE_SIDE = 580
+"""Longest side of each photo in a picture, in pixels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The matches of one descriptor: its name, what it finds, and the picture (H, W, 3)."""
+
+    name: str
+    caption: str
+    pixels: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
 class PairPicture:
-    """A pair of photos: a title, and a picture of the matches of two descriptors."""
+    """A pair of photos: a title, and a panel for the candidate, the best baseline and the other baselines."""
 
     title: str
-    pictures: dict[str, NDArray[np.uint8]]
+    panels: list[Panel]
 
 
 def neighbouring_pairs(photos: int, limit: int) -> list[tuple[int, int]]:
@@ -57,9 +63,7 @@ def evaluate_pairs(
     for number, (first, second) in enumerate(pairs):
         progress(number, len(pairs), f"{photos[first].name} and {photos[second].name}")
         found = {name: match_photos(photos[first], photos[second], name)[1] for name in names}
-        verifies = {
-            name: bool(one.sum() >= max(MIN_INLIERS, MIN_INLIER_RATIO * len(one))) for name, one in found.items()
-        }
+        verifies = {name: is_verified(int(one.sum()), len(one)) for name, one in found.items()}
         if any(verifies.values()):
             items.append((first, second))
             for name in names:
@@ -99,14 +103,24 @@ def draw_pairs(photos: Sequence[DescribedPhoto], stage: Stage) -> list[PairPictu
     drawn = []
     for index, title in titles.items():
         photo0, photo1 = (photos[photo] for photo in stage.items[index])
-        pictures = {name: _draw(photo0, photo1, name) for name in (candidate, baseline)}
-        drawn.append(PairPicture(f"{photo0.name} and {photo1.name}: {title}", pictures))
+        drawn.append(PairPicture(f"{photo0.name} and {photo1.name}: {title}", _panels(photo0, photo1, metric)))
     return drawn
 
 
-def _draw(photo0: DescribedPhoto, photo1: DescribedPhoto, name: str) -> NDArray[np.uint8]:
-    matches, inliers = match_photos(photo0, photo1, name)
-    title = f"{name} · {len(matches):,} matches · {int(inliers.sum()):,} inliers"
-    points = centres(photo0.photo.frames), centres(photo1.photo.frames)
-    images = photo0.photo.image, photo1.photo.image
-    return draw_matches(*images, *points, matches, inliers, title, longest_side=(PICTURE_WIDTH - _MARGINS) // 2)
+def _panels(photo0: DescribedPhoto, photo1: DescribedPhoto, metric: MetricComparison) -> list[Panel]:
+    """Draw the matches of each descriptor, with the inliers that the candidate or the best baseline does not find."""
+    candidate, best = next(iter(metric.values)), metric.best_baseline
+    names = sorted(metric.values, key=lambda name: (name != candidate, name != best))
+    found = {name: match_photos(photo0, photo1, name) for name in names}
+    verified = {name: set(map(tuple, matches[inliers].tolist())) for name, (matches, inliers) in found.items()}
+    image0, image1 = (shrink(read_colour(one.path), LONGEST_SIDE)[0] for one in (photo0, photo1))
+    images, points = (image0, image1), (centres(photo0.photo.frames), centres(photo1.photo.frames))
+    panels = []
+    for name, (matches, inliers) in found.items():
+        other = best if name == candidate else candidate
+        common = np.array([tuple(match) in verified[other] for match in matches.tolist()], np.bool_)
+        pixels = draw_matches(*images, *points, matches, inliers, None, common=common, longest_side=PICTURE_SIDE)
+        own = int((inliers & ~common).sum())
+        caption = f"{counted(int(inliers.sum()), 'inlier')} of {counted(len(matches), 'match')}, {own:,} not in {other}"
+        panels.append(Panel(name, caption, pixels))
+    return panels

@@ -15,7 +15,7 @@ from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.comparison.page import write_comparison_page
-from doap.evaluation.comparison.pairs import MIN_INLIER_RATIO, MIN_INLIERS, PairPicture, draw_pairs, evaluate_pairs
+from doap.evaluation.comparison.pairs import PairPicture, draw_pairs, evaluate_pairs
 from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, read_photos, select_photos
 from doap.evaluation.comparison.reconstruction import evaluate_reconstructions
 from doap.evaluation.comparison.result import Comparison
@@ -26,6 +26,7 @@ from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_
 from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.run import descriptor_info, library_versions
 from doap.files import atomic_write, make_folder
+from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
 from doap.images import list_images
 from doap.types import Progress, no_progress
 
