@@ -20,7 +20,7 @@ from doap.errors import ArgumentError, DataError
 from doap.images.synthetic_views import SyntheticViews
 from doap.losses import ListwiseAP
 from doap.training import Config, read_log, train
-from doap.training.distributed import joined
+from doap.training.distributed import Ranks, joined
 from doap.training.loop import _Run
 from oracles.photos import write_photo
 from oracles.ranks import run_two_ranks
@@ -91,6 +91,7 @@ def test_toy_runs_end_to_end(patches, tmp_path, recipe):
     events = read_log(tmp_path / "run" / "log.jsonl")
     assert [event["kind"] for event in events if event["kind"] != "train"] == [
         "start",
+        "estimate",
         "validation",
         "validation",
         "end",
@@ -333,6 +334,29 @@ def test_a_time_budget_ends_the_run(patches, tmp_path):
     assert events[-1]["kind"] == "end"
     assert time.perf_counter() - begin < 60
     assert events[-2]["step"] >= 1
+
+
+def test_a_budget_for_few_steps_is_warned_of_at_the_start(patches, tmp_path, monkeypatch):
+    pace = iter(range(1, 1000))
+    monkeypatch.setattr(Ranks, "agree", lambda self, seconds: float(next(pace)))  # one second per step
+    train(config(patches, schedule={"minutes": 10 / 60}), tmp_path)
+    events = read_log(tmp_path / "log.jsonl")
+    (estimate,) = (event for event in events if event["kind"] == "estimate")
+    assert (estimate["step"], estimate["seconds_per_step"]) == (6, 1)
+    assert (estimate["expected_steps"], estimate["expected_seconds"]) == (10, 10) == (events[-1]["step"],) * 2
+    (warning,) = (event for event in events if event["kind"] == "warning")
+    assert warning["step"] == 6
+    assert warning["text"].startswith("the budget of 0.167 minutes allows about 10 steps; fewer than 100")
+    assert "allows about 10 steps" in (tmp_path / "report.html").read_text()
+
+
+def test_a_number_of_steps_is_not_warned_of(patches, tmp_path):
+    train(config(patches), tmp_path)
+    events = read_log(tmp_path / "log.jsonl")
+    assert not [event for event in events if event["kind"] == "warning"]
+    (estimate,) = (event for event in events if event["kind"] == "estimate")
+    assert estimate["expected_steps"] == 6
+    assert estimate["expected_seconds"] == pytest.approx(estimate["seconds"], abs=0.01)
 
 
 def test_an_unknown_device_is_an_error(patches, tmp_path):

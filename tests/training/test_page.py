@@ -90,7 +90,7 @@ def test_the_report_shows_the_values_of_the_log(page: Callable[..., str]) -> Non
     assert tiles == [
         ("mAP", "0.734", "best 0.741 at step 800"),
         ("FPR95", "0.01", "0.0125 at best mAP"),
-        ("steps", "1,000", ""),
+        ("steps", "1,000", "1.2 s each"),
         ("patches/s", "1,234", "median"),
         ("training time", "20 min", ""),
     ]
@@ -115,12 +115,13 @@ def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
         ([start()], "Not trained yet"),
         ([start(), train(50)], "No validation yet after 60 s of training"),
         ([start(), train(50, loss=float("nan"))], "No validation yet after 60 s of training"),
-        ([start(baselines={}), validation(50, 0.5)], "mAP 0.500 on held-out scenes after 60 s"),
+        ([start(baselines={}), validation(50, 0.5)], "scenes after 50 steps (60 s, 1.2 s per step)"),
         ([start(), validation(50, float("nan"))], "No validation yet after 60 s of training"),
         ([start(), validation(50, 0.7, fpr95=0.0)], "above RootSIFT (0.655) since second 60"),
         (
             [start(), validation(0, 0.7), validation(50, 0.8)],
-            "60 s, initially 0.700: above RootSIFT (0.655) from the start",
+            "mAP 0.700 → 0.800 on held-out scenes after 50 steps (60 s, 1.2 s per step): "
+            "above RootSIFT (0.655) from the start",
         ),
     ],
 )
@@ -132,13 +133,16 @@ def test_a_report_can_be_written_at_any_time(page: Callable[..., str], lines: li
 
 def test_headline_reports_since_when_it_is_above() -> None:
     assert headline(whole_run()) == (
-        "mAP 0.734 on held-out scenes after 20 min: above RootSIFT (0.655) since minute 12"
+        "mAP 0.500 (step 200) → 0.734 on held-out scenes after 1,000 steps (20 min, 1.2 s per step): "
+        "above RootSIFT (0.655) since minute 12"
     )
 
 
 def test_headline_reports_when_it_is_below() -> None:
     lines = [*whole_run()[:-1], validation(1100, 0.6)]
-    assert headline(lines) == "mAP 0.600 on held-out scenes after 22 min: below RootSIFT (0.655)"
+    assert headline(lines).endswith(
+        "→ 0.600 on held-out scenes after 1,100 steps (22 min, 1.2 s per step): below RootSIFT (0.655)"
+    )
 
 
 def test_since_is_counted_again_after_a_fall_below() -> None:

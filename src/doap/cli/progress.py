@@ -59,13 +59,13 @@ class Pace:
         if len(self._samples) < 2 or not self.done < self.total:
             return ""
         (begin, first), (end, last) = self._samples[0], self._samples[-1]
-        return f"about {_duration((end - begin) * (self.total - last) / (last - first))} left"
+        return f"about {duration((end - begin) * (self.total - last) / (last - first))} left"
 
     @property
     def line(self) -> str:
         """All of it in one line."""
         count = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
-        elapsed = f"{_duration(self._clock() - self._start)} elapsed"
+        elapsed = f"{duration(self._clock() - self._start)} elapsed"
         return ", ".join(part for part in (count, elapsed, self.remaining) if part) + f": {self.name}"
 
 
@@ -134,5 +134,6 @@ def _lines(pace: Pace) -> Iterator[Callable[[int, int, str], None]]:
         thread.join()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a duration as hours, minutes and seconds, such as 0:02:30."""
     return str(timedelta(seconds=round(seconds)))

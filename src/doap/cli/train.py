@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from doap.cli.options import AsJson, Device
-from doap.cli.progress import SAME_COMMAND, show_progress
+from doap.cli.progress import SAME_COMMAND, duration, show_progress
 from doap.cli.terminal import echo
 from doap.processes import tune_allocator
+from doap.text import counted
 
 
 class Allocator(str, Enum):
@@ -66,21 +67,38 @@ def train(
         def show(event: dict[str, Any]) -> None:
             if event["kind"] == "warning":
                 echo(f"warning: {event['text']}", err=True)
+            if event["kind"] == "estimate" and not as_json:
+                echo(_expectation(event), err=True)
             last[event["kind"]] = event
-            progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
+            steps = last.get("start", {}).get("steps") or last.get("estimate", {}).get("expected_steps") or 0
+            progress(event["step"], steps, _line(last))
 
         best = doap.train(config, out, device=device, on_event=show, allocator=tuned)
+    _report(best, out, last.get("regression_set"), as_json)
+
+
+def _report(best: Path, out: Path, regression: dict[str, Any] | None, as_json: bool) -> None:
+    """Print what happened: steps, time, the change of mAP, and the files."""
+    from doap.training import headline, read_log
+
+    events = read_log(out / "log.jsonl")
+    validations = [event for event in events if event["kind"] == "validation"]
     # The best step may be an earlier one, possibly of an earlier process.
-    scores = last["validation"] = [event for event in read_log(out / "log.jsonl") if event.get("best")][-1]
-    regression = last.get("regression_set")
+    scores = [event for event in validations if event.get("best")][-1]
     values = {
         "best": str(best),
         "report": str(out / "report.html"),
         "map": scores["map"],
         "fpr95": scores["fpr95"],
+        "best_step": scores["step"],
+        "initial_map": validations[0]["map"] if validations[0]["step"] == 0 else None,
+        "steps": events[-1]["step"],
+        "seconds": events[-1]["seconds"],
         "regression_set": {when: regression[when] for when in ("before", "after")} if regression else None,
     }
-    echo(json.dumps(values) if as_json else f"{best}\n{_line(last)}\nWrote {out / 'report.html'}")
+    summary = f"best: mAP {scores['map']:.4f}, FPR95 {scores['fpr95']:.4f} at step {scores['step']:,}"
+    text = f"{best}\n{headline(events)}\n{summary}\nWrote {out / 'report.html'}"
+    echo(json.dumps(values) if as_json else text)
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -95,6 +113,12 @@ def _minutes(budget: str) -> float:
             f"Expected a duration such as 90s, 60m or 1.5h, got {budget!r}.", param_hint="--budget"
         )
     return float(found[1]) * {"s": 1 / 60, "m": 1, "h": 60}[found[2]]
+
+
+def _expectation(estimate: dict[str, Any]) -> str:
+    """Return the expected length of a run in one line."""
+    steps, total = counted(estimate["expected_steps"], "step"), duration(estimate["expected_seconds"])
+    return f"about {steps} of {estimate['seconds_per_step']:.2g} s, {total} in total"
 
 
 def _line(last: dict[str, Any]) -> str:

@@ -36,6 +36,7 @@ from doap.errors import DataError
 from doap.files import OutputLock, make_folder
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
+from doap.text import counted
 from doap.training.checkpoint import Stateful, load_state, save_state
 from doap.training.config import Config, read_recipe
 from doap.training.distributed import Ranks, joined
@@ -52,6 +53,10 @@ OnEvent = Callable[[dict[str, Any]], None]
 """Callback for the events of a run: the lines of the log, as dictionaries."""
 
 BASELINE_NAMES = ("sift", "rootsift")
+ESTIMATE_STEPS = 5
+"""Number of steps, after the slower first one, from which the run estimates its length."""
+FEW_STEPS = 100
+"""Number of steps below which the run warns that its time budget is too short."""
 MAX_REGRESSION = 0.01
 """Loss of mAP on the regression set above which the run warns."""
 
@@ -156,6 +161,7 @@ class _Run:
         if progress.step == 0:
             self._start()
         losses: list[Tensor] = []
+        first_step = progress.step + 1
         since, patches_done = time.perf_counter(), 0
         for patches, relation in self._loader():
             losses.append(self._step(patches, relation))
@@ -163,6 +169,7 @@ class _Run:
             progress.step += 1
             progress.seconds = self.ranks.agree(time.perf_counter() - begin)
             last = self._finished()
+            self._estimate(progress.step - first_step, last)
             patches_done += len(patches) * self.ranks.world
             if progress.step % run.log_every == 0 or last:
                 loss = float(torch.stack(losses).mean())
@@ -228,6 +235,34 @@ class _Run:
             self._compare_extents()
             # Initial weights that no step improves on stay the best.
             self._validate()
+
+    def _estimate(self, steps: int, last: bool) -> None:
+        """Log the expected length of the run after the first steps of this process; warn if its budget is too short.
+
+        Args:
+            steps: Number of steps since the first one of this process.
+            last: Whether the run is complete.
+        """
+        progress = self.progress
+        if steps == 0:
+            self.pace_begin = progress.seconds
+        if steps == ESTIMATE_STEPS:
+            pace = (progress.seconds - self.pace_begin) / ESTIMATE_STEPS
+            expected, seconds = self.schedule.estimate(progress.step, progress.seconds, pace)
+            self._emit("estimate", seconds_per_step=pace, expected_steps=expected, expected_seconds=seconds)
+            self._check_budget(expected)
+        elif last and steps < ESTIMATE_STEPS:
+            self._check_budget(progress.step)
+
+    def _check_budget(self, steps: int) -> None:
+        """Warn if a time budget allows fewer than `FEW_STEPS` steps."""
+        if self.schedule.seconds is not None and steps < FEW_STEPS:
+            self._emit(
+                "warning",
+                text=f"the budget of {self.schedule.seconds / 60:.3g} minutes allows about {counted(steps, 'step')}; "
+                f"fewer than {FEW_STEPS} hardly change a descriptor. Use a larger --budget, a smaller data.batch_size, "
+                "or a faster machine",
+            )
 
     def _validate(self) -> None:
         """Validate the descriptor; save it if it is the best so far."""

@@ -18,6 +18,7 @@ import numpy as np
 from doap.checks import check_shape
 from doap.errors import DataError
 from doap.html import Axis, Line, line_chart, patch_grid, setting_tables, write_html
+from doap.text import counted
 from doap.training.log import Point, Record, baseline_scores, points, read_log, seconds_of
 
 TITLES = {"sift": "SIFT", "rootsift": "RootSIFT"}
@@ -55,14 +56,14 @@ def write_training_page(run: str | Path, out: str | Path | None = None) -> Path:
 
 
 def headline(log: Sequence[Record]) -> str:
-    """Return the latest mAP, compared with the best baseline, and the time since when it has been above it."""
+    """Return the first and the latest mAP, steps, time, and the comparison with the best baseline."""
     scores, trained = points(log, "validation", "map"), seconds_of(log)
     if not scores:
         return f"No validation yet after {_clock(trained)} of training" if trained else "Not trained yet"
-    time, _, score = scores[-1]
-    text = f"mAP {score:.3f} on held-out scenes after {_clock(time)}"
-    if scores[0][1] == 0 < time:
-        text += f", initially {scores[0][2]:.3f}"
+    time, steps, score = scores[-1]
+    text = f"mAP {_change(scores)} on held-out scenes"
+    if steps:
+        text += f" after {counted(steps, 'step')} ({_clock(time)}, {_clock(time / steps)} per step)"
     baselines = baseline_scores(log, "map")
     if not baselines:
         return text
@@ -73,6 +74,14 @@ def headline(log: Sequence[Record]) -> str:
     *_, (since, _, _) = takewhile(lambda point: point[2] > baselines[name], reversed(scores))
     word, _, size = _unit(since)
     return f"{text}: above {best} {f'since {word} {since / size:.3g}' if since else 'from the start'}"
+
+
+def _change(scores: Sequence[Point]) -> str:
+    """The first and the last score; the step of the first one if there is no score of the initial weights."""
+    (_, step, first), (_, _, last) = scores[0], scores[-1]
+    if len(scores) == 1:
+        return f"{last:.3f}"
+    return f"{first:.3f} {f'(step {step:,}) ' if step else ''}→ {last:.3f}"
 
 
 def outlook(log: Sequence[Record]) -> tuple[str, str]:
@@ -131,12 +140,13 @@ def _tiles(log: Sequence[Record]) -> str:
     speeds = [speed for _, _, speed in points(log, "train", "patches_per_second")]
     best = max(scores, key=lambda point: point[2], default=(0.0, 0, 0.0))
     at_best = next((error for _, step, error in errors if step == best[1]), None)
+    steps = log[-1]["step"] if log else 0
     regression = [record for record in log if None not in (record.get("before"), record.get("after"))]
     tiles = [
         ("mAP", f"{scores[-1][2]:.3f}" if scores else "–", f"best {best[2]:.3f} at step {best[1]}" if scores else ""),
         ("FPR95", f"{errors[-1][2]:.3g}" if errors else "–", "" if at_best is None else f"{at_best:.3g} at best mAP"),
         *(("regression set", f"{one['after']:.3f}", f"mAP {one['before']:.3f} before") for one in regression[-1:]),
-        ("steps", f"{log[-1]['step'] if log else 0:,}", ""),
+        ("steps", f"{steps:,}", f"{_clock(seconds_of(log) / steps)} each" if steps else ""),
         ("patches/s", f"{np.median(speeds):,.0f}" if speeds else "–", "median" if speeds else ""),
         ("training time", _clock(seconds_of(log)), ""),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from doap.errors import ArgumentError
@@ -43,6 +44,17 @@ class StepSchedule:
             return min(1.0, step / self.steps)
         assert self.seconds is not None
         return min(1.0, seconds / self.seconds)
+
+    def estimate(self, step: int, seconds: float, seconds_per_step: float) -> tuple[int, float]:
+        """Return the expected number of steps and seconds of the whole run, from its state and its pace.
+
+        >>> StepSchedule.of(ScheduleSection(minutes=1), 10).estimate(5, 10.0, 2.0)
+        (30, 60.0)
+        """
+        if self.steps is not None:
+            return self.steps, seconds + (self.steps - step) * seconds_per_step
+        assert self.seconds is not None
+        return step + math.ceil(max(0.0, self.seconds - seconds) / seconds_per_step), max(seconds, self.seconds)
 
     def rate(self, step: int, seconds: float) -> float:
         """Return the factor of the recipe's learning rate at a step.
