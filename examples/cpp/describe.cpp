@@ -2,13 +2,15 @@
 // ONNX Runtime describes them.
 //
 //     doap export doap-128 --to onnx --out doap-128.onnx
-//     g++ -O2 -std=c++17 describe.cpp -o describe -I/usr/include/onnxruntime -lonnxruntime
-//         $(pkg-config --cflags opencv4) -lopencv_core -lopencv_imgproc -lopencv_imgcodecs -lopencv_features2d
-//     ./describe photo.jpg doap-128.onnx > described.txt
+//     cmake -B build -D ONNXRUNTIME_ROOT=onnxruntime-linux-x64-VERSION && cmake --build build
+//     build/describe photo.jpg doap-128.onnx > described.txt
 //
-// Install both libraries with `apt install libopencv-dev libonnxruntime-dev` (Debian 13, Ubuntu 25.04), or download
-// ONNX Runtime's release archive. The program prints one line per keypoint, strongest first: x y size angle, then the
-// descriptor as D numbers or D/8 bytes. Pixel centres are at integers. Angles are in degrees, clockwise.
+// Install OpenCV with `apt install g++ cmake libopencv-dev`. ONNXRUNTIME_ROOT is ONNX Runtime's unpacked release archive,
+// which Debian 12 and Ubuntu 22.04 and 24.04 need. Newer systems have a package instead: `apt install
+// libonnxruntime-dev`. OpenCV's own DNN module reads the file from version 4.10 on.
+//
+// The program prints one line per keypoint, strongest first: x y size angle, then the descriptor as D numbers or D/8
+// bytes. Pixel centres are at integers. Angles are in degrees, clockwise.
 //
 // The steps are those of `doap.extract`, which additionally downscales photos with more than 3200 pixels on a side.
 #include <onnxruntime_cxx_api.h>

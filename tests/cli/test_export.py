@@ -27,9 +27,10 @@ def test_exported_file_replaces_the_descriptor_everywhere(doap, folder, tmp_path
     out = tmp_path / "my.onnx"
     ran = doap("export", folder / "my.safetensors", "--to", "onnx", "--out", out)
     assert (ran.returncode, ran.stderr) == (0, "")
-    first, second, third = ran.stdout.splitlines()
+    first, second, meaning, third = ran.stdout.splitlines()
     assert first.startswith(f"{out}: float32, opset 18, ")
     assert second.startswith("  parity with PyTorch on 72 patches: agreement 1.000000, largest difference ")
+    assert meaning.startswith("  float32: as accurate as PyTorch. --int8 PATCHES writes about a quarter of the size")
     assert third == f"  try it: doap match left.jpg right.jpg --descriptor {out}"
     matched = []
     for descriptor in (folder / "my.safetensors", out):

@@ -19,37 +19,34 @@ from doap.images import centres, frames_from_keypoints, read_grey
 from doap.pipeline import describe_frames
 from oracles.photos import write_photo
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp" / "describe.cpp"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp"
 # Folders of the headers; the library itself is in the Python wheel.
 HEADERS = [
     *filter(None, [os.environ.get("ONNXRUNTIME_INCLUDE")]),
     "/usr/include/onnxruntime",
     "/usr/local/include/onnxruntime",
 ]
-MODULES = ("core", "imgproc", "imgcodecs", "features2d")
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The compiled example."""
+    """The example, built with its CMake file."""
     onnxruntime = pytest.importorskip("onnxruntime")
     include = next((path for path in HEADERS if Path(path, "onnxruntime_cxx_api.h").is_file()), None)
     library = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"), None)
     if include is None or library is None:
         pytest.skip("ONNX Runtime's C++ headers (libonnxruntime-dev, or ONNXRUNTIME_INCLUDE) or its library not found")
-    if not shutil.which("g++") or not shutil.which("pkg-config"):
-        pytest.skip("no g++ or pkg-config")
-    opencv = subprocess.run(["pkg-config", "--cflags", "opencv4"], capture_output=True, text=True)
-    if opencv.returncode:
-        pytest.skip("OpenCV's C++ headers (libopencv-dev) not found")
+    if not shutil.which("g++") or not shutil.which("cmake"):
+        pytest.skip("no g++ or cmake")
     folder = tmp_path_factory.mktemp("cpp")
-    # The file names that the linker and the loader expect.
-    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
-        (folder / name).symlink_to(library)
-    command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", str(EXAMPLE), "-o", str(folder / "describe")]
-    command += ["-isystem", include, *opencv.stdout.split(), f"-L{folder}", f"-Wl,-rpath,{folder}", "-lonnxruntime"]
-    built = subprocess.run([*command, *(f"-lopencv_{name}" for name in MODULES)], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    values = {"ONNXRUNTIME_INCLUDE": include, "ONNXRUNTIME_LIBRARY": library, "CMAKE_CXX_FLAGS": "-Werror"}
+    options = [f"-D{name}={value}" for name, value in values.items()]
+    configured = subprocess.run(["cmake", "-S", EXAMPLE, "-B", folder, *options], capture_output=True, text=True)
+    if "OpenCVConfig.cmake" in configured.stderr:
+        pytest.skip("OpenCV's C++ headers (libopencv-dev) not found")
+    assert configured.returncode == 0, configured.stderr
+    built = subprocess.run(["cmake", "--build", folder], capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
     return folder / "describe"
 
 
