@@ -39,9 +39,11 @@ from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render
 
 pycolmap = pytest.importorskip("pycolmap")
-for needed in ("h5py", "kornia", "onnxruntime", "faiss"):
+for needed in ("h5py", "kornia", "onnxruntime", "faiss", "pandas", "duckdb", "polars"):
     pytest.importorskip(needed)
 
+# One worker of xdist writes the workspace for all pages.
+pytestmark = pytest.mark.xdist_group("blocks")
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^(?:<!--\s*not run:(?P<reason>.*?)-->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)

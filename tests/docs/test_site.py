@@ -15,6 +15,8 @@ pytest.importorskip("sphinx", reason="needs the extra `docs`")
 pytest.importorskip("myst_parser")
 pytest.importorskip("furo")
 
+# One worker of xdist builds the site for all tests.
+pytestmark = pytest.mark.xdist_group("site")
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = (
     "doap",
