@@ -60,6 +60,7 @@ def test_the_public_names_are_frozen():
         "train",
         "verify",
         "write_colmap",
+        "write_features",
         "write_hloc",
     ]
     assert all(getattr(doap, name) is not None for name in doap.__all__)

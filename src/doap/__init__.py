@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from doap.evaluation import compare, evaluate
     from doap.export import export_descriptor
     from doap.export.colmap import write_colmap
+    from doap.export.features import write_features
     from doap.export.hloc import write_hloc
     from doap.localization import Localizer
     from doap.losses import HardestTriplet, ListwiseAP
@@ -48,6 +49,7 @@ _MODULES = {
     "train": "doap.training",
     "verify": "doap.pipeline",
     "write_colmap": "doap.export.colmap",
+    "write_features": "doap.export.features",
     "write_hloc": "doap.export.hloc",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "train",
     "verify",
     "write_colmap",
+    "write_features",
     "write_hloc",
 ]
 

@@ -43,6 +43,7 @@ def inputs(tmp_path_factory):
 COMMANDS = {
     "extract": ("extract", "photos", "--descriptor", "doap-128", "--workers", "1"),
     "hloc": ("hloc", "photos"),
+    "features": ("features", "photos", "--to", "opensfm"),
     "colmap": ("colmap", "photos"),
     "index": ("index", "build", "features"),
     "export": ("export", "doap-128", "--to", "onnx"),
@@ -52,9 +53,15 @@ COMMANDS = {
 }
 
 
+def arguments_of(command, inputs):
+    """Return the words of a command, with the paths of its inputs."""
+    name, *words = COMMANDS[command]
+    return [name, *(inputs / word if (inputs / word).exists() else word for word in words)]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_line(doap, inputs, tmp_path, command):
-    arguments = [inputs / word if (inputs / word).exists() else word for word in COMMANDS[command]]
+    arguments = arguments_of(command, inputs)
     out = tmp_path / ("out.png" if command == "match" else "out.onnx" if command == "export" else "out")
     with full_disk():
         ran = doap(*arguments, "--out", out)
@@ -77,7 +84,7 @@ def test_a_full_disk_during_training_is_one_line(doap, inputs, tmp_path):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_output_inside_a_file_is_one_line(doap, inputs, tmp_path, command):
     (tmp_path / "file").touch()
-    arguments = [inputs / word if (inputs / word).exists() else word for word in COMMANDS[command]]
+    arguments = arguments_of(command, inputs)
     ran = doap(*arguments, "--out", tmp_path / "file" / "out.png")
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
     assert ran.stderr.startswith("doap: ")
