@@ -58,6 +58,34 @@ def test_focal_length_is_recovered_and_poses_are_kept(rendered, tmp_path):
     assert all(0 < overlap <= 1 for overlap in overlaps)
 
 
+def test_matches_of_a_second_descriptor_are_added(rendered, tmp_path):
+    options = {"descriptors": ["rootsift", "teblid"], "max_keypoints": 300}
+    (built,) = build_posed_scenes([(rendered / "poses.csv", rendered)], tmp_path, **options)
+    first, second, merged = (verified(built / name) for name in ("database.db", "database-1.db", "merged.db"))
+    assert merged.keys() == first.keys() | second.keys()
+    added = 0
+    for pair, matches in merged.items():
+        known = first.get(pair, set())
+        assert known <= matches <= known | second.get(pair, set())
+        # A keypoint has at most one match per image pair.
+        assert len({one for one, _ in matches}) == len({other for _, other in matches}) == len(matches)
+        # Each match that was left out would have given a keypoint a second match.
+        used0, used1 = {one for one, _ in known}, {other for _, other in known}
+        assert all(one in used0 or other in used1 for one, other in second.get(pair, set()) - matches)
+        added += len(matches - known)
+    assert added > 10
+
+
+def verified(database):
+    """Return the verified matches of each image pair."""
+    with pycolmap.Database.open(database) as opened:
+        pairs, geometries = opened.read_two_view_geometries()
+    return {
+        pair: {tuple(match) for match in geometry.inlier_matches.tolist()}
+        for pair, geometry in zip(pairs, geometries, strict=True)
+    }
+
+
 def test_a_finished_scene_is_not_built_again(rendered, tmp_path):
     (tmp_path / "corner" / "sparse").mkdir(parents=True)
     assert build_posed_scenes([(rendered / "poses.csv", rendered)], tmp_path) == [tmp_path / "corner"]

@@ -152,7 +152,10 @@ def from_poses(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the scenes: SCENE/images and SCENE/sparse.")],
     scene: Annotated[list[str] | None, typer.Option(help="Scene to build; repeatable.", show_default="all")] = None,
-    descriptor: Annotated[str, typer.Option(help="Descriptor of the matches to triangulate.")] = "rootsift",
+    descriptor: Annotated[
+        list[str] | None,
+        typer.Option(help="Descriptor of the matches to triangulate; repeatable.", show_default="rootsift"),
+    ] = None,
     max_keypoints: Annotated[int, typer.Option(min=8, help="Maximum number of keypoints per image.")] = 4096,
     as_json: AsJson = False,
 ) -> None:
@@ -169,7 +172,7 @@ def from_poses(
             list(zip(sources[::2], sources[1::2], strict=True)),
             out,
             scenes=scene or (),
-            descriptor=descriptor,
+            descriptors=descriptor or ["rootsift"],
             max_keypoints=max_keypoints,
             progress=progress,
         )

@@ -3,7 +3,8 @@
 The Image Matching Challenge publishes poses of resized photographs without intrinsics. With the poses fixed, points are
 triangulated from verified matches, and bundle adjustment refines only focal length and radial distortion, each image
 with a camera of its own. The points also give the overlap of image pairs. The matches are RootSIFT's by default, so
-that pairs which RootSIFT cannot match have no overlap and drop out: a choice that favours the baseline.
+that pairs which RootSIFT cannot match have no overlap and drop out: a choice that favours the baseline. Several
+descriptors give longer tracks, for training sets that are not limited to what one of them can match.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def build_posed_scenes(
     out: str | Path,
     *,
     scenes: Sequence[str] = (),
-    descriptor: str = "rootsift",
+    descriptors: Sequence[str] = ("rootsift",),
     max_keypoints: int = 4096,
     progress: Progress = no_progress,
 ) -> list[Path]:
@@ -81,7 +82,8 @@ def build_posed_scenes(
             same name share one coordinate frame.
         out: Output folder; a scene becomes SCENE/images and SCENE/sparse.
         scenes: Names of the scenes to build; empty for all.
-        descriptor: Descriptor of the matches that are triangulated.
+        descriptors: Descriptors whose matches are triangulated. Matches of a later one are added where both keypoints
+            are unmatched.
         max_keypoints: Maximum number of keypoints per image.
         progress: Progress callback over images and image pairs of a scene.
 
@@ -98,39 +100,68 @@ def build_posed_scenes(
     for scene in scenes or sorted(found):
         folder = Path(out) / scene
         if not (folder / "sparse").is_dir():
-            _build(found[scene], folder, descriptor, max_keypoints, progress)
+            _build(found[scene], folder, descriptors, max_keypoints, progress)
         built.append(folder)
     return built
 
 
-def _build(poses: dict[Path, Pose], out: Path, descriptor: str, max_keypoints: int, progress: Progress) -> None:
+def _build(
+    poses: dict[Path, Pose], out: Path, descriptors: Sequence[str], max_keypoints: int, progress: Progress
+) -> None:
     """Match, triangulate and refine one scene."""
     pycolmap = import_extra("pycolmap", "colmap")
-    images, database = make_folder(out / "images"), out / "database.db"
+    images = make_folder(out / "images")
     by_name = {path.name: pose for path, pose in poses.items()}
     if len(by_name) < len(poses):
         raise DataError(f"{out.name}: expected images with different names, got two of the same name.")
     for path in poses:
         shutil.copyfile(path, images / path.name)
-    write_colmap(
-        images,
-        database,
-        descriptor,
-        detector="sift",
-        max_keypoints=max_keypoints,
-        ratio=RATIO,
-        max_error=4.0,
-        camera_mode="per-image",
-        progress=progress,
-    )
-    model = _initial_model(pycolmap, database, by_name)
+    databases = [out / ("database.db" if not number else f"database-{number}.db") for number in range(len(descriptors))]
+    for descriptor, database in zip(descriptors, databases, strict=True):
+        write_colmap(
+            images,
+            database,
+            descriptor,
+            detector="sift",
+            max_keypoints=max_keypoints,
+            ratio=RATIO,
+            max_error=4.0,
+            camera_mode="per-image",
+            progress=progress,
+        )
+    merged = databases[0]
+    if len(databases) > 1:
+        merged = out / "merged.db"
+        shutil.copyfile(databases[0], merged)
+        for database in databases[1:]:
+            _add_matches(pycolmap, merged, database)
+    model = _initial_model(pycolmap, merged, by_name)
     unfinished = out / "sparse.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     for _ in range(ROUNDS):
-        model = pycolmap.triangulate_points(model, database, images, unfinished, refine_intrinsics=True)
+        model = pycolmap.triangulate_points(model, merged, images, unfinished, refine_intrinsics=True)
     model.write(unfinished)
     unfinished.rename(out / "sparse")
+
+
+def _add_matches(pycolmap: Any, merged: Path, added: Path) -> None:
+    """Add the verified matches of a database with the same keypoints where both keypoints are unmatched."""
+    with pycolmap.Database.open(merged) as into, pycolmap.Database.open(added) as source:
+        names = {image.image_id: image.name for image in source.read_all_images()}
+        if names != {image.image_id: image.name for image in into.read_all_images()}:
+            raise DataError(f"{merged}, {added}: expected the same images. Remove both files and repeat.")
+        for pair, geometry in zip(*source.read_two_view_geometries(), strict=True):
+            first, second = pycolmap.pair_id_to_image_pair(pair)
+            new = geometry.inlier_matches
+            if into.exists_two_view_geometry(first, second):
+                geometry = into.read_two_view_geometry(first, second)
+                known = geometry.inlier_matches
+                unmatched = ~(np.isin(new[:, 0], known[:, 0]) | np.isin(new[:, 1], known[:, 1]))
+                geometry.inlier_matches = np.concatenate([known, new[unmatched]])
+                into.update_two_view_geometry(first, second, geometry)
+            else:
+                into.write_two_view_geometry(first, second, geometry)
 
 
 def _initial_model(pycolmap: Any, database: Path, poses: dict[str, Pose]) -> Any:
