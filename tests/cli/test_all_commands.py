@@ -30,6 +30,7 @@ MISSING_FILES = {
     "index remove": "image.jpg --index no",
     "index info": "no",
     "index verify": "no",
+    "index vocabulary": "no --out out.txt",
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",
     "data from-pairs": "no no --out out",

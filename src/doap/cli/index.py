@@ -68,6 +68,29 @@ def build(
     _print_info(out, as_json)
 
 
+@app.command(epilog="doap index vocabulary features --out vocabulary.txt")
+def vocabulary(
+    features: Features,
+    out: Annotated[Path, typer.Option("--out", help="Text file to write.")],
+    branching: Annotated[int, typer.Option(min=2, max=20, help="Children per node.")] = 10,
+    levels: Annotated[int, typer.Option(min=1, max=10, help="Levels of the tree.")] = 5,
+    per_image: Annotated[int, typer.Option(min=1, help="Maximum number of descriptors per image.")] = 500,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a vocabulary for DBoW2, as ORB-SLAM2 and ORB-SLAM3 read it, from features of doap-256bit."""
+    from doap.scale import build_vocabulary
+
+    with show_progress("images", quiet=as_json) as progress:
+        built = build_vocabulary(
+            features, out, branching=branching, levels=levels, per_image=per_image, seed=seed, progress=progress
+        )
+    if as_json:
+        echo(json.dumps(dataclasses.asdict(built), default=str))
+        return
+    echo(f"{out}: {counted(built.words, 'word')} from {built.descriptors:,} descriptors of {built.images:,} images")
+
+
 @app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
     query: Annotated[Path, typer.Argument(help="Image to search for.")],

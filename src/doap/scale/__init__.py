@@ -9,6 +9,7 @@ from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index import Index, IndexChange, IndexInfo, IndexKind, add_images, build_index, remove_images
 from doap.scale.pairs import select_pairs, write_pairs
 from doap.scale.search import SearchResult, extract_query, find_itself, search_images
+from doap.scale.vocabulary import VocabularySummary, build_vocabulary
 
 __all__ = [
     "Engine",
@@ -22,8 +23,10 @@ __all__ = [
     "SearchResult",
     "Stored",
     "StoredImage",
+    "VocabularySummary",
     "add_images",
     "build_index",
+    "build_vocabulary",
     "extract_folder",
     "extract_query",
     "find_itself",
