@@ -8,7 +8,8 @@
 #
 # Tracks from RootSIFT alone are only what SIFT can match. A network trained for a minute on three such scenes therefore
 # matches all training scenes a second time, and its matches are added to RootSIFT's. The validation tracks combine
-# RootSIFT's matches with those of doap-128. Resumable: rerun the same command to continue. About 40 minutes on two cores.
+# RootSIFT's matches with those of doap-128. Validation and the three first scenes use 4,096 keypoints per image, the other
+# scenes 2,048. Resumable: rerun the same command to continue. About an hour on two cores.
 set -euo pipefail
 data=$1 tracks=$2
 first=(brandenburg_gate piazza_san_marco lizard)
@@ -18,14 +19,15 @@ train=("${first[@]}" trevi_fountain british_museum kyiv_puppet_theater pond buck
 val=(taj_mahal fountain)
 mkdir -p "$tracks"
 
-# Triangulate the matches of some descriptors in a scene and cut the patches: build SCENE OUT DESCRIPTOR…
+# Triangulate the matches of some descriptors in a scene and cut the patches: build SCENE OUT KEYPOINTS DESCRIPTOR…
 build() {
-  local scene=$1 out=$2 folder
+  local scene=$1 out=$2 keypoints=$3 folder
   folder="$out/scenes/$scene"
   [ -e "$out/$scene.patches" ] && return
   local descriptors=()
-  for name in "${@:3}"; do descriptors+=(--descriptor "$name"); done
-  doap data from-poses "$data/imc2025/poses.csv" "$data/photos" --scene "$scene" "${descriptors[@]}" --out "$out/scenes"
+  for name in "${@:4}"; do descriptors+=(--descriptor "$name"); done
+  doap data from-poses "$data/imc2025/poses.csv" "$data/photos" --scene "$scene" "${descriptors[@]}" \
+    --max-keypoints "$keypoints" --out "$out/scenes"
   doap data from-colmap "$folder/sparse" "$folder/images" --database "$folder/database.db" --extent 1.5 --scene "$scene" \
     --out "$out/$scene.patches"
 }
@@ -33,26 +35,27 @@ sets() { for scene in "${@:2}"; do echo "$1/$scene.patches"; done; }
 
 # Each shell process takes every second scene.
 both() {
-  local out=$1 descriptors=$2 number; shift 2
+  local out=$1 keypoints=$2 descriptors=$3 number; shift 3
   for number in 0 1; do
     (index=0; for scene in "$@"; do
       # shellcheck disable=SC2086
-      [ $((index++ % 2)) = $number ] && build "$scene" "$out" $descriptors
+      [ $((index++ % 2)) = $number ] && build "$scene" "$out" "$keypoints" $descriptors
     done; true) &
   done
   wait
 }
 
 export OMP_NUM_THREADS=1
-both "$tracks/first" rootsift "${first[@]}"
+both "$tracks/first" 4096 rootsift "${first[@]}"
 mapfile -t merged < <(sets "$tracks/first" "${first[@]}")
 [ -e "$tracks/first/all.patches" ] || doap data merge "${merged[@]}" --out "$tracks/first/all.patches"
 matcher="$tracks/matcher/last.safetensors"
 [ -e "$matcher" ] || \
   doap train "$(dirname "$0")/fast-matcher.toml" --data "$tracks/first/all.patches" \
   --out "$tracks/matcher"
-both "$tracks/val" "rootsift doap-128" "${val[@]}"
-both "$tracks/train" "rootsift $matcher" "${train[@]}"
+both "$tracks/val" 4096 "rootsift doap-128" "${val[@]}"
+both "$tracks/train" 4096 "rootsift $matcher" "${first[@]}"
+both "$tracks/train" 2048 "rootsift $matcher" "${train[@]}"
 for split in val train; do
   declare -n scenes=$split
   mapfile -t merged < <(sets "$tracks/$split" "${scenes[@]}")
