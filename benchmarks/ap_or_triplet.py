@@ -43,7 +43,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "random groups": {"name": "groups"},
     "few scenes": {"name": "sources", "sources_per_batch": 2},
 }
-PER_GROUP = (4, 2, 8)
+PER_GROUP = [4, 8, 2]
 # A pilot with 200 steps had its best results at 3 to 30, and seeds that differ by 0.005 in mAP. With 800 steps and four
 # patches per group, the three rates differ by less than 0.002 for both losses.
 RATES = (3.0, 10.0, 30.0)
@@ -99,6 +99,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--steps", type=int, default=800, help="steps per run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument(
+        "--per-group", type=int, nargs="+", default=PER_GROUP, help="patches per group of the conditions"
+    )
+    parser.add_argument(
+        "--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS), help="samplers of the conditions"
+    )
+    parser.add_argument(
+        "--levers", nargs="+", choices=LEVERS, default=list(LEVERS), help="levers to compare with the base"
+    )
     options = parser.parse_args()
 
     def train_all(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -118,8 +127,8 @@ def main() -> None:
             return list(pool.map(train, runs))
 
     experiments = {
-        "losses": lambda: conditions(train_all, options.seeds),
-        "levers": lambda: variants(LEVERS, options.seeds),
+        "losses": lambda: conditions(train_all, options.samplers, options.per_group, options.seeds),
+        "levers": lambda: variants({name: LEVERS[name] for name in options.levers}, options.seeds),
         "batches": lambda: variants(batches(options.steps), options.seeds),
     }
     scorer = training_runs.Scorer(options.scenes, options.sequences)
@@ -136,9 +145,14 @@ def main() -> None:
         record.write(options.out, options.seed, figures)
 
 
-def conditions(train_all: Callable[[Iterable[Run]], list[dict[str, Any]]], seeds: list[int]) -> Iterator[list[Run]]:
+def conditions(
+    train_all: Callable[[Iterable[Run]], list[dict[str, Any]]],
+    samplers: list[str],
+    sizes: list[int],
+    seeds: list[int],
+) -> Iterator[list[Run]]:
     """For each condition, tune the learning rate of each loss; yield the runs with the best rates."""
-    for sampler, per_group in product(SAMPLERS, PER_GROUP):
+    for sampler, per_group in product(samplers, sizes):
         best = []
         for loss in LOSSES:
             name = f"{loss}, {per_group} per group, {sampler}"
