@@ -1,6 +1,19 @@
-"""Run the command line with `python -m doap`."""
+"""Run the command line: the script `doap`, and `python -m doap`."""
 
-from doap.cli import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Import and run the command line; Ctrl-C during the import is one line and exit code 130."""
+    try:
+        from doap.cli import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
+    run()
+
 
 if __name__ == "__main__":
     main()

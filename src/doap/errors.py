@@ -13,7 +13,15 @@ one line and exits with 1. Any other exception is a bug in doap.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
+
+_OUT_OF_MEMORY = re.compile(
+    r"can(no|')t allocate|(not enough|insufficient|out of) memory|bad_alloc|unable to allocate|failed to map segment|"
+    r"can't start new thread",
+    re.IGNORECASE,
+)
+_PROBE_BYTES = 32 << 20
 
 
 class DoapError(Exception):
@@ -54,9 +62,33 @@ class MissingExtra(DoapError, ImportError):  # noqa: N818 - named after what is 
         super().__init__(f"{library} is not installed. Run `pip install {arguments}`.")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception, or one that caused it, reports that memory could not be allocated.
+
+    Only Python has an exception for it. Libraries in C++ and the loader of shared libraries have messages, and some
+    libraries fail in other ways. An allocation then shows whether memory is exhausted.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError) or _OUT_OF_MEMORY.search(str(cause)):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    try:
+        bytearray(_PROBE_BYTES)
+    except MemoryError:
+        return True
+    return False
+
+
 def import_extra(module: str, extra: str) -> Any:
     """Import a module of an optional library where it is used, or raise `MissingExtra`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        # Too little memory to load a library does not mean that it is missing.
+        if is_out_of_memory(error):
+            raise
         raise MissingExtra(module.partition(".")[0], extra) from error

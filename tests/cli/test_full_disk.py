@@ -1,6 +1,7 @@
 """A full disk is one line and exit code 1 in every command that writes, and leaves no half-written output."""
 
 import contextlib
+import gc
 
 import numpy as np
 import pytest
@@ -70,6 +71,16 @@ def test_a_full_disk_is_one_line(doap, inputs, tmp_path, command):
     assert ran.stderr.startswith("doap: ")
     assert "cannot be written: File too large. Free some space" in ran.stderr
     assert not out.is_file()
+
+
+@pytest.mark.parametrize("limit", [30_000, 100_000])
+def test_a_disk_that_fills_up_while_hdf5_writes_is_one_line(doap, inputs, tmp_path, limit):
+    with full_disk(limit):
+        ran = doap("hloc", inputs / "photos", "--out", tmp_path / "out.h5", "--descriptor", "rootsift", "--json")
+        # HDF5 fails again when Python frees the objects of the file.
+        gc.collect()
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+    assert "cannot be written: File too large" in ran.stderr
 
 
 def test_a_full_disk_during_training_is_one_line(doap, inputs, tmp_path):

@@ -23,6 +23,7 @@ from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
+from doap.scale.extraction import list_names
 from doap.scale.extractor import open_extractor
 from doap.scale.image_folder import ImageFolder
 from doap.scale.stages import Describe, Detect, make_portable, make_stages
@@ -297,6 +298,27 @@ def _is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Exhausted:
+    """A description that fails for lack of memory as long as a file exists."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __call__(self, patches):
+        if self.file.exists():
+            raise MemoryError
+        return patches.flatten(1)
+
+
+def test_an_image_for_which_memory_did_not_suffice_is_tried_again(photos, tmp_path):
+    describer = from_function(Exhausted(tmp_path / "full"))
+    detect, _ = make_stages(ImageFolder(photos), open_extractor(describer, max_keypoints=10))
+    (tmp_path / "full").touch()
+    failed = Detect(detect.folder, detect.detector, describer, 10)(list_names(photos)[0])
+    assert failed.checksum == ""
+    assert "not enough memory" in failed.reason
 
 
 def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):

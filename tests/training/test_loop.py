@@ -155,6 +155,24 @@ def test_memory_and_moving_average_are_part_of_a_checkpoint(patches, tmp_path):
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+def interrupt_after(kind):
+    def on_event(event):
+        if event["kind"] == kind:
+            raise KeyboardInterrupt
+
+    return on_event
+
+
+@pytest.mark.parametrize("kind", ["start", "end"])
+def test_a_run_interrupted_before_its_first_or_after_its_last_step_logs_no_event_twice(patches, tmp_path, kind):
+    recipe = config(patches, run=EVERY_STEP, schedule={"steps": 2})
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "run", on_event=interrupt_after(kind))
+    train(recipe, tmp_path / "run")
+    kinds = [event["kind"] for event in read_log(tmp_path / "run" / "log.jsonl")]
+    assert kinds == ["start", "train", "train", "validation", "end"]
+
+
 def test_a_memory_makes_all_batches_but_the_first_harder(patches, tmp_path):
     losses = {}
     for memory in (0, 50):

@@ -25,10 +25,11 @@ from doap.cli.hloc import hloc
 from doap.cli.localize import localize
 from doap.cli.match import match
 from doap.cli.pairs import pairs
+from doap.cli.progress import INTERRUPTED
 from doap.cli.report import report
 from doap.cli.terminal import echo
 from doap.cli.train import train
-from doap.errors import DoapError
+from doap.errors import DoapError, is_out_of_memory
 
 app = typer.Typer(
     name="doap",
@@ -72,16 +73,37 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; print a `DoapError` or a fault of the file system as one line and exit with 1."""
+    """Run the command line.
+
+    A `DoapError`, a fault of the file system and too little memory are printed as one line, with exit code 1. Ctrl-C is
+    one line with exit code 130.
+    """
     try:
         app(prog_name="doap")
+    except SystemExit as end:
+        # Typer exits silently where a command does not handle Ctrl-C itself.
+        if end.code == INTERRUPTED and isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            echo("Interrupted.", err=True)
+        raise
+    except KeyboardInterrupt:
+        echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
     except DoapError as error:
         echo(f"doap: {' '.join(str(error).split())}", err=True)
         sys.exit(1)
-    except OSError as error:
-        # Without a number, it is not about a file: the message of a library, and a bug in doap.
-        if error.errno is None:
+    except Exception as error:
+        if not (line := _explain(error)):
             raise
-        name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        echo(f"doap: {name}{error.strerror}. Check the path, the permissions and the free space.", err=True)
+        echo(f"doap: {line}", err=True)
         sys.exit(1)
+
+
+def _explain(error: Exception) -> str | None:
+    """Return one line about a fault of the machine; None for any other exception, which is a bug in doap."""
+    if is_out_of_memory(error):
+        return "Not enough memory. Use smaller images or batches, fewer workers, or a machine with more memory."
+    # Without a number, it is not about a file: the message of a library.
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return f"{name}{error.strerror}. Check the path, the permissions and the free space."

@@ -18,9 +18,10 @@ from doap.cli.terminal import echo, printable
 
 SAME_COMMAND = "Run the same command again to continue."
 """What resumable commands print when they are interrupted."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in shells."""
 LINE_SECONDS = 30.0
 """Seconds between two lines of progress where there is no terminal."""
-_INTERRUPTED = 130
 # The pace is that of the last two minutes, or of the last samples if units take longer.
 _PACE_SECONDS, _PACE_SAMPLES, _SAMPLE_SECONDS = 120.0, 5, 1.0
 
@@ -84,7 +85,7 @@ def show_progress(label: str, *, quiet: bool, resume: str = "") -> Iterator[Call
             yield update
     except KeyboardInterrupt:
         echo(f"Interrupted. {resume}".strip(), err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _display(label: str, pace: Pace) -> AbstractContextManager[Callable[[int, int, str], None]]:

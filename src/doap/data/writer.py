@@ -18,8 +18,8 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +68,7 @@ class UnitGroups:
         ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each
             pair once.
         unregistered: Photos of the scene that its reconstruction does not contain.
+        inputs: SHA-256 of the files that the unit was made from, by name; see `SetWriter.check_inputs`.
     """
 
     count: NDArray[np.integer[Any]]
@@ -76,6 +77,7 @@ class UnitGroups:
     source: str | Sequence[str]
     ignore: NDArray[np.integer[Any]]
     unregistered: Sequence[str] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         groups = check_shape(self.count, "G", name="count")["G"]
@@ -156,6 +158,7 @@ class SetWriter:
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
         self._names: dict[str, list[str]] = {}  # committed units, and their photos that were not registered
+        self._inputs: dict[str, str] = {}
         self._count = 0
         self._lock = OutputLock(make_folder(self.out.parent) / self.out.name)
         try:
@@ -188,10 +191,30 @@ class SetWriter:
 
     def add(self, name: str, patches: NDArray[np.uint8], groups: UnitGroups) -> None:
         """Commit the next unit: patches (N, S, S), ordered by group. N may be 0."""
-        self.add_rows(name, patches, groups.rows(), groups.unregistered)
+        self.add_rows(name, patches, groups.rows(), groups.unregistered, groups.inputs)
 
-    def add_rows(self, name: str, patches: NDArray[np.uint8], rows: pa.Table, unregistered: Sequence[str] = ()) -> None:
+    def check_inputs(self, paths: Mapping[str, Path]) -> None:
+        """Refuse to resume if a file that a committed unit was made from has changed since."""
+        for name, checksum in self._inputs.items():
+            if name not in paths or sha256(paths[name]) != checksum:
+                self._refuse_input(name)
+
+    def _refuse_input(self, name: str) -> None:
+        raise DataError(f"{self.folder}: {name} has changed since the build began. {self._way_out}")
+
+    def add_rows(
+        self,
+        name: str,
+        patches: NDArray[np.uint8],
+        rows: pa.Table,
+        unregistered: Sequence[str] = (),
+        inputs: Mapping[str, str] | None = None,
+    ) -> None:
         """Commit the next unit from a table of `unit_rows`: groups of several scenes or sources."""
+        inputs = inputs or {}
+        for file_name, checksum in inputs.items():
+            if self._inputs.get(file_name, checksum) != checksum:
+                self._refuse_input(file_name)
         count = check_shape(patches, f"N {self.patch_size} {self.patch_size}", name="patches")["N"]
         if (grouped := rows["count"].to_numpy().sum()) != count or patches.dtype != np.uint8:
             raise ArgumentError(
@@ -206,12 +229,13 @@ class SetWriter:
             file.truncate()
             _sync(file)
         notes = {"unit": name, "first": str(self._count), "patches": str(count), "crc32": str(zlib.crc32(pixels.data))}
-        notes["unregistered"] = json.dumps(list(unregistered))
+        notes["unregistered"], notes["inputs"] = json.dumps(list(unregistered)), json.dumps(dict(inputs))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema.with_metadata(notes)) as journal:
             journal.write_table(rows)
         _publish(self._unit(self.done), sink.getvalue())
         self._names[name] = list(unregistered)
+        self._inputs.update(inputs)
         self._count += count
 
     def finish(self) -> Path:
@@ -294,6 +318,7 @@ class SetWriter:
                 if int(notes["first"]) != self._count or zlib.crc32(file.read(length)) != int(notes["crc32"]):
                     break
                 self._names[notes["unit"]] = json.loads(notes.get("unregistered", "[]"))
+                self._inputs.update(json.loads(notes.get("inputs", "{}")))
                 self._count += int(notes["patches"])
             file.truncate(self._end)
         for path in set(self._units.iterdir()) - {self._unit(index) for index in range(self.done)}:

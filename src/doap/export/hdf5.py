@@ -5,6 +5,9 @@ Only this module opens files that doap has not just created itself.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,7 @@ from doap.processes import ChildFault, call_in_child
 ATTRIBUTE = "doap"
 """Attribute of a file (its settings) and of a group (its sources), as JSON. hloc ignores it."""
 
+_FAILED_CLOSE = "Can't decrement id ref count"
 # Time limit of a child process. Thousands of groups per second are usual, and a group takes more than a kilobyte.
 _SECONDS, _BYTES_PER_SECOND = 30.0, 1e6
 
@@ -28,6 +32,26 @@ class Contents(NamedTuple):
 def open_file(path: Path, mode: str) -> Any:
     """Open a file with h5py, in the latest layout, as in hloc; it is the only one that detects unclosed files."""
     return import_extra("h5py", "hloc").File(path, mode, libver="latest")
+
+
+@contextmanager
+def write_file(path: Path, mode: str) -> Iterator[Any]:
+    """Open a file to write to it; if that fails, only the exception reports it.
+
+    On a full disk, HDF5 fails again whenever Python frees an object of the file, and Python would print each of these
+    errors.
+    """
+    before = sys.unraisablehook
+
+    def report(failed: sys.UnraisableHookArgs) -> None:
+        if _FAILED_CLOSE not in str(failed.exc_value):
+            before(failed)
+
+    sys.unraisablehook = report
+    with open_file(path, mode) as file:
+        yield file
+    # After a failure the hook stays, because the objects are freed later.
+    sys.unraisablehook = before
 
 
 def read_contents(path: Path) -> Contents | None:
@@ -67,7 +91,7 @@ def _read(path: str) -> Contents | None:
 
 
 def _copy(path: str, out: str, names: list[str]) -> None:
-    with open_file(Path(path), "r") as source, open_file(Path(out), "w") as copy:
+    with open_file(Path(path), "r") as source, write_file(Path(out), "w") as copy:
         copy.attrs[ATTRIBUTE] = source.attrs[ATTRIBUTE]
         for name in names:
             source.copy(name, copy, name)

@@ -39,7 +39,7 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
-from doap.export.hdf5 import ATTRIBUTE, copy_groups, open_file, read_contents
+from doap.export.hdf5 import ATTRIBUTE, copy_groups, read_contents, write_file
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import OutputLock, atomic_write, make_folder
 from doap.matching import match_descriptors
@@ -205,7 +205,7 @@ class _Files:
             return
         with atomic_write(self.features) as unfinished:
             _create(unfinished, self.settings("features"))
-            with open_file(unfinished, "a") as file:
+            with write_file(unfinished, "a") as file:
                 for image in features.stream():
                     write_group(file, image.name, feature_group(image.features), [image.checksum])
 
@@ -240,7 +240,7 @@ class _Files:
         for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
             progress(number, total, f"{name0} {name1}")
             arrays = match_group(read(name0), read(name1), self.ratio)
-            with open_file(unfinished, "a") as file:
+            with write_file(unfinished, "a") as file:
                 write_group(file, pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
         unfinished.replace(out)
         return len(kept) + len(missing), len(missing)
@@ -344,5 +344,5 @@ def _read_stored(path: Path) -> _Stored | None:
 
 
 def _create(path: Path, settings: Settings) -> None:
-    with open_file(path, "w") as file:
+    with write_file(path, "w") as file:
         file.attrs[ATTRIBUTE] = json.dumps(settings, sort_keys=True)

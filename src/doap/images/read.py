@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.checks import check_shape
-from doap.errors import ArgumentError, DataError, ShapeError
+from doap.errors import ArgumentError, DataError, ShapeError, is_out_of_memory
 from doap.images.header import declared_size
 
 
@@ -97,7 +97,9 @@ def _read_pixels(path: Path, mode: int) -> NDArray[Any]:
     flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error:
+    except cv2.error as error:
+        if is_out_of_memory(error):
+            raise
         image = None
     if image is None:
         raise DataError(f"{path}: OpenCV cannot decode the file. It is damaged or not an image.")

@@ -120,7 +120,7 @@ def _check_start(pool: ProcessPoolExecutor) -> None:
     except BrokenProcessPool as error:
         raise ArgumentError(
             "workers: a worker process ended before its first image. A script with more than one worker needs "
-            "`if __name__ == '__main__':` around its code."
+            "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
         ) from error
 
 

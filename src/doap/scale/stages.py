@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from doap.describer import Describer, ImageDescriber
 from doap.detectors import Detector
-from doap.errors import ArgumentError, DoapError
+from doap.errors import ArgumentError, DoapError, is_out_of_memory
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, detect_and_describe
 from doap.processes import tune_allocator
@@ -84,6 +84,9 @@ class Detect:
             )
         # A library may raise anything for an unusual image. Wrong arguments were refused earlier.
         except Exception as error:
+            if is_out_of_memory(error):
+                # Not a fault of the image: without a checksum, the next run tries it again.
+                return FailedImage(name, "", f"{path}: not enough memory. Run the same command again.")
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"
             return FailedImage(name, checksum, " ".join(reason.split()))
         return StoredImage(name, checksum, features)

@@ -50,8 +50,9 @@ class Log:
         self.path = Path(path)
         self._mirror = _mirror(self.path.with_name("tensorboard"), keep_until) if tensorboard else None
         if self.path.is_file():
-            _drop(self.path, keep_until)
-        self._file = self.path.open("a", encoding="utf-8", newline="\n")
+            kept = [line for line in read_log(self.path) if keep_until is None or line["step"] <= keep_until]
+            _rewrite(self.path, kept)
+        self._open()
 
     def write(self, kind: str, *, step: int, **values: Any) -> None:
         """Append a line. Numbers that are not finite are written as null, because JSON cannot represent them."""
@@ -62,6 +63,18 @@ class Log:
             for name, value in values.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     self._mirror.add_scalar(f"{kind}/{name}", value, step)
+
+    def drop_after(self, kind: str) -> None:
+        """Drop all lines after the last one of a kind."""
+        self._file.close()
+        lines = read_log(self.path)
+        last = max((number for number, line in enumerate(lines) if line["kind"] == kind), default=len(lines))
+        if lines[last + 1 :]:
+            _rewrite(self.path, lines[: last + 1])
+        self._open()
+
+    def _open(self) -> None:
+        self._file = self.path.open("a", encoding="utf-8", newline="\n")
 
     def close(self) -> None:
         self._file.close()
@@ -152,9 +165,8 @@ class _Line:
     baselines: dict[str, dict[str, Number]] = field(default_factory=dict)
 
 
-def _drop(path: Path, keep_until: int | None) -> None:
-    """Rewrite a log atomically, without an incomplete last line and without later steps."""
-    kept = [record for record in read_log(path) if keep_until is None or record["step"] <= keep_until]
+def _rewrite(path: Path, kept: Sequence[Record]) -> None:
+    """Replace a log atomically."""
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
     with atomic_write(path) as unfinished:
         unfinished.write_text("".join(lines), encoding="utf-8", newline="\n")

@@ -33,7 +33,7 @@ from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
 from doap.device import resolve_precision
 from doap.errors import DataError
-from doap.files import OutputLock, make_folder
+from doap.files import OutputLock, atomic_write, make_folder
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
 from doap.text import counted
@@ -148,9 +148,9 @@ class _Run:
         if self.average is not None:
             self.parts["average"] = self.average
         self.progress = load_state(out / "state.pt", self.recipe, self.parts)
-        self.log = (
-            Log(out / "log.jsonl", self.progress.step, tensorboard=config.run.tensorboard) if ranks.first else None
-        )
+        # Without a checkpoint, the run begins again, and so does its log.
+        keep_until = self.progress.step if self.progress.step else -1
+        self.log = Log(out / "log.jsonl", keep_until, tensorboard=config.run.tensorboard) if ranks.first else None
 
     def go(self) -> None:
         """Run the remaining steps, with logging, validation and checkpoints at their intervals."""
@@ -299,6 +299,8 @@ class _Run:
         """Save the last descriptor, check the best one on the regression set, and write gallery and report."""
         if self.log is None:
             return
+        # If an earlier process was killed here, the last lines of the log are its.
+        self.log.drop_after("validation")
         self._save(self._averaged(), "last.safetensors")
         best = Descriptor.load(self.out / "best.safetensors", device=self.ranks.device)
         if self.progress.best_step == 0:
@@ -311,7 +313,8 @@ class _Run:
         self._emit("end")
         answers = retrieve(describe_patches(best, self.validation.patches), self.validation.relation)
         triples, distances = hardest(answers, self.validation)
-        np.savez(self.out / "gallery.npz", patches=self.validation.patches[triples], distances=distances)
+        with atomic_write(self.out / "gallery.npz") as unfinished, unfinished.open("wb") as file:
+            np.savez(file, patches=self.validation.patches[triples], distances=distances)
         write_training_page(self.out)
 
     def _compare_extents(self) -> None:

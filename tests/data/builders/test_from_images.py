@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 from doap.data.builders import build_from_images
+from doap.data.builders.cut import cut_unchanged
 from doap.data.builders.from_images import _join_models
 from doap.data.builders.structure import reconstruct_scene
 from doap.data.store import check_set, merge_sets, open_set, split_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
+from doap.files import sha256
 from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
 
@@ -108,6 +111,38 @@ def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tm
     if not (tmp_path / "out").exists():
         build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], workers=workers)
     assert contents(tmp_path / "out") == contents(uninterrupted)
+
+
+def stop_after_a_unit(done, total, name):
+    if done:
+        raise KeyboardInterrupt
+
+
+def test_a_photo_replaced_between_two_runs_is_refused(photos, tmp_path):
+    copy = shutil.copytree(photos, tmp_path / "photos")
+    settings = {"views": VIEWS, "without_tracks": ["a", "b"]}
+    with pytest.raises(KeyboardInterrupt):
+        build_from_images(copy, tmp_path / "out", progress=stop_after_a_unit, **settings)
+    first = sorted(copy.rglob("*.png"))[0]
+    write_photo(first, 99)
+    with pytest.raises(DataError, match=r"a/1\.png has changed since the build began\. Remove"):
+        build_from_images(copy, tmp_path / "out", **settings)
+
+
+def test_a_photo_replaced_while_it_is_read_is_refused_and_the_next_run_uses_the_new_one(photos, tmp_path):
+    copy = shutil.copytree(photos, tmp_path / "photos")
+    photo = sorted(copy.rglob("*.png"))[0]
+
+    def replace_and_cut():
+        write_photo(photo, 99)
+        return np.empty((0, 32, 32), np.uint8), UnitGroups(
+            np.empty(0, np.int64), "a", np.empty((0, 3), np.float32), "a", np.empty((0, 2), np.int64)
+        )
+
+    with pytest.raises(DataError, match="the file changed while it was read"):
+        cut_unchanged({"photo": photo}, replace_and_cut)
+    _, groups = cut_unchanged({"photo": photo}, replace_and_cut)
+    assert groups.inputs == {"photo": sha256(photo)}
 
 
 def test_a_build_with_another_seed_is_not_resumed(photos, tmp_path):

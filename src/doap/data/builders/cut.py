@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from doap.data.builders.tracks import Tracks
 from doap.data.writer import UnitGroups
 from doap.errors import DataError
+from doap.files import sha256
 from doap.images import extract_patches, read_grey, resize_frames
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]
@@ -47,6 +50,24 @@ def cut_tracks(
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
     position = tracks.xyz[begin:end].astype(np.float32)
     return patches, UnitGroups(count, scene, position, "tracks", tracks.ignore[in_range] - begin)
+
+
+def cut_unchanged(paths: Mapping[str, Path], cut: Callable[[], Cut]) -> Cut:
+    """Return the result of a function that reads files, with their checksums as inputs of the groups.
+
+    Args:
+        paths: Files that the function reads, by name.
+        cut: The function.
+
+    Raises:
+        DataError: If a file changes before the function returns, because its patches may be of both versions.
+    """
+    inputs = {name: sha256(path) for name, path in paths.items()}
+    patches, groups = cut()
+    for name, path in paths.items():
+        if sha256(path) != inputs[name]:
+            raise DataError(f"{path}: the file changed while it was read. Run the same command again.")
+    return patches, replace(groups, inputs=inputs)
 
 
 def check_images(tracks: Tracks, folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from doap.data.builders.cut import check_images, cut_tracks
+from doap.data.builders.cut import check_images, cut_tracks, cut_unchanged
 from doap.data.builders.tracks import Tracks, read_tracks
 from doap.data.writer import SetWriter
 from doap.errors import DataError
@@ -67,10 +68,13 @@ def build_from_colmap(
     }
     units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
     scene = scene or images.resolve().name
+    paths = {name: images / name for name in tracks.images}
     with SetWriter(out, patch_size, builder, ledger or []) as writer:
+        writer.check_inputs(paths)
         for name in writer.remaining(list(units)):
             progress(writer.done, len(units), name)
-            writer.add(name, *cut_tracks(tracks, images, scene, patch_size, units[name], extent))
+            cut = partial(cut_tracks, tracks, images, scene, patch_size, units[name], extent)
+            writer.add(name, *cut_unchanged(paths, cut))
         progress(len(units), len(units), "finished")
         return writer.finish()
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.builders.cut import Cut, cut_tracks
+from doap.data.builders.cut import Cut, cut_tracks, cut_unchanged
 from doap.data.builders.structure import reconstruct_scene
 from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
@@ -81,6 +81,7 @@ def build_from_images(
     photos = [name for names in scenes.values() for name in names]
     builder = {"command": "from-images", "photos": photos, "split": split, **asdict(settings)}
     with SetWriter(out, patch_size, builder, rows if ledger else []) as writer:
+        writer.check_inputs({name: folder / name for name in photos})
         _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
         return writer.finish()
 
@@ -112,6 +113,9 @@ class _Tracks:
         return f"tracks of {self.scene}"
 
     def __call__(self) -> Cut:
+        return cut_unchanged({name: self.folder / name for name in self.names}, self._cut)
+
+    def _cut(self) -> Cut:
         with tempfile.TemporaryDirectory(dir=self.work) as work:
             database, models = reconstruct_scene(self.folder, self.names, Path(work))
             parts, used, registered = [], set[tuple[str, int]](), set[str]()
@@ -142,6 +146,9 @@ class _Photo:
         return self.name
 
     def __call__(self) -> Cut:
+        return cut_unchanged({self.name: self.folder / self.name}, self._cut)
+
+    def _cut(self) -> Cut:
         return synthetic_groups(
             self.folder / self.name,
             self.scene,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.data.builders.cut import Cut
+from doap.data.builders.cut import Cut, cut_unchanged
 from doap.data.builders.nearby import near_pairs
 from doap.data.writer import SetWriter, UnitGroups
 from doap.detectors import sift
@@ -54,12 +55,15 @@ def build_from_pairs(
     pairs = pair_images(folder0, folder1)
     settings = {"patch_size": patch_size, "extent": extent, "keypoints": keypoints, "seed": seed}
     builder = {"command": "from-pairs", "pairs": [(pair.name0, pair.name1) for pair in pairs], **settings}
+    # A name may occur in both folders.
+    both = {pair: {f"A/{pair.name0}": folder0 / pair.name0, f"B/{pair.name1}": folder1 / pair.name1} for pair in pairs}
     with SetWriter(out, patch_size, builder, []) as writer:
+        writer.check_inputs({name: path for paths in both.values() for name, path in paths.items()})
         numbers = {pair.name0: number for number, pair in enumerate(pairs)}
         for name in writer.remaining(list(numbers)):
-            number = numbers[name]
-            random = stream(seed, "registered pairs", number)
-            writer.add(name, *_cut_pair(pairs[number], folder0, folder1, patch_size, extent, keypoints, random))
+            pair, random = pairs[numbers[name]], stream(seed, "registered pairs", numbers[name])
+            cut = partial(_cut_pair, pair, folder0, folder1, patch_size, extent, keypoints, random)
+            writer.add(name, *cut_unchanged(both[pair], cut))
             progress(writer.done, len(pairs), name)
         return writer.finish()
 

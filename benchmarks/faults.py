@@ -1,0 +1,506 @@
+"""Disturb every command that writes files, run it again, and compare its output with an undisturbed run.
+
+    python benchmarks/faults.py --out results/faults                   all commands and faults
+    python benchmarks/faults.py train hloc --faults kill --times 5     some of them
+
+--out is a folder, which gets one JSON file per fault.
+
+| fault | what happens | what must hold |
+|---|---|---|
+| kill | SIGKILL of the process group at random moments | the next run completes the output |
+| interrupt | SIGINT of the process group, as with Ctrl-C | one line and exit code 130; the next run completes |
+| replace | another image replaces an input during the run | old or new features, or one line; then the new ones |
+| clock | the clock jumps back by 400 days during the run; input files have future times | the same output |
+| memory | limits of the address space, as with `ulimit -v` | success or one line; the next run completes the output |
+| two | two processes with the same output | one succeeds; the other one succeeds or prints one line |
+| disk | a file system that is too small, and then a read-only one | one line; the next run completes the output |
+
+An output is complete if its content, as the readers of doap return it, and the names of all files equal those of the
+undisturbed run. A command that refuses to replace an existing output may do so if the output is complete.
+
+Commands run in forked processes that have imported all libraries, so that the moments fall into the work of a command.
+Ctrl-C and limits of memory are also tested with new processes, from their first moment on. Ray and the fault `clock`
+only use new processes. The fault `disk` needs the right to mount a file system, and `clock` needs libfaketime.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import record
+from command_process import Ended, Process
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from oracles.photos import write_photo
+from oracles.writing_commands import COMMANDS, PREVIEW, WritingCommand, list_files, write_inputs
+
+# Every run after a fault must end with one of these, and both must leave a complete output.
+COMPLETE, REFUSED = "completed", "already exists"
+LIMITS_FORKED = (4, 24, 96, 256)
+"""Megabytes of address space that a forked process may allocate in addition to those of its parent."""
+LIMITS_NEW = (600, 2000)
+"""Megabytes of address space of a new process."""
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+LATER = 10 * 365 * 24 * 3600
+
+
+@dataclass
+class Bench:
+    """One command with its inputs, its undisturbed output and the problems found so far."""
+
+    name: str
+    command: WritingCommand
+    inputs: Path
+    work: Path
+    random: random.Random
+    times: int
+    expected: Any = None
+    files: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    runs: int = 0
+
+    @property
+    def forks(self) -> bool:
+        """Whether the command can run in a forked process. Ray starts processes of its own."""
+        return "ray" not in self.name
+
+    def new_folder(self) -> Path:
+        """Return a new folder with what the command changes."""
+        self.runs += 1
+        folder = self.work / f"{self.name.replace(' ', '-')}-{self.runs}"
+        folder.mkdir(parents=True)
+        self.command.prepare(self.inputs, folder)
+        return folder
+
+    def start(self, folder: Path, **how: Any) -> Process:
+        """Start the command."""
+        images = how.pop("images", None) or self.inputs / (self.command.images or "images")
+        words = self.command.arguments(self.inputs, images, folder)
+        return Process(words, folder.with_name(folder.name + ".temporary"), fork=how.pop("fork", self.forks), **how)
+
+    def run(self, folder: Path, **how: Any) -> Ended:
+        """Run the command to its end."""
+        return self.start(folder, **how).wait()
+
+    def measure(self) -> None:
+        """Run the command without disturbance, twice: for its output and for its duration."""
+        for _ in range(2):
+            folder = self.new_folder()
+            ended = self.run(folder)
+            if ended.code:
+                raise SystemExit(f"{self.name}: exit code {ended.code}: {ended.errors}")
+            self.seconds, self.files = ended.seconds, list_files(folder)
+            found = self.command.read(folder)
+            assert self.expected in (None, found), f"{self.name}: two undisturbed runs differ"
+            self.expected = found
+
+    def moments(self, times: int) -> list[float]:
+        """Return random moments of a run, one in each of equal intervals."""
+        return [(number + self.random.random()) * self.seconds / times for number in range(times)]
+
+    def check(self, what: str, holds: bool, ended: Ended | None = None) -> bool:
+        """Note a problem if a claim does not hold."""
+        if not holds:
+            end = f" [exit code {ended.code}: {' | '.join(ended.lines[-3:])[:600]}]" if ended else ""
+            # Results must not depend on the folders of a machine.
+            self.problems.append(f"{what}{end}".replace(f"{self.work}{os.sep}", ""))
+            print(f"{self.name}: {self.problems[-1]}", flush=True)
+        return holds
+
+    def complete(self, what: str, folder: Path, expected: Any = None, **how: Any) -> str:
+        """Run the command again and check that its output is complete; return how it ended."""
+        ended = self.run(folder, **how)
+        refused = ended.is_one_line and REFUSED in ended.errors
+        self.check(f"{what}: the next run fails", ended.code == 0 or refused, ended)
+        self.compare(what, folder, expected)
+        return REFUSED if refused else COMPLETE
+
+    def compare(self, what: str, folder: Path, expected: Any = None) -> None:
+        """Compare an output with that of the undisturbed run."""
+        try:
+            found = self.command.read(folder)
+        # Whatever a reader raises is a fault of the output.
+        except Exception as error:
+            self.check(f"{what}: the output cannot be read: {type(error).__name__}: {error}", False)
+            return
+        wanted = self.expected if expected is None else expected
+        self.check(f"{what}: the output differs: {_difference(found, wanted)}", found == wanted)
+        files = list_files(folder)
+        self.check(f"{what}: files left: {sorted(files - self.files)}", files <= self.files)
+        missing = sorted(name for name in self.files - files if not name.endswith(PREVIEW))
+        self.check(f"{what}: files missing: {missing}", not missing)
+
+
+def kill(bench: Bench) -> dict[str, Any]:
+    """Kill the process group at random moments, and run the command again."""
+    counts = {"kills": 0, COMPLETE: 0, REFUSED: 0, "temporary files left": 0}
+    for moment in bench.moments(bench.times if bench.forks else max(1, bench.times // 5)):
+        folder, what = bench.new_folder(), f"killed after {moment:.3f} s"
+        process = bench.start(folder)
+        if process.sleep_until(moment):
+            counts["kills"] += 1
+            others = _descendants(process.number)
+            process.signal(signal.SIGKILL)
+            ended = process.wait()
+            _end_all(bench, what, others)
+            bench.check(f"{what}: prints a traceback", "Traceback" not in ended.errors, ended)
+        else:
+            process.wait()
+        left = folder.with_name(folder.name + ".temporary")
+        counts["temporary files left"] += len(list(left.iterdir()))
+        counts[bench.complete(what, folder)] += 1
+    return counts
+
+
+def interrupt(bench: Bench) -> dict[str, Any]:
+    """Interrupt the process group, forked and new, and run the command again."""
+    counts = {"interrupts": 0, "finished before": 0, "before doap was imported": 0}
+    forked = [(True, moment) for moment in bench.moments(3)] if bench.forks else []
+    new = [(False, moment) for moment in ((0.5, 3.0) if bench.forks else (0.5, 3.0, 12.0))]
+    for fork, moment in forked + new:
+        folder, what = bench.new_folder(), f"interrupted after {moment:.3f} s ({'forked' if fork else 'new'})"
+        process = bench.start(folder, fork=fork)
+        if not process.sleep_until(moment):
+            counts["finished before"] += 1
+        others = _descendants(process.number)
+        process.signal(signal.SIGINT)
+        ended = process.wait()
+        if ended.code == 0:
+            continue
+        counts["interrupts"] += 1
+        # Python itself was starting.
+        early = not fork and ended.code == -signal.SIGINT and "doap/cli" not in ended.errors
+        counts["before doap was imported"] += early
+        one_line = ended.code == 130 and len(ended.lines) == 1 and ended.lines[0].startswith("Interrupted.")
+        bench.check(f"{what}: not one line and exit code 130", early or one_line, ended)
+        _end_all(bench, what, others)
+        bench.complete(what, folder)
+    return counts
+
+
+def replace(bench: Bench) -> dict[str, Any]:
+    """Replace an image during the run; its features must be the old or the new ones, and then the new ones."""
+    if bench.command.images is None:
+        return {}
+    counts = {"replaced": 0, "old": 0, "new": 0, "error": 0}
+    source = bench.inputs / bench.command.images
+    name = sorted(path.name for path in source.iterdir())[-1]
+    other = _other_image(bench, source / name)
+    changed = bench.new_folder()
+    images = _copy_images(bench, source)
+    shutil.copyfile(other, images / name)
+    assert bench.run(changed, images=images).code == 0
+    after = bench.command.read(changed)
+    before_folder, images = bench.new_folder(), _copy_images(bench, source)
+    assert bench.run(before_folder, images=images).code == 0
+    before = bench.command.read(before_folder)
+    bench.check("replace: the new image gives the same output", before != after)
+    for moment in bench.moments(max(1, bench.times // 5)):
+        folder, what = bench.new_folder(), f"replaced after {moment:.3f} s"
+        images = _copy_images(bench, source)
+        process = bench.start(folder, images=images)
+        if process.sleep_until(moment):
+            counts["replaced"] += 1
+        shutil.copyfile(other, images / "new")
+        (images / "new").replace(images / name)
+        ended = process.wait()
+        if ended.code:
+            counts["error"] += 1
+            bench.check(f"{what}: not one line", ended.is_one_line, ended)
+        else:
+            found = bench.command.read(folder)
+            counts["old" if found == before else "new"] += 1
+            bench.check(f"{what}: neither old nor new: {_difference(found, after)}", found in (before, after))
+        if bench.name.startswith("data"):
+            # A finished patch set is not updated.
+            continue
+        bench.complete(what, folder, after, images=images)
+    if bench.name.startswith("data"):
+        counts |= _replace_between(bench, source, other)
+    return counts
+
+
+def _replace_between(bench: Bench, source: Path, other: Path) -> dict[str, int]:
+    """Kill a build, replace an image, and run it again: refused, or the set of the new images."""
+    counts = {"replaced between runs": 0, "refused": 0}
+    for moment in bench.moments(max(1, bench.times // 5)):
+        folder, what = bench.new_folder(), f"killed after {moment:.3f} s, then replaced"
+        images = _copy_images(bench, source)
+        process = bench.start(folder, images=images)
+        process.sleep_until(moment)
+        process.signal(signal.SIGKILL)
+        process.wait()
+        # The first image: a build has often finished it.
+        first = sorted(path.name for path in images.iterdir())[0]
+        shutil.copyfile(other, images / first)
+        ended = bench.run(folder, images=images)
+        counts["replaced between runs"] += 1
+        if ended.code:
+            counts["refused"] += 1
+            bench.check(f"{what}: not one line", ended.is_one_line, ended)
+            continue
+        fresh = bench.new_folder()
+        assert bench.run(fresh, images=images).code == 0
+        found, wanted = bench.command.read(folder), bench.command.read(fresh)
+        bench.check(f"{what}: mixes old and new images: {_difference(found, wanted)}", found == wanted)
+    return counts
+
+
+def _other_image(bench: Bench, image: Path) -> Path:
+    """Write another image of the same size."""
+    import cv2
+
+    height, width = cv2.imread(str(image)).shape[:2]
+    return write_photo(bench.work / f"other-{height}" / image.name, 99, height, width)
+
+
+def _copy_images(bench: Bench, source: Path) -> Path:
+    """Copy the folder of images; the copy has the same name, because sets take the names of scenes from it."""
+    bench.runs += 1
+    folder = bench.work / f"copy-{bench.name.replace(' ', '-')}-{bench.runs}" / source.name
+    shutil.copytree(source, folder)
+    return folder
+
+
+def clock(bench: Bench) -> dict[str, Any]:
+    """Let the clock jump back by 400 days during a run and after a kill; inputs are ten years in the future."""
+    if not Path(FAKETIME).exists():
+        return {"skipped": "no libfaketime"}
+    source = bench.inputs / (bench.command.images or "images")
+    images = _copy_images(bench, source)
+    later = time.time() + LATER
+    for path in images.iterdir():
+        os.utime(path, (later, later))
+    expected_folder = bench.new_folder()
+    assert bench.run(expected_folder, images=images).code == 0
+    expected = bench.command.read(expected_folder)
+    offset = bench.work / "offset"
+    environment = {
+        "LD_PRELOAD": FAKETIME,
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    offset.write_text("+0")
+    folder = bench.new_folder()
+    process = bench.start(folder, images=images, fork=False, environment=environment)
+    jumped = process.sleep_until(2.0 + 0.5 * bench.seconds)
+    offset.write_text("-400d")
+    ended = process.wait()
+    bench.check("the clock goes backwards: fails", ended.code == 0, ended)
+    bench.compare("the clock goes backwards", folder, expected)
+    folder = bench.new_folder()
+    process = bench.start(folder, images=images)
+    process.sleep_until(0.6 * bench.seconds)
+    process.signal(signal.SIGKILL)
+    process.wait()
+    bench.complete(
+        "killed, then the clock goes backwards", folder, expected, images=images, fork=False, environment=environment
+    )
+    return {"jumps": 1 + jumped}
+
+
+def memory(bench: Bench) -> dict[str, Any]:
+    """Limit the address space; the command succeeds or prints one line, and the next run completes the output."""
+    counts = {"limits": 0, "succeeded": 0, "one line": 0, "ended by a library": 0}
+    forked = [(True, limit) for limit in LIMITS_FORKED] if bench.forks else []
+    for fork, limit in forked + [(False, limit) for limit in LIMITS_NEW]:
+        folder, what = bench.new_folder(), f"limit of {limit} MB ({'forked' if fork else 'new'})"
+        ended = bench.run(folder, fork=fork, memory=limit << 20)
+        counts["limits"] += 1
+        if ended.code == 0:
+            counts["succeeded"] += 1
+        elif ended.is_one_line:
+            counts["one line"] += 1
+        elif ended.code < 0 and "Traceback" not in ended.errors:
+            # A library in C++ ended the process.
+            counts["ended by a library"] += 1
+        else:
+            bench.check(f"{what}: not one line", False, ended)
+        bench.complete(what, folder)
+    return counts
+
+
+def two(bench: Bench) -> dict[str, Any]:
+    """Run the command twice at the same time."""
+    counts = {"pairs": 0, "refused": 0}
+    for delay in bench.moments(3 if bench.forks else 1):
+        folder, what = bench.new_folder(), f"two processes, the second after {delay:.3f} s"
+        first = bench.start(folder)
+        first.sleep_until(delay)
+        ends = [process.wait() for process in (first, bench.start(folder))]
+        counts["pairs"] += 1
+        for ended in ends:
+            refused = ended.is_one_line and ("is writing to it" in ended.errors or REFUSED in ended.errors)
+            counts["refused"] += refused
+            bench.check(f"{what}: neither success nor one line", ended.code == 0 or refused, ended)
+        bench.check(f"{what}: both failed", any(ended.code == 0 for ended in ends), ends[0])
+        bench.complete(what, folder)
+    return counts
+
+
+def disk(bench: Bench) -> dict[str, Any]:
+    """Run the command on a file system that is too small, then on a read-only one, and then on a large one."""
+    counts = {"sizes": 0, "one line": 0, "read-only": 0}
+    for size in (48, 160):
+        with _small_disk(bench.work / "disk", size) as folder:
+            if folder is None:
+                return {"skipped": "cannot mount"}
+            try:
+                bench.command.prepare(bench.inputs, folder)
+            except (OSError, shutil.Error):
+                continue
+            what = f"disk of {size} kB"
+            ended = bench.run(folder)
+            counts["sizes"] += 1
+            counts["one line"] += ended.is_one_line
+            bench.check(f"{what}: not one line", ended.code == 0 or ended.is_one_line, ended)
+            _remount(folder, "size=64m,ro")
+            ended = bench.run(folder)
+            counts["read-only"] += 1
+            bench.check(f"{what}, then read-only: not one line", ended.is_one_line, ended)
+            _remount(folder, "size=64m,rw")
+            bench.complete(what, folder)
+    return counts
+
+
+@contextmanager
+def _small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
+    folder.mkdir(exist_ok=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder], capture_output=True)
+    try:
+        yield None if made.returncode else folder
+    finally:
+        if not made.returncode:
+            subprocess.run(["umount", folder], check=True)
+
+
+def _remount(folder: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
+
+
+FAULTS: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "kill": kill,
+    "interrupt": interrupt,
+    "replace": replace,
+    "clock": clock,
+    "memory": memory,
+    "two": two,
+    "disk": disk,
+}
+
+
+def _descendants(parent: int) -> dict[int, str]:
+    """Return the direct and indirect child processes, and their command lines."""
+    from scale_faults import descendants, title_of
+
+    return {number: title for number in descendants(parent) if (title := title_of(number))}
+
+
+def _end_all(bench: Bench, what: str, others: dict[int, str]) -> None:
+    """Check that all processes of a command end with it, and end the remaining ones."""
+    from scale_faults import title_of
+
+    end = time.perf_counter() + 15
+    while (left := [number for number, title in others.items() if title_of(number) == title]) and (
+        time.perf_counter() < end
+    ):
+        time.sleep(0.05)
+    bench.check(f"{what}: processes left: {[others[number][:80] for number in left]}", not left)
+    for number in left:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+
+
+def _difference(found: Any, expected: Any, where: str = "") -> str:
+    """Return the first differences of two nested values, for a message."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        parts = [
+            _difference(found.get(key), expected.get(key), f"{where}/{key}")
+            for key in [*expected, *(found.keys() - expected.keys())]
+            if found.get(key) != expected.get(key)
+        ]
+        return "; ".join(parts[:3])
+    if isinstance(found, list) and isinstance(expected, list) and len(found) != len(expected):
+        more = [one for one in found if one not in expected]
+        return f"{where}: {len(found)} instead of {len(expected)} entries {str(more)[:300]}"
+    return f"{where}: {str(found)[:80]} instead of {str(expected)[:80]}"
+
+
+def main() -> None:
+    parser = record.arguments(__doc__)
+    parser.add_argument("commands", nargs="*", help=f"commands (default: all): {', '.join(COMMANDS)}")
+    parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=list(FAULTS), help="faults (default: all)")
+    parser.add_argument("--times", type=int, default=20, help="number of kills per command")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further fault after this time")
+    options = parser.parse_args()
+    # A shell starts background jobs with interrupts ignored, and child processes would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs"
+        write_inputs(inputs)
+        _import_all()
+        generators = {name: random.Random(f"{options.seed} {name}") for name in COMMANDS}
+        benches = {
+            name: Bench(name, COMMANDS[name], inputs, Path(folder) / "work", generators[name], options.times)
+            for name in options.commands or COMMANDS
+        }
+        for fault in options.faults:
+            out = options.out and options.out / f"{fault}.json"
+            run_all(fault, list(benches.values()), start + 60 * options.minutes, out, options.seed)
+    sys.exit(any(bench.problems for bench in benches.values()))
+
+
+def run_all(fault: str, benches: list[Bench], end: float, out: Path | None, seed: int) -> None:
+    """Disturb all commands in one way; write what was found after each of them."""
+    figures: dict[str, Any] = {"fault": fault, "not run for lack of time": [], "commands": {}}
+    for bench in benches:
+        if time.perf_counter() > end:
+            figures["not run for lack of time"].append(bench.name)
+            record.write(out, seed, figures)
+            continue
+        if bench.expected is None:
+            bench.measure()
+        runs, problems = bench.runs, len(bench.problems)
+        found = FAULTS[fault](bench)
+        shutil.rmtree(bench.work, ignore_errors=True)
+        figures["commands"][bench.name] = {
+            "seconds of an undisturbed run": round(bench.seconds, 2),
+            "runs": bench.runs - runs,
+            **found,
+            "problems": bench.problems[problems:],
+        }
+        print(f"{fault}, {bench.name}: {json.dumps(found)}", flush=True)
+        record.write(out, seed, figures)
+
+
+def _import_all() -> None:
+    """Import what the commands import, so that forked processes do not spend their time on it."""
+    import faiss  # noqa: F401
+    import h5py  # noqa: F401
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import onnxscript  # noqa: F401
+    import pycolmap  # noqa: F401
+
+    import doap.export.onnx
+    import doap.training  # noqa: F401
+
+
+if __name__ == "__main__":
+    main()

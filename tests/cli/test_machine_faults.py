@@ -1,0 +1,159 @@
+"""Ctrl-C, too little memory and missing libraries are one line in every command."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import doap as library
+from doap.data import SetWriter, UnitGroups
+from doap.descriptor import Descriptor
+from doap.errors import import_extra, is_out_of_memory
+from oracles.photos import write_photo
+
+resource = pytest.importorskip("resource")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Photos, their features, an index, a patch set, a descriptor, and a recipe that needs TensorBoard."""
+    folder = tmp_path_factory.mktemp("inputs")
+    for seed in range(2):
+        write_photo(folder / "photos" / f"{seed}.png", seed, 100, 120)
+    library.extract_folder(folder / "photos", folder / "features", "rootsift", workers=1, max_keypoints=30)
+    (folder / "heic").mkdir()
+    (folder / "heic" / "0.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    random, ignore = np.random.default_rng(0), np.empty((0, 2), np.int64)
+    with SetWriter(folder / "set", 32, {}, []) as writer:
+        for scene in "ab":
+            groups = UnitGroups(np.full(20, 2), scene, np.zeros((20, 3), np.float32), scene, ignore)
+            writer.add(scene, random.integers(0, 256, (40, 32, 32), np.uint8), groups)
+        writer.finish()
+    Descriptor.build("fast", dim=16).save(folder / "fast.safetensors")
+    (folder / "recipe.toml").write_text(
+        '[schedule]\nsteps = 2\n[data]\nbatch_size = 16\n[network]\nname = "fast"\n[run]\ntensorboard = true\n'
+    )
+    return folder
+
+
+def interrupt(*_, **__):
+    """Send Ctrl-C to this process."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("words", "function"),
+    [
+        (("export", "fast.safetensors", "--out", "out.onnx"), "doap.export_descriptor"),
+        (("data", "merge", "set", "set", "--out", "out"), "doap.data.merge_sets"),
+        (("data", "split", "set", "a", "--out", "out"), "doap.data.split_set"),
+        (("index", "info", "features"), "doap.scale.Index"),
+    ],
+)
+def test_ctrl_c_is_one_line_in_commands_without_progress(doap, inputs, monkeypatch, words, function):
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr(function, interrupt)
+    ran = doap(*words)
+    assert (ran.returncode, ran.stderr) == (130, "Interrupted.\n")
+
+
+def test_ctrl_c_while_libraries_are_imported_is_one_line():
+    program = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from doap.__main__ import main\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (130, "Interrupted.\n")
+
+
+LIMITED = """
+import resource, sys
+import doap.cli
+size = 4096 * int(open("/proc/self/statm").read().split()[0]) + (300 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+doap.cli.main()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
+    words = ("extract", inputs / "photos", "--out", tmp_path / "out")
+    ran = subprocess.run([sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
+    assert ran.stderr.startswith("doap: Not enough memory. ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_errors_of_libraries_about_memory_are_recognised(error):
+    assert is_out_of_memory(error)
+    wrapped = ValueError("cannot be read")
+    wrapped.__cause__ = error
+    assert is_out_of_memory(wrapped)
+
+
+@pytest.mark.parametrize("error", [ValueError("memory of 3 steps"), OSError(28, "No space left on device")])
+def test_other_errors_are_not_about_memory(error):
+    assert not is_out_of_memory(error)
+
+
+def test_a_library_without_memory_to_load_is_not_reported_as_missing(tmp_path, monkeypatch):
+    (tmp_path / "unloadable.py").write_text("raise ImportError('x.so: failed to map segment from shared object')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match="failed to map segment"):
+        import_extra("unloadable", "index")
+
+
+MISSING = [
+    ("pycolmap", "colmap", "colmap photos --out out.db"),
+    ("pycolmap", "colmap", "data from-images photos --out out"),
+    ("pycolmap", "colmap", "data from-colmap . photos --out out"),
+    ("pycolmap", "colmap", "match photos/0.png photos/1.png --detector colmap-default"),
+    ("pycolmap", "colmap", "localize photos/0.png --model . --images photos --cache cache"),
+    ("h5py", "hloc", "hloc photos --out out.h5"),
+    ("faiss", "index", "index build features --out out"),
+    ("faiss", "index", "pairs features --out pairs.txt"),
+    ("onnx", "export", "export fast.safetensors --out out.onnx"),
+    ("onnxscript", "export", "export fast.safetensors --out out.onnx"),
+    ("onnxruntime", "onnx", "export fast.safetensors --out out.onnx"),
+    ("ray", "scale", "extract photos --out out --engine ray --descriptor rootsift"),
+    ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --detector affine"),
+    ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --filter adalam"),
+    ("pillow_heif", "heif", "match heic/0.heic photos/1.png --descriptor rootsift"),
+    ("tensorboard", "train", "train recipe.toml --data set --out run --device cpu"),
+]
+
+
+@pytest.mark.parametrize(("missing", "extra", "command"), MISSING)
+def test_a_missing_library_is_one_line_that_names_the_extra(
+    doap, inputs, tmp_path, monkeypatch, missing, extra, command
+):
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    # Python raises ModuleNotFoundError for it, as for a library that is not installed.
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = [inputs / word if (inputs / word).exists() and word != "." else word for word in command.split()]
+    ran = doap(*words)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1), ran.stderr
+    assert f"pip install 'doap[{extra}]'" in ran.stderr
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]
