@@ -68,12 +68,12 @@ def build_from_colmap(
     }
     units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
     scene = scene or images.resolve().name
-    paths = {name: images / name for name in tracks.images}
     with SetWriter(out, patch_size, builder, ledger or []) as writer:
-        writer.check_inputs(paths)
+        writer.check_inputs({name: images / name for name in tracks.images})
         for name in writer.remaining(list(units)):
             progress(writer.done, len(units), name)
             cut = partial(cut_tracks, tracks, images, scene, patch_size, units[name], extent)
+            paths = {image: images / image for image in tracks.images_of(units[name])}
             writer.add(name, *cut_unchanged(paths, cut))
         progress(len(units), len(units), "finished")
         return writer.finish()

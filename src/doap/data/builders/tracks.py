@@ -57,6 +57,12 @@ class Tracks:
         """Return image name and keypoint of each observation. Models of the same photos may share some."""
         return [(self.images[image], int(keypoint)) for image, keypoint in zip(self.image, self.keypoint, strict=True)]
 
+    def images_of(self, points: slice) -> list[str]:
+        """Return the names of the images that observe a range of points."""
+        begin, end, _ = points.indices(len(self.xyz))
+        first, last = np.searchsorted(self.point, [begin, end])
+        return [self.images[number] for number in np.unique(self.image[first:last])]
+
     def without(self, used: set[tuple[str, int]]) -> Tracks:
         """Return the points that have no observation in `used`."""
         is_used = np.fromiter((one in used for one in self.observations()), np.bool_, len(self.point))
