@@ -15,7 +15,7 @@ author = "The doap authors"
 copyright = "The doap authors, Apache-2.0"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build", "pictures"]
 html_theme = "furo"
 html_title = f"doap {__version__}"
@@ -25,6 +25,17 @@ html_copy_source = False
 html_show_sphinx = False
 
 myst_heading_anchors = 3
+# The build executes the notebooks in docs/notebooks, each in an empty folder, and keeps their outputs until their code
+# changes. An error in a cell, or a message on stderr, fails the build.
+nb_execution_mode = "cache"
+nb_execution_in_temp = True
+# Seconds per cell. A busy machine needs many times the usual few seconds.
+nb_execution_timeout = 1200
+nb_execution_raise_on_error = True
+nb_output_stderr = "remove-warn"
+nb_merge_streams = True
+# Tables are Markdown.
+nb_render_markdown_format = "myst"
 # Fences without a language contain shell commands.
 highlight_language = "bash"
 # Docstrings use single backticks for code.
@@ -38,7 +49,7 @@ maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
 _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s]+)\)")
+_UPWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)\s]+)\)")
 
 
 def _link_inside(_app: Sphinx, page: str, source: list[str]) -> None:
@@ -49,14 +60,16 @@ def _link_inside(_app: Sphinx, page: str, source: list[str]) -> None:
     up = "../" * page.count("/")
 
     def inside(link: re.Match[str]) -> str:
-        text, target = link.groups()
+        text, upwards, target = link.groups()
+        if len(upwards) <= len(up):
+            return link[0]
         if code := re.fullmatch(r"src/(doap/[\w/]+)\.py", target):
             return f'<a href="{up}_modules/{code[1]}.html">{text}</a>'
         if card := re.fullmatch(r"src/doap/weights/([\w-]+\.md)", target):
             return f"[{text}]({up}cards/{card[1]})"
         return text
 
-    source[0] = _OUTSIDE.sub(inside, source[0])
+    source[0] = _UPWARDS.sub(inside, source[0])
 
 
 def _from_markdown(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:

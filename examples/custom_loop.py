@@ -1,8 +1,10 @@
 """Train with your own PyTorch loop, a sampler of pytorch-metric-learning and doap's loss.
 
+    pip install 'doap[examples]'
     python examples/custom_loop.py
 
-Any function `loss(embeddings, labels)` works; `third_party_loss.py` uses a loss of pytorch-metric-learning.
+The extra `examples` adds pytorch-metric-learning. Any function `loss(embeddings, labels)` works; `third_party_loss.py`
+uses a loss of pytorch-metric-learning.
 """
 
 from __future__ import annotations

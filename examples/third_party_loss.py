@@ -1,5 +1,6 @@
 """Train with the same loop as `custom_loop.py` and a loss of pytorch-metric-learning.
 
+pip install 'doap[examples]'
 python examples/third_party_loss.py
 """
 

@@ -1,18 +1,58 @@
-"""The examples run unchanged and improve a descriptor."""
+"""The examples run unchanged with only the extra `examples` installed, and improve a descriptor."""
 
+import importlib
+import json
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytest.importorskip("packaging")
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+RUN_WITHOUT = """
+import json, runpy, sys
+from importlib.machinery import PathFinder
+
+missing, script = set(json.loads(sys.argv[1])), sys.argv[2]
+
+class InstalledPackages:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name.partition(".")[0] in missing else PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = InstalledPackages
+sys.path[0] = script.rpartition("/")[0]
+runpy.run_path(script, run_name="__main__")
+"""
+"""Program that runs a script as if some modules were not installed."""
+
+
+@pytest.fixture
+def not_in_extra(monkeypatch):
+    """Names of the installed modules that `pip install 'doap[examples]'` does not install."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    installed_packages = importlib.import_module("sbom").installed_packages
+    # The metadata of an editable installation may be older than pyproject.toml.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requires = [*project["dependencies"], *project["optional-dependencies"]["examples"]]
+    needed = {package.name for package in installed_packages(SimpleNamespace(name="doap", requires=requires), "")}
+    return [module for module, names in packages_distributions().items() if not {"doap", *needed} & set(names)]
 
 
 @pytest.mark.parametrize("name", ["custom_loop.py", "third_party_loss.py"])
-def test_training_improves_held_out_points(name, tmp_path):
-    command = [sys.executable, "-W", "error", EXAMPLES / name]
+def test_training_improves_held_out_points(name, tmp_path, not_in_extra):
+    assert {"pytest", "sklearn", "polars"} & set(not_in_extra) == {"pytest", "polars"}
+    command = [sys.executable, "-W", "error", "-c", RUN_WITHOUT, json.dumps(not_in_extra), (EXAMPLES / name).as_posix()]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     before, after = map(float, re.findall(r"0\.\d+", ran.stdout))
@@ -20,5 +60,7 @@ def test_training_improves_held_out_points(name, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_examples_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+def test_examples_are_short_and_name_their_extra(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert "pip install 'doap[examples]'" in text.split('"""')[1]

@@ -19,6 +19,7 @@ REQUIRED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
 EXTRAS = {
     "colmap": ("pycolmap",),
     "eval": ("scipy",),
+    "examples": ("pytorch-metric-learning",),
     "export": ("onnxscript",),
     "heif": ("pillow-heif",),
     "hloc": ("h5py",),

@@ -2,7 +2,7 @@
 
 Blocks with the language `python` are executed; the blocks of a page share their names. Blocks without a language, or
 with `console`, contain commands. A block that cannot run in a test has `<!-- not run: reason -->` on the line before;
-its commands are still parsed.
+its commands are still parsed. The cells of notebooks run when the site is built; here, only their commands are parsed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ for needed in ("h5py", "kornia", "onnxruntime", "faiss", "pandas", "duckdb", "po
 # One worker of xdist writes the workspace for all pages.
 pytestmark = pytest.mark.xdist_group("blocks")
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "notebooks").glob("*.md"))]
 FENCE = re.compile(r"^(?:<!--\s*not run:(?P<reason>.*?)-->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
@@ -58,6 +58,11 @@ class Block:
     language: str
     text: str
     reason: str | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the block runs here; blocks of other languages and the cells of notebooks do not."""
+        return self.reason is None and self.language in ("python", "console", "")
 
     @property
     def commands(self) -> list[list[str]]:
@@ -151,7 +156,7 @@ def registries():
 
 
 @pytest.mark.usefixtures("registries")
-@pytest.mark.parametrize("page", [name for name, found in BLOCKS.items() if any(one.reason is None for one in found)])
+@pytest.mark.parametrize("page", [name for name, found in BLOCKS.items() if any(one.runs for one in found)])
 def test_every_block_of_a_page_runs(page, workspace, tmp_path, monkeypatch):
     folder = tmp_path / "here"
     shutil.copytree(workspace, folder)

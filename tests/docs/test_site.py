@@ -1,7 +1,11 @@
-"""The site builds without warnings, every page is reachable, internal links work, and the API reference is complete."""
+"""The site builds without warnings, and every page is reachable. Links work, notebooks run, the API is documented.
+
+Building the site executes the notebooks; an error in a cell fails the build, and with it all tests of this file.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,11 +17,14 @@ import pytest
 
 pytest.importorskip("sphinx", reason="needs the extra `docs`")
 pytest.importorskip("myst_parser")
+pytest.importorskip("myst_nb")
+pytest.importorskip("skimage", reason="needs the extra `examples`")
 pytest.importorskip("furo")
 
 # One worker of xdist builds the site for all tests.
 pytestmark = pytest.mark.xdist_group("site")
 DOCS = Path(__file__).parents[2] / "docs"
+NOTEBOOKS = sorted(path.stem for path in (DOCS / "notebooks").glob("*.md"))
 PACKAGES = (
     "doap",
     "doap.baselines",
@@ -58,7 +65,7 @@ def site(tmp_path_factory):
     """The folder of the site, and its pages by path."""
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-d", out / "trees"]
-    ran = subprocess.run([*command, DOCS, out / "html"], capture_output=True, text=True, timeout=600)
+    ran = subprocess.run([*command, DOCS, out / "html"], capture_output=True, text=True, timeout=1800)
     assert ran.returncode == 0, ran.stderr
     pages = {path.relative_to(out / "html").as_posix(): Links(path) for path in (out / "html").rglob("*.html")}
     return out / "html", pages
@@ -90,6 +97,29 @@ def test_pages_link_to_source_code_in_the_site(site):
     _, pages = site
     assert "_modules/doap/functional/average_precision.html" in pages["loss.html"].targets
     assert "_modules/doap/functional/average_precision.html" in pages
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_executed_and_shows_pictures_and_a_table(name, site):
+    root, pages = site
+    # myst-nb writes executed notebooks beside the folder of the site.
+    executed = json.loads((root.parent / "jupyter_execute" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in executed["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    page = (root / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+    outputs = "".join(page.split('<div class="cell_output')[1:])
+    pictures = [target for target in pages[f"notebooks/{name}.html"].targets if target.startswith("../_images/")]
+    assert len(pictures) >= 3
+    assert "<table" in outputs
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_can_be_downloaded_with_its_outputs(name, site):
+    root, pages = site
+    downloads = [one for one in pages[f"notebooks/{name}.html"].targets if one.endswith(f"{name}.ipynb")]
+    assert len(downloads) == 1
+    cells = json.loads((root / "notebooks" / downloads[0]).read_text(encoding="utf-8"))["cells"]
+    assert any(cell.get("outputs") for cell in cells)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
