@@ -62,6 +62,7 @@ BASE: Recipe = {
 LEVERS: dict[str, Recipe] = {
     "base": {},
     "memory of 16,384": {"loss": {"memory": 16384}},
+    "memory of 16,384, rate 3": {"loss": {"memory": 16384}, "optimiser": {"learning_rate": 3.0}},
     "triplet term": {"loss": {"name": "regularised-ap", "triplet": 0.3}},
     "margin 0.2": {"loss": {"margin": 0.2}},
     "near misses": {"sampler": {"name": "sources", "sources_per_batch": 16, "neighbours": True}},
