@@ -182,8 +182,9 @@ def signature(error: BaseException) -> str:
 def damaged_input(name: str, number: int, originals: Path, seed: int) -> tuple[str, bytes]:
     """Return the file that input `number` damages, and its content; `originals` is the folder of the valid sample."""
     generator = random.Random(f"{seed} {name} {number}")
-    file = generator.choice(SAMPLES[name].files)
-    return file, damage(file, (originals / file).read_bytes(), generator)
+    path = SAMPLES[name].choose(originals, generator)
+    file = path.relative_to(originals).as_posix()
+    return file, damage(file, path.read_bytes(), generator)
 
 
 def save(name: str, number: int, folder: Path, detail: str, options: argparse.Namespace) -> None:

@@ -31,6 +31,7 @@ from doap.processes import tune_allocator
 from doap.scale import Engine, FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
 from doap.scale.features import PartWriter
+from doap.scale.image_folder import ImageFolder, Source
 from doap.scale.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
 
 WORKERS = 2
@@ -111,11 +112,11 @@ def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoint
     """Run the two stages and the writer on some images."""
     prepare_worker()
     extractor = open_extractor(name, max_keypoints=max_keypoints, device="cpu", precision="float32")
-    detect, describe = make_stages(images, extractor)
+    detect, describe = make_stages(ImageFolder.open(images), extractor)
     out.mkdir(parents=True)
     with PartWriter(out, extractor.info) as writer:
         for first in range(0, len(names), IMAGES_PER_BATCH):
-            writer.add(describe([detect(one) for one in names[first : first + IMAGES_PER_BATCH]]))
+            writer.add(describe([detect(Source(one)) for one in names[first : first + IMAGES_PER_BATCH]]))
 
 
 def by_engine(engine: Engine, precision: Precision, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:

@@ -26,7 +26,7 @@ import record
 
 from doap.images import list_images
 from doap.scale import FeatureSet
-from doap.scale.features import list_parts
+from doap.scale.storage import open_storage
 
 DAMAGED = 20
 KILLS = 3
@@ -166,7 +166,7 @@ def title_of(process: int) -> str:
         return ""
 
 
-def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
+def rows_of(out: Path | str) -> dict[str, tuple[bytes, bytes]]:
     """Return frames and descriptors of each image as bytes."""
     return {
         one.name: (one.features.frames.tobytes(), one.features.descriptors.numpy().tobytes())
@@ -174,9 +174,11 @@ def rows_of(out: Path) -> dict[str, tuple[bytes, bytes]]:
     }
 
 
-def compare(out: Path, expected: dict[str, tuple[bytes, bytes]], damaged: set[str]) -> dict[str, Any]:
+def compare(out: Path | str, expected: dict[str, tuple[bytes, bytes]], damaged: set[str]) -> dict[str, Any]:
     """Compare the stored images with the expected ones."""
-    names = [name for part in list_parts(out) for name in pq.read_table(part, columns=["name"])["name"].to_pylist()]
+    storage = open_storage(out)
+    parts = [file.name for file in storage.list() if file.name.startswith("part-")]
+    names = [name for part in parts for name in pq.read_table(storage.open(part), columns=["name"])["name"].to_pylist()]
     rows = rows_of(out)
     return {
         "rows": len(names),

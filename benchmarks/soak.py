@@ -28,7 +28,6 @@ from scale_faults import descendants
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
 from doap.scale import FeatureSet
-from doap.scale.features import list_parts
 from doap.training import read_log
 
 HEIGHT, WIDTH = 120, 160
@@ -108,7 +107,7 @@ def soak_extraction(folder: Path, options: argparse.Namespace) -> dict[str, Any]
         # Rows reach the disk in parts. Only new parts are opened.
         import pyarrow.parquet as pq
 
-        parts = list_parts(out) if out.exists() else []
+        parts = sorted(out.glob("part-*"), key=lambda part: part.stat().st_mtime_ns)
         rows["rows"] += sum(pq.read_metadata(part).num_rows for part in parts[rows["parts"] :])
         rows["parts"] = len(parts)
         return rows["rows"]

@@ -38,7 +38,7 @@ def test_a_damaged_file_is_accepted_or_refused_with_a_message(sample):
     name, folder = sample
     for number in range(INPUTS.get(name, 40)):
         generator = random.Random(f"test {name} {number}")
-        path = folder / generator.choice(SAMPLES[name].files)
+        path = SAMPLES[name].choose(folder, generator)
         content = path.read_bytes()
         path.write_bytes(damage(path.name, content, generator))
         with contextlib.suppress(DoapError):
@@ -49,7 +49,7 @@ def test_a_damaged_file_is_accepted_or_refused_with_a_message(sample):
 def test_an_index_does_not_refer_to_files_of_other_folders(tmp_path):
     SAMPLES["index"].write(tmp_path)
     meta = json.loads((tmp_path / "index" / "meta.json").read_text())
-    (tmp_path / "index" / "meta.json").write_text(json.dumps(meta | {"images": "../features/part-000001.parquet"}))
+    (tmp_path / "index" / "meta.json").write_text(json.dumps(meta | {"images": "../features/_manifest.parquet"}))
     with pytest.raises(DataError, match=r"meta.json: not an index: images"):
         Index(tmp_path / "index")
 

@@ -17,7 +17,7 @@ from doap.cli import app
 from doap.errors import ArgumentError, DataError
 from doap.files import sha256
 from doap.geometry.pose import rotation_angle
-from doap.localization import _estimate_pose, _PointMatches
+from doap.localization import Localization, _estimate_pose, _PointMatches
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, project, render, write_scene
 
@@ -87,6 +87,12 @@ def test_few_inliers_are_no_pose():
     assert _estimate_pose(matches, camera, refine=False, threshold=4, seed=0) is None
 
 
+@pytest.mark.parametrize(("inliers", "outliers", "reliable"), [(29, 0, False), (30, 90, True), (30, 91, False)])
+def test_a_pose_with_few_inliers_is_not_reliable(inliers, outliers, reliable):
+    found = Localization(pose(*NEW_VIEW), None, inliers + outliers, inliers, {"a.png": inliers})
+    assert found.reliable == reliable
+
+
 def test_the_most_similar_images_are_enough(scene, localizer):
     found = localizer.localize(scene / "new.png", camera="1.png", top=2)
     assert len(found.images) <= 2
@@ -135,7 +141,7 @@ def test_features_are_extracted_once(scene):
         descriptor="rootsift",
         progress=lambda *state: calls.append(state),
     )
-    assert calls == [(0, 4, "comparing checksums"), (4, 4, "starting")]
+    assert calls == [(0, 4, "comparing with earlier runs"), (4, 4, "starting")]
 
 
 def test_the_command_prints_poses_and_fails_without_one(scene, localizer):
@@ -149,6 +155,7 @@ def test_the_command_prints_poses_and_fails_without_one(scene, localizer):
     assert ran.exit_code == 1
     found = json.loads(ran.stdout)
     assert found[photos[1]] is None
+    assert found[photos[0]]["reliable"] == localizer.localize(photos[0], camera="1.png").reliable
     expected = localizer.localize(photos[0], camera="1.png")
     np.testing.assert_allclose(found[photos[0]]["rotation"], expected.pose.rotation)
 

@@ -239,12 +239,19 @@ def sha256(path: Path) -> str:
 def read_json(path: Path, what: str = "a JSON object") -> dict[str, Any]:
     """Read the object in a JSON file; `what` is its content, for messages."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
+    return parse_json(content, str(path), what)
+
+
+def parse_json(content: bytes, path: str, what: str) -> dict[str, Any]:
+    """Return the object in the contents of a JSON file; `path` and `what` are its name and content, for messages."""
+    try:
+        parsed = json.loads(content.decode("utf-8"))
     # Deeply nested lists exceed the recursion limit of Python.
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected {what}, got a damaged file ({error}). Copy or create it again.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected {what}, got a {type(content).__name__}.")
-    return content
+    if not isinstance(parsed, dict):
+        raise DataError(f"{path}: expected {what}, got a {type(parsed).__name__}.")
+    return parsed

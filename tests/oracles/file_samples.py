@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,13 +54,17 @@ class Sample:
 
     Attributes:
         write: Writes the sample into an empty folder.
-        files: Files of the sample to damage.
+        files: Patterns of the files of the sample to damage.
         read: Reads the sample.
     """
 
     write: Callable[[Path], Any]
     files: tuple[str, ...]
     read: Callable[[Path], Any]
+
+    def choose(self, folder: Path, generator: random.Random) -> Path:
+        """Choose one of the files of a sample that was written into a folder."""
+        return generator.choice(sorted(folder.glob(generator.choice(self.files))))
 
 
 def write_features(folder: Path) -> None:
@@ -205,7 +210,7 @@ SAMPLES: dict[str, Sample] = {
     "log": Sample(write_run, ("log.jsonl",), lambda folder: write_training_page(folder, folder / "report.html")),
     "features": Sample(
         write_features,
-        ("features/_meta.json", "features/part-000001.parquet"),
+        ("features/_meta.json", "features/_manifest.arrow", "features/part-*.parquet"),
         lambda folder: list(FeatureSet(folder / "features").stream()),
     ),
     "index": Sample(

@@ -1,6 +1,7 @@
 """Extraction of a folder on this machine: equal to `doap.extract`, resumable, and robust against crashes."""
 
 import multiprocessing
+import os
 import pickle
 import signal
 import subprocess
@@ -23,10 +24,11 @@ from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
-from doap.scale.extraction import list_names
+from doap.scale.extraction import find_missing
 from doap.scale.extractor import open_extractor
-from doap.scale.image_folder import ImageFolder
+from doap.scale.image_folder import ImageFolder, Source
 from doap.scale.stages import Describe, Detect, make_portable, make_stages
+from doap.scale.storage import LocalFolder
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
 from oracles.photos import write_photo
 
@@ -90,10 +92,10 @@ def test_both_stages_together_equal_extract(name, photos, network):
     else:
         descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
-    detect, describe = make_stages(ImageFolder(photos), extractor)
+    detect, describe = make_stages(ImageFolder.open(photos), extractor)
     detect = pickle.loads(pickle.dumps(make_portable(detect, partial(load, name))))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
-    rows = describe([detect(name) for name in names]).to_pylist()
+    rows = describe([detect(Source(name)) for name in names]).to_pylist()
     assert [row["name"] for row in rows] == names
     for row in rows:
         if row["name"] == "cut.png":
@@ -143,6 +145,63 @@ def test_only_changed_images_are_extracted_again(photos, network, tmp_path, work
     fourth = run(images, out, network)
     assert (fourth.extracted, fourth.reused, fourth.removed) == (1, PHOTOS, 1)
     assert_complete(out, images, network)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_touched_files_keep_their_features_and_verify_finds_changes_behind_a_time(photos, network, tmp_path, workers):
+    images, out = tmp_path / "images", tmp_path / "features"
+    for seed in range(4):
+        write_photo(images / f"{seed}.png", seed, 100, 120)
+    run(images, out, network)
+    before = sorted(path.name for path in out.glob("part-*"))
+    os.utime(images / "0.png", ns=(1, 1))
+    touched = run(images, out, network, workers=workers)
+    assert (touched.extracted, touched.reused, touched.skipped) == (0, 4, {})
+    assert sorted(path.name for path in out.glob("part-*")) == before
+    # The second time, the new time is known, and the file is not read at all.
+    (images / "0.png").chmod(0)
+    listing = ImageFolder.open(images).list()
+    assert find_missing(listing, FeatureSet(out).known) == []
+    (images / "0.png").chmod(0o644)
+
+    path, found = images / "1.png", (images / "1.png").stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert run(images, out, network).reused == 4
+    verified = run(images, out, network, workers=workers, verify=True)
+    assert (verified.extracted, verified.reused, list(verified.skipped)) == (0, 3, ["1.png"])
+
+
+def test_shards_are_independent_and_together_equal_one_run(photos, network, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(photos, whole, network)
+    done = [run(photos, parts, network, shard=(number, 3)) for number in (3, 1, 2)]
+    assert sum(one.extracted for one in done) == PHOTOS
+    assert min(one.extracted for one in done) > 0
+    assert sum(len(one.skipped) for one in done) == 3
+    assert_complete(parts, photos, network)
+    assert FeatureSet(parts).checksums == FeatureSet(whole).checksums
+    again = run(photos, parts, network, shard=(2, 3))
+    assert (again.extracted, again.removed) == (0, 0)
+    with pytest.raises(ArgumentError, match=r"shard: expected i/n with 1 ≤ i ≤ n, got 4/3"):
+        run(photos, parts, network, shard=(4, 3))
+
+
+def test_each_image_is_read_once(photos, network, tmp_path, monkeypatch):
+    read = []
+    original = LocalFolder.read
+
+    def count(self, name):
+        read.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(LocalFolder, "read", count)
+    run(photos, tmp_path / "f", network)
+    names = [name for name in read if not name.startswith("_")]
+    assert sorted(names) == sorted(path.relative_to(photos).as_posix() for path in list_images(photos))
+    read.clear()
+    run(photos, tmp_path / "f", network)
+    assert [name for name in read if not name.startswith("_")] == []
 
 
 def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path):
@@ -205,7 +264,11 @@ def test_another_extractor_extracts_everything_again_and_deletes_old_parts(netwo
     run(few, tmp_path / "f", network)
     again = run(few, tmp_path / "f", "rootsift", stored="uint8")
     assert (again.extracted, again.reused) == (3, 0)
-    assert [part.name for part in sorted((tmp_path / "f").iterdir())] == ["_meta.json", "part-000002.parquet"]
+    assert [part.name[:11] for part in sorted((tmp_path / "f").iterdir())] == [
+        "_manifest.a",
+        "_meta.json",
+        "part-000002",
+    ]
     assert_complete(tmp_path / "f", few, rootsift(), error=0.01)
 
 
@@ -314,9 +377,9 @@ class Exhausted:
 
 def test_an_image_for_which_memory_did_not_suffice_is_tried_again(photos, tmp_path):
     describer = from_function(Exhausted(tmp_path / "full"))
-    detect, _ = make_stages(ImageFolder(photos), open_extractor(describer, max_keypoints=10))
+    detect, _ = make_stages(ImageFolder.open(photos), open_extractor(describer, max_keypoints=10))
     (tmp_path / "full").touch()
-    failed = Detect(detect.folder, detect.detector, describer, 10)(list_names(photos)[0])
+    failed = Detect(detect.folder, detect.detector, describer, 10)(Source("0/00.png"))
     assert failed.checksum == ""
     assert "not enough memory" in failed.reason
 
@@ -335,7 +398,7 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_can_be_sent_to_other_processes(name):
     baseline = load(name)
-    detect = make_portable(Detect(ImageFolder(Path("images")), sift(), baseline, 10), partial(load, name))
+    detect = make_portable(Detect(ImageFolder.open("images"), sift(), baseline, 10), partial(load, name))
     received = pickle.loads(pickle.dumps(detect)).describer
     assert (received.name, fingerprint(received)) == (baseline.name, fingerprint(baseline))
 

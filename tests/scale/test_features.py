@@ -17,12 +17,12 @@ from doap.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo, decode, encode, open_extractor
 from doap.scale.features import (
     REMOVED,
+    UNCHANGED,
     DamagedPart,
     FailedImage,
     FeatureSet,
     PartWriter,
     StoredImage,
-    list_parts,
     make_table,
 )
 from doap.types import Features
@@ -47,6 +47,10 @@ def write(folder, images, info=None):
     with PartWriter(folder, info) as writer:
         writer.add(make_table(images, info))
     return folder
+
+
+def parts_of(folder):
+    return sorted(folder.glob("part-*.parquet"))
 
 
 def assert_same(read, written, error=0.0):
@@ -126,12 +130,81 @@ def test_the_newest_row_of_an_image_counts(tmp_path):
     assert features.checksums == {"a": "checksum 2", "b": "checksum 1", "c": "checksum 2"}
 
 
-def test_parts_are_ordered_by_number_not_by_name(tmp_path):
-    write(tmp_path, [image("a", 1)])
-    list_parts(tmp_path)[0].rename(tmp_path / "part-999999.parquet")
-    write(tmp_path, [image("a", 2)])
-    assert [part.name for part in list_parts(tmp_path)] == ["part-999999.parquet", "part-1000000.parquet"]
-    assert FeatureSet(tmp_path).read("a").checksum == "checksum 2"
+def test_a_part_is_named_after_its_run_and_its_images(tmp_path):
+    for seed, folder in [(1, "a"), (1, "b"), (2, "a")]:
+        write(tmp_path / folder, [image("a", seed)])
+    names = [[part.name for part in parts_of(tmp_path / folder)] for folder in "ab"]
+    assert names[0][:1] == names[1]
+    assert [name[:12] for name in names[0]] == ["part-000001-", "part-000002-"]
+    # A repeated task writes the same file.
+    target = PartWriter(tmp_path / "a", extractor()).target
+    rows = make_table([image("b", 3)], extractor())
+    assert target.write(rows).equals(target.write(rows))
+    assert len(parts_of(tmp_path / "a")) == 3
+
+
+def test_a_killed_run_without_a_manifest_loses_nothing(tmp_path):
+    folder = write(tmp_path / "features", [image("a", 1), image("b", 1)])
+    writer = PartWriter(folder, extractor())
+    writer.add(make_table([image("a", 2), image("c", 2)], extractor()))
+    writer._write()  # and the process ends here
+    found = FeatureSet(folder)
+    assert found.checksums == {"a": "checksum 2", "b": "checksum 1", "c": "checksum 2"}
+    write(folder, [FailedImage("b", "", REMOVED)])
+    assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
+    (folder / "_manifest.arrow").unlink()
+    assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
+
+
+def test_a_damaged_manifest_is_ignored(tmp_path, caplog):
+    folder = write(tmp_path, [image("a"), image("b")])
+    manifest = folder / "_manifest.arrow"
+    good = manifest.read_bytes()
+    for bad in (good[:100], b"", b"x" * 1000, good[:-200] + bytes(200)):
+        manifest.write_bytes(bad)
+        assert FeatureSet(folder).names == ["a", "b"]
+        assert "_manifest.arrow: damaged" in caplog.text
+        caplog.clear()
+
+
+def test_a_manifest_that_does_not_fit_its_parts_is_never_believed(tmp_path):
+    """Features of another image would be a wrong result without a message."""
+    folder = write(tmp_path, [image("a"), image("b")])
+    other = write(tmp_path / "other", [image("b"), image("a")])
+    parts_of(other)[0].replace(parts_of(folder)[0])
+    with pytest.raises(DataError, match=r"_manifest.arrow does not fit part-000001-.*\. Delete _manifest.arrow"):
+        FeatureSet(folder).read("a")
+    (folder / "_manifest.arrow").unlink()
+    assert_same(FeatureSet(folder).read("a"), image("a"), 2**-11)
+
+
+def test_an_unchanged_image_keeps_its_features_and_gets_its_new_stamp(tmp_path):
+    stored = dataclasses.replace(image("a"), stamp="old")
+    write(tmp_path, [stored, image("b")])
+    write(tmp_path, [FailedImage("a", "checksum 0", UNCHANGED, "new")])
+    features = FeatureSet(tmp_path)
+    assert features.manifest["stamp"].to_pylist() == ["new", ""]
+    assert len(parts_of(tmp_path)) == 1
+    assert_same(features.read("a"), stored, 2**-11)
+
+
+def test_shards_open_as_one_set(tmp_path, caplog):
+    for number in (1, 2):
+        write(tmp_path / f"shard-{number:06}-of-000002", [image(f"{n}", n) for n in range(number, 10, 2)])
+    features = FeatureSet(tmp_path)
+    assert features.names == [str(n) for n in range(1, 10)]
+    assert [one.name for one in features.stream()] == [*"13579", *"2468"]
+    for n in range(1, 10):
+        assert_same(features.read(f"{n}"), image(f"{n}", n), 2**-11)
+    (tmp_path / "shard-000002-of-000002").rename(tmp_path / "shard-000002-of-000003")
+    with pytest.raises(DataError, match="shards of 2 and 3"):
+        FeatureSet(tmp_path)
+    (tmp_path / "shard-000001-of-000002").rename(tmp_path / "shard-000001-of-000003")
+    assert len(FeatureSet(tmp_path)) == 9
+    assert "2 of 3 shards" in caplog.text
+    write(tmp_path / "shard-000003-of-000003", [image("x")], extractor(fingerprint="other"))
+    with pytest.raises(DataError, match="shard-000003-of-000003: other features than in shard-000001-of-000003"):
+        FeatureSet(tmp_path)
 
 
 def test_rows_of_another_extractor_are_ignored(tmp_path):
@@ -139,7 +212,7 @@ def test_rows_of_another_extractor_are_ignored(tmp_path):
     write(tmp_path, [image("a", 2)])
     features = FeatureSet(tmp_path)
     assert (features.names, list(features.checksums)) == (["a"], ["a"])
-    assert [part.name for part in features.superseded] == ["part-000001.parquet"]
+    assert [part[:12] for part in features.superseded] == ["part-000001-"]
 
 
 def test_a_removed_image_is_not_listed(tmp_path):
@@ -173,7 +246,7 @@ def test_a_part_is_written_when_it_is_full_and_on_exit(tmp_path, monkeypatch):
         with PartWriter(tmp_path, extractor()) as writer:
             for name, parts in [("a", 0), ("b", 1), ("c", 1)]:
                 writer.add(make_table([image(name)], extractor()))
-                assert len(list_parts(tmp_path)) == parts
+                assert len(parts_of(tmp_path)) == parts
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -187,7 +260,7 @@ def test_rows_are_written_after_two_minutes(tmp_path, monkeypatch):
     with PartWriter(tmp_path, extractor()) as writer:
         for name, parts in [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)]:
             writer.add(make_table([image(name)], extractor()))
-            assert len(list_parts(tmp_path)) == parts
+            assert len(parts_of(tmp_path)) == parts
     assert FeatureSet(tmp_path).names == ["a", "b", "c", "d", "e"]
 
 
@@ -206,57 +279,62 @@ def test_a_folder_that_is_not_a_feature_set_is_refused(tmp_path):
     for bad in ("{", "[]", "{}", json.dumps(good | {"extractor": {"dim": 3}}), '"a"'):
         meta.write_text(bad)
         with pytest.raises(
-            DataError, match=r"_meta.json: (.*the metadata of a feature set|expected format 3, got None)"
+            DataError, match=r"_meta.json: (.*the metadata of a feature set|expected format 4, got None)"
         ):
             FeatureSet(tmp_path)
-    meta.write_text(json.dumps(good | {"format": 4}))
-    with pytest.raises(DataError, match="expected format 3, got 4"):
+    meta.write_text(json.dumps(good | {"format": 5}))
+    with pytest.raises(DataError, match="expected format 4, got 5"):
         FeatureSet(tmp_path)
 
 
 def test_a_damaged_part_is_reported_with_a_remedy(tmp_path):
-    part = list_parts(write(tmp_path, [image("a", count=500)]))[0]
+    part = parts_of(write(tmp_path, [image("a", count=500)]))[0]
     good = part.read_bytes()
     start = good.index(encode(image("a", count=500).features.descriptors, "float16"))
     changed = bytearray(good)
     changed[start + 100] ^= 1
     for bad in (good[: len(good) // 2], b"", bytes(changed)):
         part.write_bytes(bad)
-        with pytest.raises(DamagedPart, match=r"part-000001.parquet: damaged .*Delete it and run doap extract again"):
+        with pytest.raises(
+            DamagedPart, match=r"part-000001-\w+.parquet: damaged .*Delete it and run doap extract again"
+        ):
             FeatureSet(tmp_path).read("a")
 
 
 @pytest.mark.parametrize("column", ["name", "checksum"])
 def test_a_row_without_name_or_checksum_is_damaged(tmp_path, column):
-    part = list_parts(write(tmp_path, [image("a"), image("b")]))[0]
+    part = parts_of(write(tmp_path, [image("a"), image("b")]))[0]
     table = pq.read_table(part)
     values = pa.array([None, *table[column].to_pylist()[1:]], pa.string())
     pq.write_table(table.set_column(table.column_names.index(column), column, values), part)
-    with pytest.raises(DamagedPart, match=r"row 0 has no name or no checksum\)\. Delete it"):
+    with pytest.raises(DamagedPart, match=r"a row has no name or no checksum\)\. Delete it"):
+        FeatureSet(tmp_path).read("a")
+    (tmp_path / "_manifest.arrow").unlink()
+    with pytest.raises(DamagedPart, match=r"a row has no name or no checksum\)\. Delete it"):
         FeatureSet(tmp_path)
 
 
 def test_a_foreign_part_is_refused(tmp_path):
     write(tmp_path, [image("a")])
     (tmp_path / "part-of-something.parquet").touch()
-    with pytest.raises(DataError, match="expected a number after part-"):
+    with pytest.raises(DataError, match="not the name of a part"):
         FeatureSet(tmp_path)
 
 
 def test_a_large_image_has_a_row_group_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("doap.scale.features._ROW_GROUP_BYTES", 2000)
     for count, groups in [(5, 2), (100, 10)]:
-        part = list_parts(write(tmp_path / f"{count}", [image(f"{n}", n, count) for n in range(10)]))[0]
+        part = parts_of(write(tmp_path / f"{count}", [image(f"{n}", n, count) for n in range(10)]))[0]
         assert pq.ParquetFile(part).num_row_groups == groups
         assert len(list(FeatureSet(tmp_path / f"{count}").stream())) == 10
 
 
 def test_a_part_that_cannot_be_opened_is_not_called_damaged(tmp_path):
-    part = list_parts(write(tmp_path, [image("a")]))[0]
+    part = parts_of(write(tmp_path, [image("a")]))[0]
     part.unlink()
     part.symlink_to(tmp_path / "unmounted" / "part.parquet")
-    with pytest.raises(DataError, match=r"part-000001.parquet: cannot be read") as caught:
-        FeatureSet(tmp_path)
+    with pytest.raises(DataError, match=r"part-000001-\w+.parquet: cannot be read") as caught:
+        FeatureSet(tmp_path).read("a")
     assert not isinstance(caught.value, DamagedPart)
 
 

@@ -47,8 +47,8 @@ class Stored(str, Enum):
 
 
 def extract(
-    images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of features to create or update.")],
+    images: Annotated[str, typer.Argument(help="Folder of images, searched recursively; a path or an s3:// URL.")],
+    out: Annotated[str, typer.Option("--out", help="Folder of features to create or update; a path or an s3:// URL.")],
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
@@ -57,6 +57,13 @@ def extract(
     stored: Annotated[
         Stored | None, typer.Option(help="Storage type of real-valued descriptors.", show_default="float16")
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Extract only part I of N of the images, into a subfolder of its own."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare checksums, not only sizes and times, to find changed images.")
+    ] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of worker processes.", show_default="number of CPU cores")
@@ -71,7 +78,7 @@ def extract(
     """Extract the features of all images in a folder. Resumable: rerun the same command to continue."""
     if address and engine is not Engine.ray:
         raise typer.BadParameter("--address requires --engine ray.")
-    if out.suffix in (".h5", ".hdf5"):
+    if Path(out).suffix in (".h5", ".hdf5"):
         raise typer.BadParameter(f"Expected a folder, got {out}. Use `doap hloc` to write HDF5.", param_hint="--out")
     import doap
     from doap.processes import tune_allocator
@@ -87,6 +94,8 @@ def extract(
             masks=masks,
             tile=tile,
             stored=stored.value if stored else None,
+            shard=None if shard is None else _parse_shard(shard),
+            verify=verify,
             engine=engine.value,
             workers=workers,
             address=address,
@@ -97,7 +106,14 @@ def extract(
     _report(done, images, as_json)
 
 
-def _report(done: ExtractionSummary, images: Path, as_json: bool) -> None:
+def _parse_shard(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal()):
+        raise typer.BadParameter(f"Expected I/N, such as 3/100, got {text}.", param_hint="--shard")
+    return int(number), int(count)
+
+
+def _report(done: ExtractionSummary, images: str, as_json: bool) -> None:
     """Print what was extracted, and the images that were skipped."""
     for reason in done.skipped.values():
         echo(f"skipped: {reason}", err=True)

@@ -71,6 +71,7 @@ def _values(found: Localization) -> dict[str, Any]:
         "focal_length": found.camera.focal_length,
         "matches": found.matches,
         "inliers": found.inliers,
+        "reliable": found.reliable,
         "images": found.images,
     }
 
@@ -80,6 +81,8 @@ def _print(photo: str, found: Localization | None) -> None:
         echo(f"{photo}: no pose found. Does the model show this scene?")
         return
     echo(f"{photo}: {found.inliers:,} of {found.matches:,} matches agree, from {len(found.images)} images")
+    if not found.reliable:
+        echo("  Few matches agree. Check this pose: repeated structures may have misled it.")
     echo(f"  centre        {_row(found.centre.tolist())}")
     echo(f"  focal length  {found.camera.focal_length:10.1f}")
     for name, row in zip(("rotation", "", ""), found.pose.rotation.tolist(), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,7 +28,7 @@ Descriptor = Annotated[str, typer.Option(help=DESCRIPTOR_HELP)]
 Detector = Annotated[str | None, typer.Option(help="Keypoint detector.", show_default="sift, or the descriptor's own")]
 MaxKeypoints = Annotated[int, typer.Option(min=1, help="Maximum number of keypoints per image.")]
 Masks = Annotated[
-    Path | None,
+    str | None,
     typer.Option(help="Folder of masks, zero where to ignore an image: a/b.jpg.png for a/b.jpg."),
 ]
 Tile = Annotated[

@@ -39,7 +39,7 @@ from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import OutputLock, make_folder
 from doap.functional import quantise
 from doap.pipeline import match
-from doap.scale.extraction import ExtractionSummary, list_names, use_features
+from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
 from doap.scale.image_folder import ImageFolder
@@ -142,20 +142,20 @@ def write_colmap(
     import_pycolmap()
     check_choice(camera_mode, get_args(CameraMode), name="camera_mode")
     images, out = Path(images), Path(out)
-    source = ImageFolder(images, None if masks is None else Path(masks))
-    names = list_names(images)
-    chosen = None if pairs is None else resolve_pairs(pairs, names, overlap)
+    source = ImageFolder.open(images, masks)
+    listing = source.list()
+    chosen = None if pairs is None else resolve_pairs(pairs, list(listing), overlap)
     settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
     extractor = open_extractor(descriptor, default_detector="colmap-default", exact=True, **settings)
     if chosen is None:
         _check_storable(extractor.info)
     make_folder(out.parent)
-    total = len(names) + len(chosen or ())
+    total = len(listing) + len(chosen or ())
     job = _Job(images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
     folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, names, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write)
 
 
 def _write_database(

@@ -28,7 +28,7 @@ from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.export.openmvg import OPENMVG
 from doap.export.opensfm import OPENSFM
 from doap.files import OutputLock, atomic_write, make_folder, read_json
-from doap.scale.extraction import ExtractionSummary, list_names, use_features
+from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet
 from doap.scale.image_folder import ImageFolder
@@ -96,8 +96,9 @@ def write_features(
     """
     check_choice(to, tuple(FEATURE_FORMATS), name="to")
     images, out, target = Path(images), Path(out), FEATURE_FORMATS[to]
-    source = ImageFolder(images, None if masks is None else Path(masks))
-    names = list_names(images)
+    source = ImageFolder.open(images, masks)
+    listing = source.list()
+    names = list(listing)
     _check_names(names, target)
     extractor = open_extractor(
         descriptor, detector=detector, max_keypoints=max_keypoints, tile=tile, exact=True, device=device
@@ -107,7 +108,7 @@ def write_features(
         _claim(out, [*common, *(file for name in names for file in target.files(name))])
         folder = out.with_name(out.name + ".features")
         write = partial(_write_files, source, out, target, common)
-        return use_features(source, names, folder, extractor, workers, len(names), progress, write)
+        return use_features(source, listing, folder, extractor, workers, len(names), progress, write)
 
 
 def _check_names(names: Sequence[str], target: FeatureFormat) -> None:
@@ -160,7 +161,7 @@ def _write_files(
     signed = real and any(bool((image.features.descriptors < 0).any()) for image in features.stream())
     _write_all(out, common)
     for image in features.stream():
-        described = DescribedImage(source.path(image.name), image.features, features.extractor, signed)
+        described = DescribedImage(Path(source.locate(image.name)), image.features, features.extractor, signed)
         contents = (encode(described) for encode in target.encoders.values())
         _write_all(out, dict(zip(target.files(image.name), contents, strict=True)))
     current = {*common, *(file for name in features.names for file in target.files(name))}

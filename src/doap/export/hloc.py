@@ -43,7 +43,7 @@ from doap.export.hdf5 import ATTRIBUTE, copy_groups, read_contents, write_file
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import OutputLock, atomic_write, make_folder
 from doap.matching import match_descriptors
-from doap.scale.extraction import ExtractionSummary, list_names, use_features
+from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
 from doap.scale.features import FeatureSet
 from doap.scale.image_folder import ImageFolder
@@ -125,8 +125,9 @@ def write_hloc(
     if (pairs is None) != (matches is None):
         raise ArgumentError("pairs and matches: expected both or neither, got one of them.")
     images, out = Path(images), Path(out)
-    source = ImageFolder(images, None if masks is None else Path(masks))
-    names = list_names(images)
+    source = ImageFolder.open(images, masks)
+    listing = source.list()
+    names = list(listing)
     chosen = [] if pairs is None else resolve_pairs(pairs, names)
     _check_names(chosen)
     extractor = open_extractor(
@@ -140,7 +141,7 @@ def write_hloc(
         for path in files.paths:
             locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
         write = partial(files.write, files.read_replaceable(), total, progress)
-        return use_features(source, names, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,33 +66,48 @@ def read_grey(path: str | Path) -> NDArray[np.uint8]:
     Args:
         path: Image file in a format that OpenCV reads, or HEIC with the extra `heif`.
     """
+    return decode_grey(_read_file(path), str(path))
+
+
+def decode_grey(data: bytes, name: str) -> NDArray[np.uint8]:
+    """Decode the contents of an image file as `read_grey` does; `name` is its path or URL."""
     import cv2
 
-    return _to_8_bit(_read_pixels(Path(path), cv2.IMREAD_GRAYSCALE), path)
+    return _to_8_bit(_decode(data, name, cv2.IMREAD_GRAYSCALE), name)
+
+
+def decode_mask(data: bytes, name: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Decode the contents of a mask file as `as_mask` does."""
+    import cv2
+
+    return _check_mask(_decode(data, name, cv2.IMREAD_GRAYSCALE), name, size)
 
 
 def read_colour(path: str | Path) -> NDArray[np.uint8]:
     """Read an image in colour, to show it: (H, W, 3) uint8 as blue, green, red, by the rules of `read_grey`."""
     import cv2
 
-    return _to_8_bit(_read_pixels(Path(path), cv2.IMREAD_COLOR), path)
+    return _to_8_bit(_decode(_read_file(path), str(path), cv2.IMREAD_COLOR), path)
 
 
-def _read_pixels(path: Path, mode: int) -> NDArray[Any]:
-    """Read an image as grey (H, W) or in colour (H, W, 3), uint8 or uint16; `mode` is a flag of OpenCV."""
-    import cv2
-
+def _read_file(path: str | Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read the image file: {error.strerror}. Check the path.") from error
+
+
+def _decode(data: bytes, name: str, mode: int) -> NDArray[Any]:
+    """Decode an image as grey (H, W) or in colour (H, W, 3), uint8 or uint16; `mode` is a flag of OpenCV."""
+    import cv2
+
     if not data:
-        raise DataError(f"{path}: the image file is empty. Copy it again.")
+        raise DataError(f"{name}: the image file is empty. Copy it again.")
     if _is_truncated(data):
-        raise DataError(f"{path}: the image file is truncated. Copy it again.")
-    check_pixels(path, data)
-    if path.suffix.lower() in HEIF_EXTENSIONS:
-        colour = _decode_heif(data, path)
+        raise DataError(f"{name}: the image file is truncated. Copy it again.")
+    check_pixels(name, data)
+    if Path(name).suffix.lower() in HEIF_EXTENSIONS:
+        colour = _decode_heif(data, name)
         return colour if mode == cv2.IMREAD_COLOR else np.asarray(_to_luma(colour), np.uint8)
     flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -102,9 +117,9 @@ def _read_pixels(path: Path, mode: int) -> NDArray[Any]:
             raise
         image = None
     if image is None:
-        raise DataError(f"{path}: OpenCV cannot decode the file. It is damaged or not an image.")
+        raise DataError(f"{name}: OpenCV cannot decode the file. It is damaged or not an image.")
     if image.dtype not in (np.uint8, np.uint16):
-        raise DataError(f"{path}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
+        raise DataError(f"{name}: expected 8 or 16 bits per channel, got {image.dtype}. Convert the image first.")
     return np.asarray(image)
 
 
@@ -144,13 +159,12 @@ def as_mask(mask: ImageSource, size: tuple[int, ...]) -> NDArray[np.uint8]:
             counts, so that labels of 16 bits work as well.
         size: (height, width) of the image.
     """
-    import cv2
-
-    name = "mask"
     if isinstance(mask, str | Path):
-        name, pixels = str(mask), _read_pixels(Path(mask), cv2.IMREAD_GRAYSCALE)
-    else:
-        pixels = mask if isinstance(mask, np.ndarray) and mask.ndim == 2 else as_grey(mask)
+        return decode_mask(_read_file(mask), str(mask), size)
+    return _check_mask(mask if isinstance(mask, np.ndarray) and mask.ndim == 2 else as_grey(mask), "mask", size)
+
+
+def _check_mask(pixels: NDArray[Any], name: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
     check_shape(pixels, f"{size[0]} {size[1]}", name=name)
     return np.asarray(pixels != 0, np.uint8)
 
@@ -177,26 +191,37 @@ def as_colour(image: ImageSource) -> NDArray[np.uint8]:
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """Return all image files of a folder and its subfolders, sorted by their relative path.
-
-    Links to folders are followed, except into a folder that is listed anyway.
-    """
+    """Return all image files of a folder and its subfolders, sorted by their relative path; see `walk_files`."""
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
-    images = [path for path in _walk(folder) if path.suffix.lower() in EXTENSIONS and path.is_file()]
-    for path in images:
+    return [folder / name for name in check_names(_list(folder), str(folder))]
+
+
+def _list(folder: Path) -> Iterator[str]:
+    return (name for name in walk_files(folder) if is_image(name) and (folder / name).is_file())
+
+
+def check_names(names: Iterable[str], folder: str, *, may_be_empty: bool = False) -> list[str]:
+    """Return the sorted names of the images of a folder; refuse names that are not UTF-8, and a folder without any."""
+    images = sorted(names)
+    for name in images:
         # Names are stored in text files, Parquet and databases.
-        if not path.as_posix().isprintable() and any("\ud800" <= letter <= "\udfff" for letter in path.as_posix()):
-            raise DataError(f"{path}: the file name is not UTF-8. Rename the image.")
-    if not images:
+        if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise DataError(f"{folder}/{name}: the file name is not UTF-8. Rename the image.")
+    if not images and not may_be_empty:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
-    return sorted(images, key=lambda path: path.relative_to(folder).as_posix())
+    return images
 
 
-def check_pixels(path: Path, data: bytes | None = None) -> None:
+def is_image(name: str) -> bool:
+    """Return whether the extension of a file is that of an image."""
+    return PurePosixPath(name).suffix.lower() in EXTENSIONS
+
+
+def check_pixels(path: str | Path, data: bytes | None = None) -> None:
     """Refuse an image whose header declares too many pixels; see `read_grey`.
 
     Args:
@@ -206,7 +231,7 @@ def check_pixels(path: Path, data: bytes | None = None) -> None:
     setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
     if not setting.isdecimal():
         raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
-    height, width = declared_size(path.read_bytes() if data is None else data) or (0, 0)
+    height, width = declared_size(Path(path).read_bytes() if data is None else data) or (0, 0)
     if height * width > int(setting):
         raise DataError(
             f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
@@ -276,11 +301,15 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
     return False
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders, entering every folder once."""
-    root, entered = folder.resolve(), set[Path]()
+def walk_files(folder: Path) -> Iterator[str]:
+    """Yield the relative paths of all files of a folder and its subfolders, with slashes; enter every folder once.
+
+    Links to folders are followed, except into a folder that is listed anyway.
+    """
+    root, entered, start = folder.resolve(), set[Path](), len(str(folder / "_")) - 1
     for here, subfolders, files in os.walk(folder, followlinks=True):
-        yield from (Path(here, name) for name in files)
+        prefix = "" if len(here) < start else f"{here[start:]}/".replace(os.sep, "/")
+        yield from (f"{prefix}{name}" for name in files)
         for name in sorted(subfolders):
             link, target = Path(here, name), Path(here, name).resolve()
             # A link into the root, or to a folder that contains it, would list images twice or never end.
@@ -291,19 +320,19 @@ def _walk(folder: Path) -> Iterator[Path]:
                 entered.add(target)
 
 
-def _decode_heif(data: bytes, path: Path) -> NDArray[np.uint8]:
+def _decode_heif(data: bytes, name: str) -> NDArray[np.uint8]:
     """Return the pixels (H, W, 3) of a HEIC file as blue, green, red."""
     try:
         import pillow_heif
     except ImportError as error:
         raise DataError(
-            f"{path}: HEIC files need pillow-heif. Run `pip install 'doap[heif]'`, or convert the file to JPEG."
+            f"{name}: HEIC files need pillow-heif. Run `pip install 'doap[heif]'`, or convert the file to JPEG."
         ) from error
     try:
         colour = np.asarray(pillow_heif.open_heif(data).to_pillow().convert("RGB"))
     # libheif reports damage with several types of exceptions.
     except Exception as error:
-        raise DataError(f"{path}: pillow-heif cannot decode the file ({error}). It is damaged or not HEIC.") from error
+        raise DataError(f"{name}: pillow-heif cannot decode the file ({error}). It is damaged or not HEIC.") from error
     return np.ascontiguousarray(colour[:, :, ::-1])
 
 

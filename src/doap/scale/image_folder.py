@@ -1,4 +1,4 @@
-"""A folder of images and, optionally, a folder of their masks."""
+"""A folder of images and, optionally, a folder of their masks; on this machine or in an object store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,72 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from doap.errors import DataError
-from doap.files import sha256
+import numpy as np
+from numpy.typing import NDArray
+
+from doap.errors import ArgumentError, DataError
 from doap.images.header import declared_size
+from doap.images.read import check_names, decode_grey, decode_mask, is_image
+from doap.scale.storage import LocalFolder, Storage, open_storage
 from doap.text import counted
 
 # Headers end before this byte, except for unusual files. Those are checked when their pixels are read.
 _HEADER_BYTES = 1 << 20
+
+
+class Source(NamedTuple):
+    """An image to extract.
+
+    Attributes:
+        name: Path inside the folder.
+        stamp: Stamp of the image file and of its mask, from the listing of the folder.
+        checksum: Checksum of its stored features, "" if there are none. If the files still have it, the features are
+            kept.
+    """
+
+    name: str
+    stamp: str = ""
+    checksum: str = ""
+
+
+class Contents(NamedTuple):
+    """The contents of an image file and of its mask, as they were when they were read.
+
+    Attributes:
+        image, mask: Contents; the mask is None if there is none.
+        checksum: SHA-256 of the image, or of the checksums of image and mask: it changes if either file changes.
+    """
+
+    image: bytes
+    mask: bytes | None
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several parts of a folder. The name of an image decides which part it belongs to.
+
+    >>> Shard(2, 3)
+    Shard(number=2, count=3)
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ArgumentError(f"shard: expected i/n with 1 ≤ i ≤ n, got {self.number}/{self.count}.")
+
+    def __contains__(self, name: str) -> bool:
+        digest = hashlib.sha256(name.encode(errors="surrogateescape")).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder inside the folder of features."""
+        return f"shard-{self.number:06}-of-{self.count:06}"
 
 
 @dataclass(frozen=True)
@@ -24,45 +82,97 @@ class ImageFolder:
     detected where it is not zero. An image without a mask file has no mask.
     """
 
-    images: Path
-    masks: Path | None = None
+    images: Storage
+    masks: Storage | None = None
+
+    @classmethod
+    def open(cls, images: str | Path, masks: str | Path | None = None) -> ImageFolder:
+        """Open folders given by paths or URLs."""
+        return cls(_open(images), None if masks is None else _open(masks))
 
     def __post_init__(self) -> None:
         if self.masks is None:
             return
-        if not self.masks.is_dir():
-            fault = "is a file" if self.masks.exists() else "does not exist"
-            raise DataError(f"{self.masks}: expected a folder of masks, but it {fault}.")
-        if self.masks.resolve().is_relative_to(self.images.resolve()):
+        folder, images = self.masks.local, self.images.local
+        if folder and not folder.is_dir():
+            fault = "is a file" if folder.exists() else "does not exist"
+            raise DataError(f"{folder}: expected a folder of masks, but it {fault}.")
+        if folder and images and folder.resolve().is_relative_to(images.resolve()):
             raise DataError(
-                f"{self.masks}: the folder of masks is inside the folder of images, so masks would count as images. "
-                f"Move it out of {self.images}."
+                f"{folder}: the folder of masks is inside the folder of images, so masks would count as images. "
+                f"Move it out of {images}."
             )
 
-    def path(self, name: str) -> Path:
-        """Return the file of an image."""
-        return self.images / name
+    def locate(self, name: str) -> str:
+        """Return the path or URL of an image."""
+        return self.images.locate(name)
 
-    def mask(self, name: str) -> Path | None:
-        """Return the mask of an image; None if there is none."""
-        path = None if self.masks is None else self.masks / f"{name}.png"
-        return path if path is not None and path.is_file() else None
+    def list(self, shard: Shard | None = None) -> dict[str, str]:
+        """Return the sorted names of all images, or of those of a shard, and their stamps."""
+        local = self.images.local
+        if local and not local.is_dir():
+            fault = "is a file" if local.exists() else "does not exist"
+            raise DataError(f"{local}: expected a folder of images, but it {fault}.")
+        files = (file for file in self.images.list() if file.stamp and is_image(file.name))
+        # A shard of an archive takes memory for its own images only.
+        found = dict(file for file in files if shard is None or file.name in shard)
+        names = check_names(found, str(self.images), may_be_empty=shard is not None)
+        masks = {} if self.masks is None else {file.name: file.stamp for file in self.masks.list()}
+        return {name: _join(found.pop(name), masks.get(f"{name}.png")) for name in names}
 
-    def checksum(self, name: str) -> str:
-        """Return the SHA-256 of an image, or of the checksums of image and mask: it changes if either file changes."""
-        image, mask = sha256(self.path(name)), self.mask(name)
-        return image if mask is None else hashlib.sha256(f"{image} {sha256(mask)}".encode()).hexdigest()
+    def read(self, name: str) -> Contents:
+        """Read an image and its mask, once."""
+        image = self.images.read(name)
+        checksum, mask = hashlib.sha256(image).hexdigest(), None
+        if self.masks is not None:
+            try:
+                mask = self.masks.read(f"{name}.png")
+            except FileNotFoundError:
+                return Contents(image, None, checksum)
+            both = f"{checksum} {hashlib.sha256(mask).hexdigest()}"
+            checksum = hashlib.sha256(both.encode()).hexdigest()
+        return Contents(image, mask, checksum)
+
+    def decode(self, name: str, contents: Contents) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
+        """Return the grey pixels (H, W) of an image, and its mask (H, W) or None."""
+        grey = decode_grey(contents.image, self.locate(name))
+        if self.masks is None or contents.mask is None:
+            return grey, None
+        return grey, decode_mask(contents.mask, self.masks.locate(f"{name}.png"), grey.shape)
 
     def check_masks(self, names: Sequence[str]) -> None:
-        """Refuse masks whose headers declare another size than those of their images."""
-        sizes = {name: (_size(self.path(name)), _size(mask)) for name in names if (mask := self.mask(name))}
+        """Refuse masks on this machine whose headers declare another size than those of their images."""
+        if self.masks is None or self.masks.local is None or self.images.local is None:
+            return
+        images, masks = self.images.local, self.masks.local
+        pairs = {name: (images / name, masks / f"{name}.png") for name in names}
+        sizes = {name: (_size(image), _size(mask)) for name, (image, mask) in pairs.items() if mask.is_file()}
         wrong = {name: (image, mask) for name, (image, mask) in sizes.items() if image and mask and image != mask}
         if wrong:
             name, ((height, width), (mask_height, mask_width)) = next(iter(wrong.items()))
             raise DataError(
-                f"{self.mask(name)}: expected the size of {name}, {width} × {height}, got {mask_width} × "
+                f"{pairs[name][1]}: expected the size of {name}, {width} × {height}, got {mask_width} × "
                 f"{mask_height}. {counted(len(wrong), 'mask')} of {len(sizes):,} must be resized."
             )
+
+    def count_masks(self, names: Sequence[str]) -> int | None:
+        """Return how many of the named images have a mask; None without a folder of masks."""
+        if self.masks is None:
+            return None
+        masks = {file.name for file in self.masks.list()}
+        return sum(f"{name}.png" in masks for name in names)
+
+
+def _open(folder: str | Path) -> Storage:
+    storage: Storage = open_storage(folder)
+    # Other processes may have another working directory.
+    if storage.local is not None:
+        storage = LocalFolder(storage.local.absolute())
+    return storage
+
+
+def _join(image: str, mask: str | None) -> str:
+    return image if not mask else f"{image} {mask}"
 
 
 def _size(path: Path) -> tuple[int, int] | None:

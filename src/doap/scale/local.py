@@ -22,6 +22,7 @@ import torch
 from doap.errors import ArgumentError
 from doap.processes import follow_parent, interrupts_blocked
 from doap.scale.features import FailedImage
+from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
 
 MAX_CRASHES = 3
@@ -31,18 +32,18 @@ _GPU_THREADS = 2
 _detect: Detect
 
 
-def extract_in_process(names: Sequence[str], detect: Detect, describe: Describe) -> Generator[pa.Table]:
+def extract_in_process(sources: Sequence[Source], detect: Detect, describe: Describe) -> Generator[pa.Table]:
     """Yield the rows of images one by one, without other processes."""
-    for name in names:
-        yield describe([detect(name)])
+    for source in sources:
+        yield describe([detect(source)])
 
 
-def extract_locally(names: Sequence[str], detect: Detect, describe: Describe, workers: int) -> Generator[pa.Table]:
+def extract_locally(sources: Sequence[Source], detect: Detect, describe: Describe, workers: int) -> Generator[pa.Table]:
     """Yield the rows of images in batches, in the order in which detection in worker processes finishes."""
     pending = deque[Future[pa.Table]]()
     threads = workers if describe.device.type == "cpu" else _GPU_THREADS
     with (
-        closing(detect_images(names, detect, workers)) as results,
+        closing(detect_images(sources, detect, workers)) as results,
         # OpenCV's number of threads stays as it is, because it holds for the whole program.
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
@@ -60,15 +61,15 @@ def extract_locally(names: Sequence[str], detect: Detect, describe: Describe, wo
             torch.set_num_threads(torch.get_num_threads())
 
 
-def detect_images(names: Sequence[str], detect: Detect, workers: int) -> Generator[ImageResult]:
+def detect_images(sources: Sequence[Source], detect: Detect, workers: int) -> Generator[ImageResult]:
     """Run the first stage in worker processes, and continue when one of them crashes.
 
     After a crash all images that were being processed are suspects, because the culprit is unknown. Suspects are
     processed again one at a time. An image that crashes `MAX_CRASHES` processes on its own counts as failed. It has no
     checksum, so the next run tries it again.
     """
-    fresh, suspects, crashes = deque(names), deque[str](), Counter[str]()
-    running: dict[Future[ImageResult], str] = {}
+    fresh, suspects, crashes = deque(sources), deque[Source](), Counter[Source]()
+    running: dict[Future[ImageResult], Source] = {}
     # Enough to keep the workers busy while the network describes.
     max_running = 2 * workers + IMAGES_PER_BATCH
     suspect_running = False
@@ -92,14 +93,13 @@ def detect_images(names: Sequence[str], detect: Detect, workers: int) -> Generat
             except BrokenProcessPool:
                 pool.shutdown()
                 pool = _start_pool(detect, workers)
-                for name in running.values():
-                    crashes[name] += len(running) == 1
-                    if crashes[name] < MAX_CRASHES:
-                        suspects.append(name)
+                for source in running.values():
+                    crashes[source] += len(running) == 1
+                    if crashes[source] < MAX_CRASHES:
+                        suspects.append(source)
                     else:
-                        yield FailedImage(
-                            name, "", f"{detect.folder.path(name)}: crashed {MAX_CRASHES} worker processes."
-                        )
+                        path = detect.folder.locate(source.name)
+                        yield FailedImage(source.name, "", f"{path}: crashed {MAX_CRASHES} worker processes.")
                 running.clear()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -134,5 +134,5 @@ def _initialise(detect: Detect) -> None:
     follow_parent()
 
 
-def _detect_image(name: str) -> ImageResult:
-    return _detect(name)
+def _detect_image(source: Source) -> ImageResult:
+    return _detect(source)

@@ -1,7 +1,7 @@
-"""The Ray engine: Ray Data tasks detect and actors describe, on one machine or a cluster.
+"""The Ray engine: Ray Data tasks detect, and actors describe and write parts, on one machine or a cluster.
 
-Ray streams: it starts no more tasks than the actors and the reader of the rows keep up with. It repeats a task whose
-process crashed and restarts actors.
+Features never pass through the calling process: it receives one row of the manifest per image. Ray streams: it starts
+no more tasks than the actors keep up with. It repeats a task whose process crashed and restarts actors.
 """
 
 from __future__ import annotations
@@ -10,23 +10,34 @@ import logging
 import pickle
 import warnings
 from collections.abc import Generator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
 from doap.device import resolve_device
 from doap.errors import ArgumentError, import_extra
-from doap.scale.features import FailedImage
+from doap.scale.features import FailedImage, PartTarget
+from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, prepare_worker
 
 RETRIES = 3
 """Number of times that Ray repeats a task whose process crashed."""
+IMAGES_PER_PART = 64
+"""Maximum number of images of a part: 37 MB at 2,048 keypoints per image, and 130 MB of patches before."""
+_PARTS_PER_ACTOR = 4
 
 
 def extract_with_ray(
-    names: Sequence[str], detect: Detect, describe: Describe, workers: int, address: str | None, device: str
+    sources: Sequence[Source],
+    target: PartTarget,
+    detect: Detect,
+    describe: Describe,
+    workers: int,
+    address: str | None,
+    device: str,
 ) -> Generator[pa.Table]:
-    """Yield the rows of images in batches, in the order in which they are ready.
+    """Write the rows of images, and yield those of the manifest, part by part, in the order in which they are ready.
 
     A task processes several images. The images of a task that Ray gives up are processed again, one per task, so that
     only the image that crashes processes fails. It has no checksum, so the next run tries it again.
@@ -42,16 +53,17 @@ def extract_with_ray(
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(address, **quiet) if address else ray.init(num_cpus=workers, include_dashboard=False, **quiet)
     try:
-        missing = dict.fromkeys(names)
-        for images_per_task in (IMAGES_PER_BATCH, 1):
-            for table in _stream(ray, list(missing), detect, describe, images_per_task, device):
-                for name in table["name"].to_pylist():
+        missing = {source.name: source for source in sources}
+        for together in (True, False):
+            for rows in _stream(ray, list(missing.values()), target, detect, describe, together, device):
+                for name in rows["name"].to_pylist():
                     del missing[name]
-                yield table
+                yield rows
             if not missing:
                 return
         reason = f"its task crashed {1 + RETRIES} times or failed. See the logs of Ray."
-        yield describe([FailedImage(name, "", f"{detect.folder.path(name)}: {reason}") for name in missing])
+        failed = [FailedImage(name, "", f"{detect.folder.locate(name)}: {reason}") for name in missing]
+        yield target.write(describe(failed))
     finally:
         if start:
             ray.shutdown()
@@ -75,12 +87,22 @@ def plan_actors(cluster: Mapping[str, float], describe: Describe, device: str) -
 
 
 def _stream(
-    ray: Any, names: Sequence[str], detect: Detect, describe: Describe, images_per_task: int, device: str
+    ray: Any,
+    sources: Sequence[Source],
+    target: PartTarget,
+    detect: Detect,
+    describe: Describe,
+    together: bool,
+    device: str,
 ) -> Generator[pa.Table]:
-    """Yield the rows of all images whose task succeeded."""
-    target, actors, request = plan_actors(ray.cluster_resources(), describe, device)
-    tasks = -(-len(names) // images_per_task)
-    data = ray.data.from_items([{"name": name} for name in names], override_num_blocks=tasks)
+    """Yield the rows of the manifest of all images whose task succeeded; tasks process one image if not `together`."""
+    where, actors, request = plan_actors(ray.cluster_resources(), describe, device)
+    # Small parts at the end would leave actors idle; a few parts per actor balance the work.
+    share = -(-len(sources) // (_PARTS_PER_ACTOR * actors))
+    images_per_part = min(IMAGES_PER_PART, max(IMAGES_PER_BATCH, share)) if together else 1
+    images_per_task = IMAGES_PER_BATCH if together else 1
+    tasks = -(-len(sources) // images_per_task)
+    data = ray.data.from_items([source._asdict() for source in sources], override_num_blocks=tasks)
     data.context.enable_progress_bars = False
     data.context.max_errored_blocks = -1
     with warnings.catch_warnings():
@@ -89,8 +111,8 @@ def _stream(
         results = data.map(_detect_image, fn_args=(detect,), ray_remote_args_fn=lambda: {"max_retries": RETRIES})
     described = results.map_batches(
         _Describer,
-        fn_constructor_args=(describe, target),
-        batch_size=IMAGES_PER_BATCH,
+        fn_constructor_args=(describe, target, where),
+        batch_size=images_per_part,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=actors),
         **request,
@@ -101,16 +123,20 @@ def _stream(
 def _detect_image(row: dict[str, Any], detect: Detect) -> dict[str, Any]:
     """Return a row for the actors. The result is pickled, because Ray's tables have no type for it."""
     prepare_worker()
-    return {"result": pickle.dumps(detect(row["name"]))}
+    return {"result": pickle.dumps(detect(Source(**row)))}
 
 
 class _Describer:
-    """An actor with a network."""
+    """An actor with a network, which writes a part for each batch."""
 
-    def __init__(self, describe: Describe, device: str) -> None:
+    def __init__(self, describe: Describe, target: PartTarget, device: str) -> None:
         prepare_worker()
-        self._describe = describe.to(device)
+        self._describe, self._target = describe.to(device), target
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         # A task of the same run pickled these bytes.
-        return self._describe([pickle.loads(result) for result in rows["result"].to_pylist()])
+        results = [pickle.loads(result) for result in rows["result"].to_pylist()]
+        # The order of the images does not depend on which task was faster, and so the name of the part does not.
+        results.sort(key=attrgetter("name"))
+        batches = (results[start : start + IMAGES_PER_BATCH] for start in range(0, len(results), IMAGES_PER_BATCH))
+        return self._target.write(pa.concat_tables([self._describe(batch) for batch in batches]))

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from doap.describer import Describer, ImageDescriber
 from doap.detectors import Detector
-from doap.errors import ArgumentError, DoapError, is_out_of_memory
+from doap.errors import ArgumentError, DataError, DoapError, is_out_of_memory
 from doap.images import Pyramid
 from doap.pipeline import cut_patches, detect_and_describe
 from doap.processes import tune_allocator
 from doap.scale.extractor import Extractor, ExtractorInfo
-from doap.scale.features import FailedImage, StoredImage, make_table
-from doap.scale.image_folder import ImageFolder
+from doap.scale.features import UNCHANGED, FailedImage, StoredImage, make_table
+from doap.scale.image_folder import ImageFolder, Source
 from doap.types import Kind
 
 ImageResult = StoredImage | FailedImage
@@ -58,7 +58,7 @@ class PatchCutter:
 
 @dataclass(frozen=True)
 class Detect:
-    """First stage: `doap.extract` of one image, or the reason why it failed.
+    """First stage: `doap.extract` of one image, which is read once, or the reason why it has no new features.
 
     Attributes:
         folder: Folder of images, and of their masks.
@@ -72,24 +72,30 @@ class Detect:
     max_keypoints: int
     tile: int | None = None
 
-    def __call__(self, name: str) -> ImageResult:
-        path = self.folder.path(name)
+    def __call__(self, source: Source) -> ImageResult:
+        name, stamp, known = source
+        path = self.folder.locate(name)
         try:
-            checksum = self.folder.checksum(name)
+            contents = self.folder.read(name)
         except OSError as error:
-            return FailedImage(name, "", f"{path}: cannot be read: {error.strerror}. Check the path.")
+            return FailedImage(name, "", f"{path}: cannot be read: {error.strerror or error}. Check the path.", stamp)
+        except DataError as error:
+            return FailedImage(name, "", str(error), stamp)
+        if contents.checksum == known:
+            return FailedImage(name, known, UNCHANGED, stamp)
         try:
+            grey, mask = self.folder.decode(name, contents)
             features = detect_and_describe(
-                path, self.describer, self.detector, self.max_keypoints, mask=self.folder.mask(name), tile=self.tile
+                grey, self.describer, self.detector, self.max_keypoints, mask=mask, tile=self.tile
             )
         # A library may raise anything for an unusual image. Wrong arguments were refused earlier.
         except Exception as error:
             if is_out_of_memory(error):
                 # Not a fault of the image: without a checksum, the next run tries it again.
-                return FailedImage(name, "", f"{path}: not enough memory. Run the same command again.")
+                return FailedImage(name, "", f"{path}: not enough memory. Run the same command again.", stamp)
             reason = str(error) if isinstance(error, DoapError) else f"{path}: {type(error).__name__}: {error}"
-            return FailedImage(name, checksum, " ".join(reason.split()))
-        return StoredImage(name, checksum, features)
+            return FailedImage(name, contents.checksum, " ".join(reason.split()), stamp)
+        return StoredImage(name, contents.checksum, features, stamp)
 
 
 @dataclass(frozen=True)

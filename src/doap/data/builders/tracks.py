@@ -25,6 +25,7 @@ MAX_SCALE_ERROR = 0.5
 """Largest difference in octaves between the scale of an observation and the median of its track."""
 MAX_ANGLE_ERROR = 20.0
 """Largest difference in degrees between an observation's orientation and the mean of its track."""
+_FAR = 1e9
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,12 @@ def read_tracks(model: Path, database: Path | None = None, *, max_views: int = 1
         angle_agrees = _angle_to_mean(angle - turn, point, keep) <= MAX_ANGLE_ERROR
         dropped["inconsistent orientation"] = int((keep & ~angle_agrees).sum())
         keep &= angle_agrees
-    frames = frames_from_arrays(xy, half, angle)
+    # Damaged models have positions and sizes that float32 does not hold.
+    fits = (np.abs(xy) < _FAR).all(axis=1) & (np.abs(half) < _FAR) & np.isfinite(angle)
+    frames = frames_from_arrays(np.where(fits[:, None], xy, 0), np.where(fits, half, 0), np.where(fits, angle, 0))
     is_inside = np.zeros_like(keep)
     for number, view in enumerate(views):
-        own = image == number
+        own = (image == number) & fits
         is_inside[own] = inside(frames[own], view.height, view.width)
     dropped["patch outside image"] = int((keep & ~is_inside).sum())
     keep &= is_inside & (scales(frames) > 0)
