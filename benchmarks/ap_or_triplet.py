@@ -38,7 +38,11 @@ import record
 import training_runs
 from training_runs import Recipe
 
-LOSSES = {"AP": {"name": "listwise-ap"}, "triplet": {"name": "hardest-triplet"}}
+LOSSES: dict[str, dict[str, Any]] = {
+    "AP": {"name": "listwise-ap"},
+    "triplet": {"name": "hardest-triplet"},
+    "AP with second-order similarity": {"name": "regularised-ap", "second_order": 0.1},
+}
 SAMPLERS: dict[str, dict[str, Any]] = {
     "random groups": {"name": "groups"},
     "few scenes": {"name": "sources", "sources_per_batch": 2},
@@ -104,6 +108,9 @@ def main() -> None:
         "--per-group", type=int, nargs="+", default=PER_GROUP, help="patches per group of the conditions"
     )
     parser.add_argument(
+        "--losses", nargs="+", choices=LOSSES, default=["AP", "triplet"], help="losses to compare with each other"
+    )
+    parser.add_argument(
         "--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS), help="samplers of the conditions"
     )
     parser.add_argument(
@@ -128,7 +135,7 @@ def main() -> None:
             return list(pool.map(train, runs))
 
     experiments = {
-        "losses": lambda: conditions(train_all, options.samplers, options.per_group, options.seeds),
+        "losses": lambda: conditions(train_all, options.losses, options.samplers, options.per_group, options.seeds),
         "levers": lambda: variants({name: LEVERS[name] for name in options.levers}, options.seeds),
         "batches": lambda: variants(batches(options.steps), options.seeds),
     }
@@ -148,6 +155,7 @@ def main() -> None:
 
 def conditions(
     train_all: Callable[[Iterable[Run]], list[dict[str, Any]]],
+    losses: list[str],
     samplers: list[str],
     sizes: list[int],
     seeds: list[int],
@@ -155,7 +163,7 @@ def conditions(
     """For each condition, tune the learning rate of each loss; yield the runs with the best rates."""
     for sampler, per_group in product(samplers, sizes):
         best = []
-        for loss in LOSSES:
+        for loss in losses:
             name = f"{loss}, {per_group} per group, {sampler}"
             cell: Recipe = {
                 "data": {"per_group": per_group},
@@ -193,7 +201,8 @@ def differences(rows: list[dict[str, Any]]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for name, _ in values))
     found = {}
     for name in names:
-        other = name.replace("AP", "triplet", 1) if name.startswith("AP") else "base"
+        loss, separator, condition = name.partition(", ")
+        other = f"triplet{separator}{condition}" if loss in LOSSES else "base"
         seeds = [seed for one, seed in values if one == name and (other, seed) in values]
         if other == name or len(seeds) < 2:
             continue
