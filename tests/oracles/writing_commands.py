@@ -164,7 +164,7 @@ def read_feature_files(folder: Path) -> Any:
 def list_files(folder: Path) -> set[str]:
     """Return the paths of all files in a folder; numbers of parts and revisions do not count."""
     paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    return {re.sub(r"part-\d+", "part", path) for path in paths}
+    return {re.sub(r"part-\d+-\w+", "part", path) for path in paths}
 
 
 def _digest(*arrays: Any) -> str:
