@@ -82,3 +82,22 @@ def test_wrong_usage_exits_with_two(doap, images, tmp_path):
     ):
         assert doap(*arguments).returncode == 2
     assert not (tmp_path / "features").exists()
+
+
+def test_shards_have_folders_of_their_own_and_verify_reads_all_images(doap, images, tmp_path):
+    out = tmp_path / "features"
+    command = ["extract", images, "--out", out, "--descriptor", "teblid", "--workers", 1]
+    for number in (1, 2):
+        ran = doap(*command, "--shard", f"{number}/2")
+        assert f"{out}/shard-00000{number}-of-000002: " in ran.stdout
+    assert FeatureSet(out).names == ["0.png", "1.png", "2.png"]
+    counts = [len(FeatureSet(out / f"shard-00000{number}-of-000002")) for number in (1, 2)]
+    for number, count in enumerate(counts, start=1):
+        ran = doap(*command, "--shard", f"{number}/2", "--verify")
+        assert f"0 images extracted, {count} unchanged, 0 skipped" in ran.stdout
+    for wrong in ("2", "a/b", "1-2"):
+        ran = doap(*command, "--shard", wrong)
+        assert ran.returncode == 2
+        assert f"Expected I/N, such as 3/100, got {wrong}" in ran.stderr
+    ran = doap(*command, "--shard", "3/2")
+    assert (ran.returncode, "expected i/n with 1 ≤ i ≤ n, got 3/2" in ran.stderr) == (1, True)
