@@ -54,11 +54,11 @@ def test_an_index_does_not_refer_to_files_of_other_folders(tmp_path):
         Index(tmp_path / "index")
 
 
-def test_a_shard_of_an_index_has_a_first_id(tmp_path):
+def test_a_segment_of_an_index_has_a_first_id(tmp_path):
     SAMPLES["index"].write(tmp_path)
     path = tmp_path / "index" / "meta.json"
     meta = json.loads(path.read_text())
-    meta["shards"][0]["first_id"] = None
+    meta["segments"][0]["first_id"] = None
     path.write_text(json.dumps(meta))
-    with pytest.raises(DataError, match=r"meta.json: not an index: shards"):
+    with pytest.raises(DataError, match=r"meta.json: not an index: segments"):
         Index(tmp_path / "index")

@@ -8,7 +8,7 @@ from doap.data import SetWriter
 from doap.describer import from_function
 from doap.errors import DataError
 from doap.files import OutputLock
-from doap.scale.index.build import add_images, build_index, remove_images
+from doap.scale.index import add_images, build_index, remove_images
 from doap.training.config import Config
 from oracles.photos import write_photo
 

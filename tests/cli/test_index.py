@@ -1,6 +1,7 @@
 """The `doap index` commands."""
 
 import json
+import shutil
 
 import cv2
 import numpy as np
@@ -34,10 +35,10 @@ def assert_one_line(ran, *words):
 
 
 def test_build_reports_type_and_cost(doap, folder, tmp_path):
-    ran = doap("index", "build", folder / "features", "--out", tmp_path / "index", "--shards", 2)
+    ran = doap("index", "build", folder / "features", "--out", tmp_path / "index", "--segments", 2)
     assert ran.returncode == 0, ran.stderr
     first, rule, size, compared = ran.stdout.splitlines()
-    assert first.endswith("12 images, 1,800 descriptors, 2 shards")
+    assert first.endswith("12 images, 1,800 descriptors, 2 segments")
     assert "1,800 real descriptors: flat, since flat is for up to 100,000" in rule
     assert "520." in size
     assert "1,800 comparisons" in compared
@@ -85,9 +86,38 @@ def test_images_are_removed_and_added(doap, folder, index):
     ran = doap("index", "search", folder / "photos" / "2" / "1.png", "--index", index, "--top", 12, "--json")
     assert "2/1.png" not in [one["name"] for one in json.loads(ran.stdout)["found"]]
     assert json.loads(doap("index", "info", index, "--json").stdout)["removed_images"] == 1
-    assert "removed: 1 image with 150 descriptors" in doap("index", "info", index).stdout
+    assert "removed: 1 image; 150 descriptors of removed" in doap("index", "info", index).stdout
     ran = doap("index", "verify", index, "--features", folder / "features")
     assert ran.stdout == f"{index}: 4 files intact\n"
+
+
+def test_removed_descriptors_leave_the_files(doap, folder, index):
+    doap("index", "remove", "2/1.png", "--index", index)
+    done = json.loads(doap("index", "compact", index, "--json").stdout)
+    assert (done["descriptors"], done["segments"]) == (150, 1)
+    assert done["bytes_after"] < done["bytes_before"]
+    assert doap("index", "compact", index).stdout.startswith(f"{index}: 0 descriptors deleted, 1 segment; ")
+    assert "0 descriptors of removed" in doap("index", "info", index).stdout
+    assert doap("index", "verify", index).returncode == 0
+
+
+def test_shards_and_lists_on_disk_find_what_one_index_finds(doap, folder, tmp_path):
+    photos, photo = folder / "photos", folder / "photos" / "2" / "1.png"
+    for scene in range(3):
+        part = tmp_path / f"part-{scene}" / str(scene)
+        shutil.copytree(photos / str(scene), part)
+        extract_folder(part.parent, tmp_path / f"features-{scene}", "rootsift", max_keypoints=150, workers=1)
+    trained = ("index", "train", folder / "features", "--out", tmp_path / "trained", "--kind", "ivf")
+    ran = doap(*trained)
+    assert ran.stdout.startswith(f"{tmp_path / 'trained'}: 0 images, 0 descriptors, 0 segments\n"), ran.stderr
+    for out, features in [("one", folder / "features"), *((f"s/{n}", tmp_path / f"features-{n}") for n in range(3))]:
+        ran = doap("index", "build", features, "--out", tmp_path / out, "--quantiser", tmp_path / "trained", "--json")
+        assert ran.returncode == 0, ran.stderr
+    shards = [argument for number in range(3) for argument in ("--index", tmp_path / f"s/{number}")]
+    ways = (("--index", tmp_path / "one"), ("--index", tmp_path / "s"), (*shards, "--on-disk"))
+    found = [json.loads(doap("index", "search", photo, *way, "--verify", "--json").stdout)["found"] for way in ways]
+    assert found[1] == found[2] == found[0]
+    assert found[0][0]["verified"]
 
 
 def test_errors_are_one_line(doap, folder, index, tmp_path):
@@ -108,9 +138,9 @@ def test_errors_are_one_line(doap, folder, index, tmp_path):
     )
     write_features(tmp_path / "other", {"a.jpg": random_features(0, 9)})
     assert_one_line(doap("index", "add", tmp_path / "other", "--index", index, "--json"), "dim is 32 instead of 128")
-    shard = index / "shard-000001.faiss"
-    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-    assert_one_line(doap("index", "verify", index), "shard-000001.faiss", "SHA-256")
+    segment = index / "segment-000001.faiss"
+    segment.write_bytes(segment.read_bytes()[:-1] + b"x")
+    assert_one_line(doap("index", "verify", index), "segment-000001.faiss", "SHA-256")
 
 
 def test_wrong_usage_exits_with_two(doap, folder, index):

@@ -22,7 +22,7 @@ import doap
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
 from doap.files import sha256
-from doap.scale import FeatureSet, Index, build_index
+from doap.scale import FeatureSet, Index, build_index, remove_images
 from oracles.colmap_database import content
 from oracles.photos import write_photo
 from oracles.plane_scene import write_scene
@@ -125,6 +125,12 @@ def read_hdf5(path: Path) -> Any:
     return found
 
 
+def copy_index_with_removal(inputs: Path, out: Path) -> None:
+    """Copy an index and remove an image from it."""
+    shutil.copytree(inputs / "index", out / "index")
+    remove_images(out / "index", Index(out / "index").names[:1])
+
+
 def read_index(folder: Path) -> Any:
     """Verify an index; return its images and the checksums of its files."""
     index = Index(folder)
@@ -207,13 +213,18 @@ COMMANDS = {
         images="images",
     ),
     "index build": WritingCommand(
-        "index build {inputs}/features --out {out}/index --kind ivf --shards 2",
+        "index build {inputs}/features --out {out}/index --kind ivf --segments 2",
         lambda out: read_index(out / "index"),
     ),
     "index add": WritingCommand(
         "index add {inputs}/more --index {out}/index",
         lambda out: read_index(out / "index"),
         prepare=lambda inputs, out: shutil.copytree(inputs / "index", out / "index"),
+    ),
+    "index compact": WritingCommand(
+        "index compact {out}/index",
+        lambda out: read_index(out / "index"),
+        prepare=copy_index_with_removal,
     ),
     "data from-images": WritingCommand(
         "data from-images {images} --out {out}/set --no-tracks --views 2 --keypoints 60",

@@ -20,12 +20,13 @@ OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir"}
 
 def main(index: Path, more: Path, work: Path) -> None:
     from doap.scale.features import FeatureSet
-    from doap.scale.index import Index, add_images, build_index, remove_images
+    from doap.scale.index import Index, add_images, build_index, compact_index, remove_images
 
     changes = {
         "remove": lambda folder: remove_images(folder, ["0.jpg"]),
         "add": lambda folder: add_images(folder, FeatureSet(more)),
         "build": lambda folder: build_index(FeatureSet(more), folder / "built"),
+        "compact": lambda folder: compact_index(folder),
     }
     states = []
     for name, change in changes.items():
@@ -34,6 +35,8 @@ def main(index: Path, more: Path, work: Path) -> None:
             operation += 1
             folder = work / f"{name}-{operation}"
             shutil.copytree(index, folder)
+            if name == "compact":
+                remove_images(folder, ["0.jpg"])
             child = os.fork()
             if not child:
                 die_at(operation)

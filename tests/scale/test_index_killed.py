@@ -70,9 +70,16 @@ def test_the_next_change_works_and_deletes_the_files_of_a_killed_one(killed_chan
         index = Index(folder)
         index.verify()
         assert "1.jpg" not in index.names
-        unlisted = {path.name for path in folder.iterdir()} - {"meta.json", *index.meta["files"]}
-        # The files of the previous revision remain for programs that have opened it.
-        assert all(name.startswith("images-") for name in unlisted)
+        assert {path.name for path in folder.iterdir()} == {"meta.json", *index.meta["files"]}
+
+
+def test_a_killed_compaction_leaves_the_old_or_the_new_files(killed_changes):
+    rows = [(operation, names) for name, operation, _, names in killed_changes[0] if name == "compact"]
+    assert len(rows) > 8
+    assert all(names == ["1.jpg", "2.jpg"] for _, names in rows)
+    dropped = [Index(killed_changes[1] / f"compact-{operation}").info().removed_descriptors for operation, _ in rows]
+    assert set(dropped) == {100, 0}
+    assert dropped == sorted(dropped, reverse=True)
 
 
 def test_removed_images_stay_removed_after_later_kills(killed_changes):

@@ -28,6 +28,10 @@ app = typer.Typer(
 Features = Annotated[Path, typer.Argument(help="Folder of features written by `doap extract`.")]
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 IndexOption = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
+NewIndex = Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")]
+MaxKeypoints = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
+]
 
 
 class Kind(str, Enum):
@@ -38,17 +42,22 @@ class Kind(str, Enum):
     ivf_pq = "ivf-pq"
 
 
+KindOption = Annotated[
+    Kind | None, typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors")
+]
+
+
 @app.command(epilog="doap index build features --out images.index")
 def build(
     features: Features,
-    out: Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")],
-    kind: Annotated[
-        Kind | None, typer.Option(help="Type of the index.", show_default="by the number of descriptors")
+    out: NewIndex,
+    kind: KindOption = None,
+    quantiser: Annotated[
+        Path | None,
+        typer.Option(help="Index whose trained quantiser is used, from `doap index train`: builds one shard of many."),
     ] = None,
-    shards: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
-    max_keypoints: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
-    ] = None,
+    segments: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
+    max_keypoints: MaxKeypoints = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +69,39 @@ def build(
             features,
             out,
             kind=kind.value if kind else None,
-            shards=shards,
+            quantiser=quantiser,
+            segments=segments,
+            max_keypoints=max_keypoints,
+            seed=seed,
+            progress=progress,
+        )
+    _print_info(out, as_json)
+
+
+@app.command(epilog="doap index train features --out trained.index --descriptors 50000000")
+def train(
+    features: Features,
+    out: NewIndex,
+    kind: KindOption = None,
+    descriptors: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of descriptors in all shards together.", show_default="the number in FEATURES"
+        ),
+    ] = None,
+    max_keypoints: MaxKeypoints = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Train the quantiser that the shards of a large index share, and write it as an index without images."""
+    from doap.scale import train_index
+
+    with show_progress("images", quiet=as_json) as progress:
+        train_index(
+            features,
+            out,
+            kind=kind.value if kind else None,
+            descriptors=descriptors,
             max_keypoints=max_keypoints,
             seed=seed,
             progress=progress,
@@ -94,7 +135,10 @@ def vocabulary(
 @app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
     query: Annotated[Path, typer.Argument(help="Image to search for.")],
-    index: IndexOption,
+    index: Annotated[
+        list[Path],
+        typer.Option("--index", help="Folder of the index, or of its shards. Repeat the option for several shards."),
+    ],
     top: Annotated[int, typer.Option(min=1, help="Number of images to return.")] = 10,
     verify: Annotated[
         bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
@@ -107,6 +151,9 @@ def search(
     ] = None,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
     threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
+    on_disk: Annotated[
+        bool, typer.Option("--on-disk", help="Search the index on disk instead of reading it into memory.")
+    ] = False,
     descriptor: Annotated[
         str | None, typer.Option(help="File of the index's descriptor if it was moved; others are refused.")
     ] = None,
@@ -120,9 +167,9 @@ def search(
         raise typer.BadParameter("--out and --images require each other.")
     if out is not None:
         check_writable(out)
-    from doap.scale import Index, extract_query, find_itself, search_images
+    from doap.scale import extract_query, find_itself, open_index, search_images
 
-    opened = Index(index)
+    opened = open_index(index, in_memory=not on_disk)
     itself = find_itself(opened, query)
     extracted = extract_query(opened, query, descriptor=descriptor, device=device)
     found = search_images(
@@ -143,12 +190,7 @@ def search(
         results = [{**dataclasses.asdict(result), "verified": result.verified} for result in found]
         echo(json.dumps({**values, "found": results}))
         return
-    for rank, result in enumerate(found, start=1):
-        echo(f"{rank:3}  {_score(result):46}  {result.name}")
-    if itself is not None:
-        echo(f"The query itself, {itself}, is not listed.")
-    if not found:
-        echo("No similar image found.")
+    _print_results(found, itself)
     if out is not None:
         echo(f"Wrote {out}")
 
@@ -175,7 +217,7 @@ def remove(
     index: IndexOption,
     as_json: AsJson = False,
 ) -> None:
-    """Remove images for good."""
+    """Remove images for good. Their descriptors stay in the files until you compact the index."""
     from doap.scale import remove_images
 
     change = remove_images(index, names)
@@ -183,6 +225,24 @@ def remove(
         echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
         return
     echo(f"{index}: {counted(change.removed, 'image')} removed")
+
+
+@app.command(epilog="doap index compact images.index")
+def compact(
+    index: Folder,
+    segments: Annotated[int, typer.Option(min=1, help="Maximum number of files of descriptors.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the descriptors of removed and replaced images from the files, and merge the segments."""
+    from doap.scale import compact_index
+
+    done = compact_index(index, segments=segments)
+    if as_json:
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(done)}))
+        return
+    deleted, left = counted(done.descriptors, "descriptor"), counted(done.segments, "segment")
+    sizes = f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB after"
+    echo(f"{index}: {deleted} deleted, {left}; {sizes}")
 
 
 @app.command(epilog="doap index info images.index")
@@ -213,15 +273,24 @@ def _print_info(path: Path, as_json: bool) -> None:
     if as_json:
         echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.shards, "shard")
+    sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.segments, "segment")
     echo(f"{path}: {', '.join(sizes)}")
     echo(f"  {found.rule}")
-    if found.removed_images:
-        removed = counted(found.removed_images, "image")
-        echo(f"  removed: {removed} with {counted(found.removed_descriptors, 'descriptor')}")
+    if found.removed_images or found.removed_descriptors:
+        left = counted(found.removed_descriptors, "descriptor")
+        echo(f"  removed: {counted(found.removed_images, 'image')}; {left} of removed and replaced images in the files")
     size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
     echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
     echo(f"  {counted(found.compared, 'comparison')} per query descriptor")
+
+
+def _print_results(found: list[SearchResult], itself: str | None) -> None:
+    for rank, result in enumerate(found, start=1):
+        echo(f"{rank:3}  {_score(result):46}  {result.name}")
+    if itself is not None:
+        echo(f"The query itself, {itself}, is not listed.")
+    if not found:
+        echo("No similar image found.")
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:

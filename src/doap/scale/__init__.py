@@ -6,12 +6,26 @@ Two images need nothing of this package. The libraries of an engine are imported
 from doap.scale.extraction import Engine, ExtractionSummary, extract_folder
 from doap.scale.extractor import ExtractorInfo, Stored
 from doap.scale.features import FeatureSet, StoredImage
-from doap.scale.index import Index, IndexChange, IndexInfo, IndexKind, add_images, build_index, remove_images
+from doap.scale.index import (
+    Compaction,
+    Index,
+    IndexChange,
+    IndexInfo,
+    IndexKind,
+    ShardedIndex,
+    add_images,
+    build_index,
+    compact_index,
+    open_index,
+    remove_images,
+    train_index,
+)
 from doap.scale.pairs import select_pairs, write_pairs
 from doap.scale.search import SearchResult, extract_query, find_itself, search_images
 from doap.scale.vocabulary import VocabularySummary, build_vocabulary
 
 __all__ = [
+    "Compaction",
     "Engine",
     "ExtractionSummary",
     "ExtractorInfo",
@@ -21,17 +35,21 @@ __all__ = [
     "IndexInfo",
     "IndexKind",
     "SearchResult",
+    "ShardedIndex",
     "Stored",
     "StoredImage",
     "VocabularySummary",
     "add_images",
     "build_index",
     "build_vocabulary",
+    "compact_index",
     "extract_folder",
     "extract_query",
     "find_itself",
+    "open_index",
     "remove_images",
     "search_images",
     "select_pairs",
+    "train_index",
     "write_pairs",
 ]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from doap.errors import ArgumentError, DataError
 from doap.files import atomic_write
 from doap.scale.features import FeatureSet, as_feature_set
-from doap.scale.index import Index, build_index, check_extractor
-from doap.scale.index.index import as_index
+from doap.scale.index import BaseIndex, as_index, build_index, check_extractor
 from doap.scale.search import NEIGHBOURS, cast_votes, rank_images
 from doap.types import Progress, no_progress
 
@@ -25,7 +24,7 @@ def select_pairs(
     features: str | Path | FeatureSet,
     *,
     top: int = 20,
-    index: str | Path | Index | None = None,
+    index: str | Path | Sequence[str | Path] | BaseIndex | None = None,
     max_keypoints: int = VOTING_KEYPOINTS,
     neighbours: int = NEIGHBOURS,
     probes: int | None = None,
@@ -55,7 +54,7 @@ def select_pairs(
         if index is None:
             index = build_index(features, Path(folder) / "index", max_keypoints=max_keypoints, progress=progress)
         index = as_index(index)
-        check_extractor(index.folder, index.meta, features)
+        check_extractor(index.name, index.extractor, features)
         names = sorted({*features.names, *index.names})
         position = {name: number for number, name in enumerate(names)}
         for done, image in enumerate(features.stream(), start=1):

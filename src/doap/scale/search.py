@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,7 @@ from doap.images import ImageSource
 from doap.pipeline import match
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet, as_feature_set
-from doap.scale.index import Index
-from doap.scale.index.index import as_index
+from doap.scale.index import BaseIndex, as_index
 from doap.types import Features
 
 NEIGHBOURS = 32
@@ -78,7 +78,7 @@ class Votes:
 
 
 def search_images(
-    index: str | Path | Index,
+    index: str | Path | Sequence[str | Path] | BaseIndex,
     query: ImageSource | Features,
     *,
     top: int = 10,
@@ -94,7 +94,7 @@ def search_images(
     """Find the images of an index that show the same object or scene as a photo, best first.
 
     Args:
-        index: The index or its folder.
+        index: The index, its folder, or the folders of several indexes, as for `open_index`.
         query: An image in one of the forms that `doap.extract` accepts, or features from `extract_query`.
         top: Maximum number of images.
         verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
@@ -130,7 +130,7 @@ def search_images(
 
 
 def extract_query(
-    index: str | Path | Index,
+    index: str | Path | Sequence[str | Path] | BaseIndex,
     image: ImageSource,
     *,
     descriptor: str | Path | Describer | None = None,
@@ -139,7 +139,7 @@ def extract_query(
     """Extract the features of a photo with the extractor of an index.
 
     Args:
-        index: The index or its folder.
+        index: The index, its folder, or the folders of several indexes, as for `open_index`.
         image: An image in one of the forms that `doap.extract` accepts.
         descriptor: Descriptor of the index, if its file was moved or it was given as an object; another one is refused.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -147,7 +147,7 @@ def extract_query(
     index = as_index(index)
     info = index.extractor
     if descriptor is None and info.descriptor is None:
-        raise ArgumentError(f"descriptor: {index.folder} does not know the file of its descriptor. Pass it here.")
+        raise ArgumentError(f"descriptor: {index.name} does not know the file of its descriptor. Pass it here.")
     given = descriptor or info.descriptor or ""
     describer = as_describer(given, device)
     if describer.kind == info.kind:
@@ -157,12 +157,12 @@ def extract_query(
         if not info.difference(extractor.info):
             return extractor.extract(image)
     raise DataError(
-        f"{index.folder}: expected the descriptor of the index, {info.descriptor} with the detector {info.detector}, "
+        f"{index.name}: expected the descriptor of the index, {info.descriptor} with the detector {info.detector}, "
         f"got a different one: {given}."
     )
 
 
-def find_itself(index: Index, query: ImageSource) -> str | None:
+def find_itself(index: BaseIndex, query: ImageSource) -> str | None:
     """Return the name of an image file in an index that contains it; None for other images and for copies of it."""
     if not isinstance(query, str | Path):
         return None
@@ -176,7 +176,9 @@ def find_itself(index: Index, query: ImageSource) -> str | None:
     return next((name for name in known if index.images.checksums[index.images.numbers[name]] == checksum), None)
 
 
-def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None) -> Votes:
+def cast_votes(
+    index: BaseIndex, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None
+) -> Votes:
     """Let each descriptor (Q, D) of a photo vote for the images of its nearest neighbours.
 
     - A vote has the weight (1 − d/d_k)³, where d is the distance and d_k the distance of the last of the k neighbours.
@@ -211,7 +213,7 @@ def cast_votes(index: Index, descriptors: Tensor, *, neighbours: int = NEIGHBOUR
     return Votes(images, totals, query, image, found, distance)
 
 
-def rank_images(index: Index, votes: Votes, top: int, *, exclude: int | None = None) -> list[tuple[int, float]]:
+def rank_images(index: BaseIndex, votes: Votes, top: int, *, exclude: int | None = None) -> list[tuple[int, float]]:
     """Return numbers and votes of the `top` images with the most votes, without image number `exclude`."""
     kept = votes.images != exclude if exclude is not None else np.ones(len(votes.images), np.bool_)
     images, totals = votes.images[kept], votes.totals[kept]
@@ -222,7 +224,7 @@ def rank_images(index: Index, votes: Votes, top: int, *, exclude: int | None = N
     return sorted(ranked, key=lambda image: (-image[1], index.images.names[image[0]]))[:top]
 
 
-def _match_by_votes(index: Index, query: Features, number: int, votes: Votes) -> tuple[Points, Points]:
+def _match_by_votes(index: BaseIndex, query: Features, number: int, votes: Votes) -> tuple[Points, Points]:
     """Return keypoints (M, 2) of the photo and keypoints (M, 2) of an image that they voted for, each at most once."""
     rows = np.flatnonzero(votes.image == number)
     rows = rows[np.argsort(votes.distance[rows], kind="stable")]

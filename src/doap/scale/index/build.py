@@ -1,14 +1,11 @@
-"""Build an index from features, and add or remove images."""
+"""Train the quantiser of an index, and build an index from features."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +14,12 @@ from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
 from doap.files import OutputLock, atomic_write, make_folder
-from doap.random_streams import stream
 from doap.scale.extractor import ExtractorInfo
-from doap.scale.features import FeatureSet, StoredImage, as_feature_set
-from doap.scale.index.engine import IndexKind, new_engine, plan_index, read_engine, write_engine
-from doap.scale.index.folder import FORMAT, NO_IMAGES, clean, read_images, read_meta, write_change
+from doap.scale.features import FeatureSet, as_feature_set
+from doap.scale.index.engine import MIN_PER_LIST, IndexKind, IndexPlan, new_engine, plan_index, write_engine
+from doap.scale.index.folder import FORMAT, NO_IMAGES, open_snapshot, write_change
+from doap.scale.index.segments import FeatureReader
 from doap.types import Progress, no_progress
-
-
-@dataclass(frozen=True)
-class IndexChange:
-    """Numbers of images that a change affected.
-
-    Attributes:
-        added: New images.
-        replaced: Images whose file had changed.
-        unchanged: Images that were already in the index.
-        excluded: Images that were removed from the index earlier and therefore not added.
-        removed: Removed images.
-    """
-
-    added: int = 0
-    replaced: int = 0
-    unchanged: int = 0
-    excluded: int = 0
-    removed: int = 0
 
 
 def build_index(
@@ -49,7 +27,8 @@ def build_index(
     out: str | Path,
     *,
     kind: IndexKind | None = None,
-    shards: int = 1,
+    quantiser: str | Path | None = None,
+    segments: int = 1,
     max_keypoints: int | None = None,
     seed: int = 0,
     progress: Progress = no_progress,
@@ -57,211 +36,163 @@ def build_index(
     """Build an index of the local descriptors of many images.
 
     The features are read four times (to count, train, add and hash), with a few images in memory at a time. Memory also
-    holds the training sample, 64 descriptors per list, and one shard.
+    holds the training sample, 64 descriptors per list, and one segment.
 
     Args:
         features: Features of the images, from `doap.extract_folder`.
         out: Folder of the index. It must not exist, and appears when it is complete.
         kind: Kind of the index; None chooses it by the number of descriptors, see `plan_index`.
-        shards: Number of files of nearly equal size, which are searched as one; at most one per image.
+        quantiser: Index to take the trained quantiser, the kind and `max_keypoints` from, such as one written by
+            `train_index`. Indexes with the same quantiser can be searched as one, see `ShardedIndex`.
+        segments: Number of files of nearly equal size, which are searched as one; at most one per image.
         max_keypoints: Maximum number of keypoints per image; None uses all.
         seed: Random seed of the training sample.
         progress: Called for every image that is read.
     """
-    features, out = as_feature_set(features), Path(out)
-    if shards < 1 or (max_keypoints is not None and max_keypoints < 1):
-        raise ArgumentError(f"shards and max_keypoints: expected 1 or more, got {shards} and {max_keypoints}.")
+    features = as_feature_set(features)
+    if segments < 1 or (max_keypoints is not None and max_keypoints < 1):
+        raise ArgumentError(f"segments and max_keypoints: expected 1 or more, got {segments} and {max_keypoints}.")
+    if quantiser is not None and (kind, max_keypoints) != (None, None):
+        raise ArgumentError(f"kind and max_keypoints: expected None, because {quantiser} determines them.")
+    with _new_folder(Path(out)) as folder:
+        if quantiser is not None:
+            meta = _copy_quantiser(Path(quantiser), folder, features)
+            max_keypoints = meta["training"]["max_keypoints"]
+        reader = FeatureReader(features, features.names, max_keypoints, progress)
+        counts = _count(reader)
+        if quantiser is None:
+            plan = plan_index(int(counts.sum()), features.kind, features.dim, kind)
+            meta = _train(reader, counts, folder, plan, max_keypoints, seed, passes=2)
+        else:
+            reader.total = 2 * len(counts)
+        reader.write_segments(folder, meta, counts, segments)
+        meta["sources"].append(describe_source(features, counts))
+        write_change(folder, meta, NO_IMAGES.extend(reader.names, reader.checksums, counts, remove=[]))
+    return Path(out)
+
+
+def train_index(
+    features: str | Path | FeatureSet,
+    out: str | Path,
+    *,
+    kind: IndexKind | None = None,
+    descriptors: int | None = None,
+    max_keypoints: int | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Path:
+    """Train the quantiser of a sharded index, and write it as an index without images.
+
+    Pass it to `build_index` as `quantiser` for every shard.
+
+    Args:
+        features: Features of a representative part of the collection, or of all of it.
+        out: Folder of the index. It must not exist, and appears when it is complete.
+        kind: Kind of the index; None chooses it by the number of descriptors, see `plan_index`.
+        descriptors: Number of descriptors in all shards together, which determines the kind and the number of lists;
+            None is the number in `features`.
+        max_keypoints: Maximum number of keypoints per image, here and in the shards; None uses all.
+        seed: Random seed of the training sample.
+        progress: Called for every image that is read.
+    """
+    features = as_feature_set(features)
+    for name, value in (("descriptors", descriptors), ("max_keypoints", max_keypoints)):
+        if value is not None and value < 1:
+            raise ArgumentError(f"{name}: expected 1 or more, got {value}.")
+    with _new_folder(Path(out)) as folder:
+        reader = FeatureReader(features, features.names, max_keypoints, progress)
+        counts = _count(reader)
+        available = int(counts.sum())
+        plan = plan_index(descriptors or available, features.kind, features.dim, kind)
+        if available < (needed := MIN_PER_LIST * plan.lists):
+            raise ArgumentError(
+                f"{features.folder}: expected {needed:,} descriptors or more to train {plan.lists:,} lists, got "
+                f"{available:,}. Extract more images."
+            )
+        plan = dataclasses.replace(plan, sample=min(plan.sample, available))
+        meta = _train(reader, counts, folder, plan, max_keypoints, seed, passes=1)
+        write_change(folder, meta, NO_IMAGES)
+    return Path(out)
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `out`, which gets this name on success."""
     with OutputLock(make_folder(out.parent) / out.name):
         if out.exists():
             hint = "Delete it, choose another folder, or add to it with doap index add."
             raise DataError(f"{out}: already exists. {hint}")
-        _build(features, out, kind, shards, max_keypoints, seed, progress)
-    return out
+        unfinished = out.with_name(out.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            yield make_folder(unfinished)
+        except Exception:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        unfinished.rename(out)
 
 
-def _build(
-    features: FeatureSet,
-    out: Path,
-    kind: IndexKind | None,
-    shards: int,
-    max_keypoints: int | None,
-    seed: int,
-    progress: Progress,
-) -> None:
-    """Build an index beside `out` and rename it."""
-    reader = _Reader(features, features.names, max_keypoints, progress)
+def _count(reader: FeatureReader) -> NDArray[np.int64]:
     counts = reader.count()
     if not counts.sum():
-        raise DataError(f"{features.folder}: none of the images has a keypoint.")
-    plan = plan_index(int(counts.sum()), features.kind, features.dim, kind)
+        raise DataError(f"{reader.features.folder}: none of the images has a keypoint.")
+    return counts
+
+
+def _train(
+    reader: FeatureReader,
+    counts: NDArray[np.int64],
+    folder: Path,
+    plan: IndexPlan,
+    max_keypoints: int | None,
+    seed: int,
+    *,
+    passes: int,
+) -> dict[str, Any]:
+    """Write the trained index and return the metadata of an index without images.
+
+    Args:
+        passes: Number of times that the features are read without training, for the display of progress.
+    """
+    features = reader.features
     engine = new_engine(plan, features.kind, features.dim)
-    reader.total = len(counts) * (3 if plan.sample else 2)
+    reader.total = len(counts) * (passes + (plan.sample > 0))
     if plan.sample:
         engine.train(reader.sample(counts, plan.sample, seed))
-    unfinished = out.with_name(out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    make_folder(unfinished)
-    with atomic_write(unfinished / "trained.faiss") as file:
+    with atomic_write(folder / "trained.faiss") as file:
         write_engine(engine, file)
-    meta = {
+    return {
         "format": FORMAT,
         "revision": 0,
         "index": dataclasses.asdict(plan) | {"metric": "hamming" if features.kind == "binary" else "euclidean"},
         "extractor": dataclasses.asdict(features.extractor),
         "training": {"sample": plan.sample, "seed": seed, "max_keypoints": max_keypoints},
-        "shards": reader.write_shards(unfinished, counts, plan.kind, first_id=0, serial=1, shards=shards),
-        "sources": [_describe_source(features, counts)],
+        "segments": [],
+        "next_segment": 1,
+        "sources": [],
         "files": {},
     }
-    write_change(unfinished, meta, NO_IMAGES.extend(reader.names, reader.checksums, counts, remove=[]))
-    unfinished.rename(out)
 
 
-def add_images(
-    index: str | Path, features: str | Path | FeatureSet, *, progress: Progress = no_progress
-) -> IndexChange:
-    """Add the images of a feature set that are not in an index yet, as a new shard, atomically.
+def _copy_quantiser(quantiser: Path, folder: Path, features: FeatureSet) -> dict[str, Any]:
+    """Copy the trained index of another index and return the metadata of an index without images."""
 
-    An image whose file has changed replaces the old one. An image that was removed from the index is never added again.
+    def copy(meta: dict[str, Any]) -> dict[str, Any]:
+        check_extractor(str(quantiser), ExtractorInfo(**meta["extractor"]), features)
+        with atomic_write(folder / "trained.faiss") as file:
+            shutil.copyfile(quantiser / "trained.faiss", file)
+        return meta
 
-    Args:
-        index: Folder of the index.
-        features: Features from the same extractor.
-        progress: Called for every image that is read.
-    """
-    folder, features = Path(index), as_feature_set(features)
-    read_meta(folder)
-    with OutputLock(folder, inside=True):
-        return _add(folder, features, progress)
+    meta = open_snapshot(quantiser, copy)
+    return {**meta, "revision": 0, "segments": [], "next_segment": 1, "sources": [], "files": {}}
 
 
-def _add(folder: Path, features: FeatureSet, progress: Progress) -> IndexChange:
-    meta = read_meta(folder)
-    images = read_images(folder, meta)
-    check_extractor(folder, meta, features)
-    removed = set(images.names) - images.numbers.keys()
-    known = {name: images.checksums[number] for name, number in images.numbers.items()}
-    excluded = removed.intersection(features.names)
-    names = [name for name in features.names if name not in removed and known.get(name) != features.checksums[name]]
-    replaced = [name for name in names if name in known]
-    unchanged = len(features) - len(names) - len(excluded)
-    if not names:
-        return IndexChange(unchanged=unchanged, excluded=len(excluded))
-    clean(folder, meta)
-    reader = _Reader(features, names, meta["training"]["max_keypoints"], progress)
-    counts = reader.count()
-    reader.total = 2 * len(counts)
-    serial = 1 + max(int(shard["index"][6:12]) for shard in meta["shards"])
-    kind, first_id = meta["index"]["kind"], int(images.counts.sum())
-    meta["shards"] += reader.write_shards(folder, counts, kind, first_id=first_id, serial=serial, shards=1)
-    meta["sources"].append(_describe_source(features, counts))
-    write_change(folder, meta, images.extend(reader.names, reader.checksums, counts, remove=replaced))
-    return IndexChange(len(names) - len(replaced), len(replaced), unchanged, len(excluded))
+def check_extractor(index: str, extractor: ExtractorInfo, features: FeatureSet) -> None:
+    """Refuse features that cannot be compared with the descriptors of the named index."""
+    if difference := extractor.difference(features.extractor):
+        raise DataError(f"{features.folder}: the features do not fit the index {index}: {difference}.")
 
 
-def remove_images(index: str | Path, names: Collection[str]) -> IndexChange:
-    """Remove images from an index permanently: searches do not return them, and they cannot be added again.
-
-    Their descriptors stay in the files and are dropped when the index is opened. After many removals, build a new
-    index.
-
-    Args:
-        index: Folder of the index.
-        names: Images to remove.
-    """
-    folder = Path(index)
-    read_meta(folder)
-    with OutputLock(folder, inside=True):
-        meta = read_meta(folder)
-        images = read_images(folder, meta)
-        if unknown := sorted(set(names) - images.numbers.keys()):
-            reason = "it was removed before" if unknown[0] in images.names else "no such image"
-            raise ArgumentError(f"{unknown[0]}: not in {folder}: {reason}.")
-        clean(folder, meta)
-        write_change(folder, meta, images.extend([], [], np.empty(0, np.int64), remove=sorted(set(names))))
-    return IndexChange(removed=len(set(names)))
-
-
-def check_extractor(folder: Path, meta: dict[str, Any], features: FeatureSet) -> None:
-    """Refuse features that cannot be compared with the descriptors of an index."""
-    if difference := ExtractorInfo(**meta["extractor"]).difference(features.extractor):
-        raise DataError(f"{features.folder}: the features do not fit the index {folder}: {difference}.")
-
-
-class _Reader:
-    """Reads the features of some images several times in the same order."""
-
-    def __init__(
-        self, features: FeatureSet, names: Sequence[str], max_keypoints: int | None, progress: Progress
-    ) -> None:
-        self.features, self._wanted, self._max_keypoints, self._progress = features, names, max_keypoints, progress
-        self.names: list[str] = []
-        self.checksums: list[str] = []
-        self.total, self._done = 0, 0
-
-    def count(self) -> NDArray[np.int64]:
-        """Return the number of descriptors per image (I,), and set names and checksums."""
-        counts = []
-        for image in self._images():
-            self.names.append(image.name)
-            self.checksums.append(image.checksum)
-            counts.append(len(image.features))
-        return np.array(counts, np.int64)
-
-    def sample(self, counts: NDArray[np.int64], size: int, seed: int) -> NDArray[Any]:
-        """Return random descriptors (size, D), in their order."""
-        random = stream(seed, "index")
-        chosen = np.sort(random.choice(int(counts.sum()), size, replace=False, shuffle=False))
-        # (I + 1,) each: image i has the ids from ids[i], and chosen[ends[i] : ends[i + 1]] are the chosen ones.
-        ids = np.concatenate([[0], counts.cumsum()])
-        ends = np.searchsorted(chosen, ids)
-        rows = []
-        for number, image in enumerate(self._images()):
-            rows.append(image.features.descriptors.numpy()[chosen[ends[number] : ends[number + 1]] - ids[number]])
-        return np.concatenate(rows)
-
-    def write_shards(
-        self, folder: Path, counts: NDArray[np.int64], kind: IndexKind, *, first_id: int, serial: int, shards: int
-    ) -> list[dict[str, Any]]:
-        """Write all descriptors with consecutive ids; return the entries of the shards for meta.json."""
-        starts = counts.cumsum() - counts
-        shard_of_image = starts * shards // max(1, int(counts.sum()))
-        images = zip(shard_of_image.tolist(), (first_id + starts).tolist(), self._images(), strict=True)
-        return [
-            self._write_shard(folder, number, kind, ((start, image) for _, start, image in part))
-            for number, (_, part) in enumerate(groupby(images, key=itemgetter(0)), start=serial)
-        ]
-
-    def _write_shard(
-        self, folder: Path, number: int, kind: IndexKind, images: Iterable[tuple[int, StoredImage]]
-    ) -> dict[str, Any]:
-        engine = read_engine(folder / "trained.faiss", self.features.kind)
-        files = {"index": f"shard-{number:06}.faiss", "frames": f"frames-{number:06}.npy"}
-        frames, first_id = [np.empty((0, 2, 3), np.float32)], None
-        with ExitStack() as stack:
-            rows = None
-            if kind == "ivf-pq":
-                files["rows"] = f"rows-{number:06}.float16"
-                rows = stack.enter_context(stack.enter_context(atomic_write(folder / files["rows"])).open("wb"))
-            for start, image in images:
-                first_id = start if first_id is None else first_id
-                descriptors = image.features.descriptors.contiguous().numpy()
-                engine.add_with_ids(descriptors, np.arange(start, start + len(descriptors)))
-                frames.append(image.features.frames)
-                if rows:
-                    rows.write(descriptors.astype(np.float16).tobytes())
-        with atomic_write(folder / files["index"]) as unfinished:
-            write_engine(engine, unfinished)
-        with atomic_write(folder / files["frames"]) as unfinished, unfinished.open("wb") as file:
-            np.save(file, np.concatenate(frames))
-        return {**files, "first_id": first_id, "count": sum(map(len, frames))}
-
-    def _images(self) -> Iterator[StoredImage]:
-        for image in self.features.stream(self._wanted):
-            self._done += 1
-            self._progress(self._done, self.total, image.name)
-            yield dataclasses.replace(image, features=image.features.strongest(self._max_keypoints))
-
-
-def _describe_source(features: FeatureSet, counts: NDArray[np.int64]) -> dict[str, Any]:
+def describe_source(features: FeatureSet, counts: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the entry of a feature set in meta.json."""
     return {"checksum": features.checksum(), "images": len(counts), "descriptors": int(counts.sum())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ LIMITS: dict[Kind, dict[IndexKind, float]] = {
 CODE_BYTES = 16
 SAMPLE_PER_LIST = 64
 """Number of training descriptors per list; FAISS warns below 39 and uses at most 256."""
-_MIN_PER_LIST = 39
+MIN_PER_LIST = 39
 # Each byte of a code has 256 centres of its own, trained on the same sample.
 _MIN_FOR_CODES, _SAMPLE_FOR_CODES = 256, 256 * 256
 # FAISS's default of 50 iterations would double the training time.
@@ -79,7 +80,7 @@ def plan_index(count: int, descriptors: Kind, dim: int, kind: IndexKind | None =
             f"kind: ivf-pq requires {_MIN_FOR_CODES} descriptors with D = {CODE_BYTES} or more, got {count:,} with "
             f"D = {dim}. Choose flat."
         )
-    lists = max(1, min(round(2 * math.sqrt(count)), count // _MIN_PER_LIST))
+    lists = max(1, min(round(2 * math.sqrt(count)), count // MIN_PER_LIST))
     wanted = max(SAMPLE_PER_LIST * lists, _SAMPLE_FOR_CODES if chosen == "ivf-pq" else 0)
     return IndexPlan(chosen, lists, math.ceil(math.sqrt(lists)), min(count, wanted), rule)
 
@@ -106,7 +107,12 @@ def new_engine(plan: IndexPlan, descriptors: Kind, dim: int) -> Any:
 
 def set_probes(engine: Any, probes: int) -> None:
     """Set the number of lists searched per query; not for flat indexes."""
-    (engine if hasattr(engine, "nprobe") else faiss_library().extract_index_ivf(engine)).nprobe = probes
+    _inverted(engine).nprobe = probes
+
+
+def _inverted(engine: Any) -> Any:
+    """Return the part of an index that has inverted lists; not for flat indexes."""
+    return engine if hasattr(engine, "invlists") else faiss_library().extract_index_ivf(engine)
 
 
 def list_ids(engine: Any, plan_kind: str) -> NDArray[np.int64]:
@@ -114,14 +120,42 @@ def list_ids(engine: Any, plan_kind: str) -> NDArray[np.int64]:
     faiss = faiss_library()
     if plan_kind == "flat":
         return np.asarray(faiss.vector_to_array(engine.id_map), np.int64)
-    inverted = engine if hasattr(engine, "invlists") else faiss.extract_index_ivf(engine)
-    lists = inverted.invlists
+    lists = _inverted(engine).invlists
     parts = [
         faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
-        for number in range(inverted.nlist)
+        for number in range(lists.nlist)
         if lists.list_size(number)
     ]
     return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def replace_ids(engine: Any, plan_kind: str, convert: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+    """Give the descriptors of an index in memory new ids; drop those whose new id is negative.
+
+    The others stay in their order, unlike after `remove_ids` of FAISS, which moves the last descriptor of a list into
+    the gap. The first of equally distant neighbours are therefore the same with and without a removal on disk.
+    """
+    faiss = faiss_library()
+    if plan_kind == "flat":
+        ids = list_ids(engine, plan_kind)
+        new = convert(ids)
+        if (new < 0).any():
+            engine.remove_ids(ids[new < 0])
+        faiss.copy_array_to_vector(np.ascontiguousarray(new[new >= 0]), engine.id_map)
+        return
+    inverted = _inverted(engine)
+    lists = inverted.invlists
+    for number in range(lists.nlist):
+        if size := lists.list_size(number):
+            ids = faiss.rev_swig_ptr(lists.get_ids(number), size)
+            new = convert(ids)
+            kept = np.flatnonzero(new >= 0)
+            ids[: len(kept)] = new[kept]
+            if len(kept) < size:
+                codes = faiss.rev_swig_ptr(lists.get_codes(number), size * lists.code_size).reshape(size, -1)
+                codes[: len(kept)] = codes[kept]
+                lists.resize(number, len(kept))
+    engine.ntotal = inverted.ntotal = lists.compute_ntotal()
 
 
 def merge_into(target: Any, other: Any) -> None:
@@ -135,21 +169,97 @@ def merge_into(target: Any, other: Any) -> None:
         target.merge_from(other, 0)
 
 
+def stack_lists(target: Any, others: Sequence[Any]) -> Any:
+    """Let an index without descriptors search the lists of others with the same training, where they are.
+
+    The order of descriptors in a list is that after `merge_into`. FAISS copies the parts of a list when it searches it.
+
+    Returns:
+        An object to keep as long as the index, because FAISS refers to the lists but does not own them.
+    """
+    faiss = faiss_library()
+    lists = faiss.InvertedListsPtrVector()
+    for other in others:
+        lists.push_back(_inverted(other).invlists)
+    stacked = faiss.HStackInvertedLists(lists.size(), lists.data())
+    inverted = _inverted(target)
+    inverted.replace_invlists(stacked, False)
+    target.ntotal = inverted.ntotal = sum(other.ntotal for other in others)
+    return stacked, list(others)
+
+
+def search_without(
+    engine: Any, queries: NDArray[Any], k: int, removed: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Search an index whose removed descriptors, a mask (N,) by id, are still in the lists.
+
+    FAISS has no filter for binary lists. So k neighbours are requested, and then twice as many for the queries with
+    removed ones among them, until k are left. k is at most the number of descriptors that are not removed.
+
+    Returns:
+        Distances (Q, k) and ids (Q, k), as FAISS returns them.
+    """
+    found_distances, found_ids = engine.search(queries, k)
+    gone = (found_ids >= 0) & removed[found_ids]
+    rows, wanted = np.flatnonzero(gone.any(axis=1)), k
+    while len(rows):
+        wanted = min(2 * wanted, engine.ntotal)
+        distances, ids = engine.search(queries[rows], wanted)
+        gone = (ids >= 0) & removed[ids]
+        order = np.argsort(gone, axis=1, kind="stable")[:, :k]
+        enough = (~gone).sum(axis=1) >= k
+        found_distances[rows[enough]] = np.take_along_axis(distances, order, 1)[enough]
+        found_ids[rows[enough]] = np.take_along_axis(ids, order, 1)[enough]
+        rows = rows[~enough]
+    return found_distances, found_ids
+
+
+def missing_distance(dtype: np.dtype[Any]) -> Any:
+    """Return the distance that FAISS reports for a missing neighbour, which has the id −1."""
+    return np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+
+
 def write_engine(engine: Any, path: Path) -> None:
     """Write a FAISS index. Not atomic: call it with a temporary path."""
     faiss = faiss_library()
     (faiss.write_index_binary if isinstance(engine, faiss.IndexBinary) else faiss.write_index)(engine, str(path))
 
 
+class EngineFile:
+    """The open file of a FAISS index. It can be read once, even if the file is deleted in the meantime."""
+
+    def __init__(self, path: Path, descriptors: Kind) -> None:
+        self.path, self._descriptors = path, descriptors
+        try:
+            self._reader = faiss_library().FileIOReader(str(path))
+        except RuntimeError as error:
+            raise DataError(f"{path}: {_state(path)}. Copy or build the index again.") from error
+
+    def read(self, *, in_memory: bool = True, tables: bool = True) -> Any:
+        """Read the index.
+
+        Args:
+            in_memory: Read the lists. Otherwise they are mapped into memory, and the system reads what is searched.
+            tables: Compute the tables that speed up a search among codes. An index that is merged needs none.
+        """
+        faiss = faiss_library()
+        flags = (0 if in_memory else faiss.IO_FLAG_MMAP) | (0 if tables else faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+        read = faiss.read_index_binary if self._descriptors == "binary" else faiss.read_index
+        try:
+            engine = read(self._reader, flags)
+        except (RuntimeError, MemoryError) as error:
+            # A damaged length may request more memory than exists.
+            raise DataError(f"{self.path}: {_state(self.path)}. Copy or build the index again.") from error
+        return engine
+
+
 def read_engine(path: Path, descriptors: Kind) -> Any:
-    """Read a FAISS index."""
-    faiss = faiss_library()
-    try:
-        return (faiss.read_index_binary if descriptors == "binary" else faiss.read_index)(str(path))
-    except (RuntimeError, MemoryError) as error:
-        # A damaged length may request more memory than exists.
-        state = "damaged" if path.exists() else "missing"
-        raise DataError(f"{path}: {state}. Copy or build the index again.") from error
+    """Read a FAISS index into memory."""
+    return EngineFile(path, descriptors).read()
+
+
+def _state(path: Path) -> str:
+    return "damaged" if path.exists() else "missing"
 
 
 def faiss_library() -> Any:

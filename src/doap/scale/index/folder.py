@@ -2,26 +2,29 @@
 
     INDEX/
     ├── meta.json               parameters, and the current files with their sizes and checksums
-    ├── trained.faiss           trained index without descriptors; every shard starts as a copy of it
-    ├── shard-000001.faiss      descriptors with their ids, in FAISS's format
+    ├── trained.faiss           trained index without descriptors; every segment starts as a copy of it
+    ├── segment-000001.faiss    descriptors with their ids, in FAISS's format
     ├── frames-000001.npy       float32 (N, 2, 3), the frames of the descriptors, in the order of ids
-    ├── rows-000001.float16     (N, D), the original descriptors, if the shard only holds their codes
+    ├── rows-000001.float16     (N, D), the original descriptors, if the segment only holds their codes
     └── images-000001.parquet   one row per image: number, name, checksum, first id, number of descriptors, removed
 
-Files are never modified. A change writes new files and takes effect when the new `meta.json` is renamed into place, so
-a killed change has no effect. The next change deletes files that `meta.json` no longer lists. The same change does not,
-so that a program that has just opened the index can still read them. A change that starts while another one runs is
-refused.
+Files are never modified, and their names are never used again. A change writes new files and takes effect when the new
+`meta.json` is renamed into place, so a killed change has no effect. Then it deletes files that `meta.json` no longer
+lists, including the files that a killed change left behind. A change that starts while another one runs is refused.
+
+A reader opens all files that it needs at once, and keeps this state: the system frees a deleted file when the last
+reader closes it. A reader that finds a file missing while it opens the index starts again with the next `meta.json`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +38,7 @@ from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.engine import IndexPlan
 from doap.settings import FORBID_EXTRA, validate
 
-FORMAT = 3
+FORMAT = 4
 SCHEMA = pa.schema(
     {
         "number": pa.int32(),
@@ -49,7 +52,8 @@ SCHEMA = pa.schema(
 FileName = Annotated[str, Field(pattern=r"^[a-z]+(-\d{6})?\.(faiss|npy|float16|parquet)$")]
 """Name of a file of an index; never a path to another folder."""
 Count = Annotated[int, Field(ge=0, strict=True)]
-_PATTERNS = ("shard-*", "frames-*", "rows-*", "images-*", "*.unfinished")
+T = TypeVar("T")
+_PATTERNS = ("segment-*", "frames-*", "rows-*", "images-*", "*.unfinished")
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class _Training:
 
 
 @dataclass(frozen=True)
-class _Shard:
+class _Segment:
     index: FileName
     frames: FileName
     first_id: Count
@@ -98,19 +102,22 @@ class _Meta:
     extractor: ExtractorInfo
     training: _Training
     images: FileName
-    shards: Annotated[list[_Shard], Field(min_length=1)]
+    segments: list[_Segment]
+    next_segment: Annotated[int, Field(ge=1)]
     sources: list[_Source]
     files: dict[FileName, _File]
 
     def __post_init__(self) -> None:
-        listed = {self.images, *(shard.index for shard in self.shards), *(shard.frames for shard in self.shards)}
+        listed = {"trained.faiss", self.images}
+        for segment in self.segments:
+            listed |= {segment.index, segment.frames} | ({segment.rows} if segment.rows else set())
         if absent := sorted(listed - self.files.keys()):
             raise ArgumentError(f"files: expected {absent[0]} among them.")
         plan = self.index
         if min(plan.lists, plan.probes, plan.sample) < 0 or plan.probes > plan.lists:
             raise ArgumentError(f"index: expected probes of 0 to {plan.lists} lists, got {plan.probes}.")
-        if plan.kind == "ivf-pq" and any(shard.rows is None for shard in self.shards):
-            raise ArgumentError("shards: expected rows in every shard of an ivf-pq index.")
+        if plan.kind == "ivf-pq" and any(segment.rows is None for segment in self.segments):
+            raise ArgumentError("segments: expected rows in every segment of an ivf-pq index.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +162,40 @@ class ImageTable:
             np.concatenate([removed, np.zeros(len(names), np.bool_)]),
         )
 
+    def compact(self) -> ImageTable:
+        """Return a table in which removed images have no descriptors, and earlier versions of an image no row.
+
+        Names of removed images stay, because these images cannot be added again.
+        """
+        last = {name: number for number, name in enumerate(self.names)}
+        kept = np.array(sorted((last | self.numbers).values()), np.int64)
+        return ImageTable(
+            [self.names[number] for number in kept.tolist()],
+            [self.checksums[number] for number in kept.tolist()],
+            np.where(self.removed[kept], 0, self.counts[kept]),
+            self.removed[kept],
+        )
+
+
+def concatenate(tables: Sequence[ImageTable]) -> ImageTable:
+    """Return one table of the images of several indexes; the ids of the second follow those of the first."""
+    return ImageTable(
+        [name for table in tables for name in table.names],
+        [checksum for table in tables for checksum in table.checksums],
+        np.concatenate([NO_IMAGES.counts, *(table.counts for table in tables)]),
+        np.concatenate([NO_IMAGES.removed, *(table.removed for table in tables)]),
+    )
+
 
 NO_IMAGES = ImageTable([], [], np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
-def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None:
-    """Make a change take effect: write the images and a `meta.json` that lists the current files."""
+def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> dict[str, Any]:
+    """Make a change take effect: write the images and a `meta.json` that lists the current files; delete old files.
+
+    Returns:
+        Contents of the new `meta.json`.
+    """
     revision = meta["revision"] + 1
     file = folder / f"images-{revision:06}.parquet"
     table = pa.table(
@@ -176,24 +211,53 @@ def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> None
     )
     with atomic_write(file) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
-    roles = ("index", "frames", "rows")
-    shard_files = (shard[role] for shard in meta["shards"] for role in roles if role in shard)
-    current = sorted({"trained.faiss", file.name, *shard_files})
+    current = sorted({"trained.faiss", file.name, *list_segment_files(meta)})
     files = {name: meta["files"].get(name) or _identify(folder / name) for name in current}
+    changed = {**meta, "revision": revision, "images": file.name, "files": files}
     with atomic_write(folder / "meta.json") as unfinished:
-        changed = {**meta, "revision": revision, "images": file.name, "files": files}
         unfinished.write_text(json.dumps(changed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    _clean(folder, changed)
+    return changed
 
 
-def clean(folder: Path, meta: dict[str, Any]) -> None:
+def list_segment_files(meta: dict[str, Any]) -> list[str]:
+    """Return the names of the files of all segments."""
+    roles = ("index", "frames", "rows")
+    return [segment[role] for segment in meta["segments"] for role in roles if role in segment]
+
+
+def _clean(folder: Path, meta: dict[str, Any]) -> None:
     """Delete files that are no longer current, or that a killed change left behind."""
     for path in (path for pattern in _PATTERNS for path in folder.glob(pattern)):
         if path.name not in meta["files"]:
-            path.unlink(missing_ok=True)
+            # Windows does not delete a file that a reader has open. A later change does.
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def open_snapshot(folder: Path, open_files: Callable[[dict[str, Any]], T]) -> T:
+    """Return the result of `open_files` for the current contents of meta.json.
+
+    It is called again if a file is missing because a change has taken effect in the meantime.
+    """
+    while True:
+        meta = _parse_meta(folder)
+        try:
+            _check_sizes(folder, meta)
+            return open_files(meta)
+        except DataError:
+            if _parse_meta(folder)["revision"] == meta["revision"]:
+                raise
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """Read meta.json, and check its keys and the sizes of the files it lists."""
+    meta = _parse_meta(folder)
+    _check_sizes(folder, meta)
+    return meta
+
+
+def _parse_meta(folder: Path) -> dict[str, Any]:
     path = folder / "meta.json"
     if not path.is_file():
         raise DataError(f"{folder}: not an index (no meta.json). Build one with doap index build.")
@@ -201,14 +265,20 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if (found := meta.get("format")) != FORMAT:
         raise DataError(f"{path}: not an index: expected format {FORMAT}, got {found!r}. Build the index again.")
     validate(_Meta, meta, f"{path}: not an index")
+    return meta
+
+
+def _check_sizes(folder: Path, meta: dict[str, Any]) -> None:
     for name, identity in meta["files"].items():
-        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        try:
+            size: int | None = (folder / name).stat().st_size
+        except OSError:
+            size = None
         if size != identity["bytes"]:
             state = "no file" if size is None else f"{size:,}"
             raise DataError(
                 f"{folder / name}: expected {identity['bytes']:,} bytes, got {state}. Copy the index again."
             )
-    return meta
 
 
 def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
@@ -228,6 +298,27 @@ def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
         counts.astype(np.int64),
         np.array(table["removed"].to_pylist(), np.bool_),
     )
+
+
+def map_frames(folder: Path, segment: dict[str, Any]) -> NDArray[np.float32]:
+    """Map the frames (N, 2, 3) of a segment into memory."""
+    path = folder / segment["frames"]
+    try:
+        return np.load(path, mmap_mode="r" if segment["count"] else None, allow_pickle=False)  # type: ignore[no-any-return]
+    # numpy parses the header as Python code, whose parser raises many types of errors.
+    except Exception as error:
+        raise DataError(f"{path}: damaged. Copy or build the index again.") from error
+
+
+def map_rows(folder: Path, segment: dict[str, Any], dim: int) -> NDArray[np.float16] | None:
+    """Map the original descriptors (N, D) of a segment into memory; None if it has none."""
+    if segment.get("rows") is None or not segment["count"]:
+        return None
+    path = folder / segment["rows"]
+    try:
+        return np.memmap(path, np.float16, "r", shape=(segment["count"], dim))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 
 
 def check_files(folder: Path, meta: dict[str, Any]) -> None:
