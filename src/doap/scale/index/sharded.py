@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
 from doap.processes import follow_parent, interrupts_blocked
+from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.base import BaseIndex
 from doap.scale.index.engine import faiss_library, missing_distance
-from doap.scale.index.folder import concatenate
+from doap.scale.index.folder import concatenate, open_snapshot
 from doap.scale.index.index import Index
 
 
@@ -53,14 +54,16 @@ class ShardedIndex(BaseIndex):
         self.folders = [Path(folder) for folder in folders]
         if not self.folders:
             raise ArgumentError("folders: expected one index or more, got none.")
+        # These parts of the metadata never change, and a mistake is reported before processes start.
+        _check_shards(self.folders, [open_snapshot(folder, lambda meta: meta) for folder in self.folders])
         self._processes = _Processes(self.folders, in_memory)
         # Ends the processes when this object is deleted, and at the end of the program at the latest.
         self._finalizer = weakref.finalize(self, self._processes.close)
         try:
             opened = self._processes.ask(dict.fromkeys(range(len(self.folders)), ("describe",)))
-            metas, extractors, plans, tables = zip(*opened.values(), strict=True)
+            extractors, plans, tables = zip(*opened.values(), strict=True)
             self.extractor, self.plan, self.images = extractors[0], plans[0], concatenate(tables)
-            self._check_shards(metas)
+            self._check_names()
         except BaseException:
             self.close()
             raise
@@ -117,17 +120,8 @@ class ShardedIndex(BaseIndex):
         frames: NDArray[np.float32] = self._processes.ask({shard: call})[shard]
         return frames
 
-    def _check_shards(self, metas: Sequence[dict[str, Any]]) -> None:
-        """Refuse shards whose neighbours cannot be compared, or that hold the same image."""
-        first = metas[0]
-        for folder, meta in zip(self.folders[1:], metas[1:], strict=True):
-            if difference := self.extractor.difference(type(self.extractor)(**meta["extractor"])):
-                raise DataError(f"{folder}: does not fit the index {self.folders[0]}: {difference}.")
-            if _identify_quantiser(meta) != _identify_quantiser(first):
-                raise DataError(
-                    f"{folder}: expected the quantiser of {self.folders[0]}, got another one. Build both with the same "
-                    "--quantiser."
-                )
+    def _check_names(self) -> None:
+        """Refuse shards that hold the same image."""
         names = Counter(name for name, kept in zip(self.images.names, ~self.images.removed, strict=True) if kept)
         if twice := [name for name, count in names.items() if count > 1]:
             raise DataError(f"{twice[0]}: in more than one shard of {self.name}. Remove it from all but one.")
@@ -159,6 +153,17 @@ def list_shards(folder: Path) -> list[Path]:
 def as_index(index: str | Path | Sequence[str | Path] | BaseIndex) -> BaseIndex:
     """Open an index given by its folder or folders; return an open one unchanged."""
     return index if isinstance(index, BaseIndex) else open_index(index)
+
+
+def _check_shards(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
+    """Refuse shards whose neighbours cannot be compared."""
+    extractor, quantiser = ExtractorInfo(**metas[0]["extractor"]), _identify_quantiser(metas[0])
+    for folder, meta in zip(folders[1:], metas[1:], strict=True):
+        if difference := extractor.difference(ExtractorInfo(**meta["extractor"])):
+            raise DataError(f"{folder}: does not fit the index {folders[0]}: {difference}.")
+        if _identify_quantiser(meta) != quantiser:
+            remedy = "Build both with the same --quantiser."
+            raise DataError(f"{folder}: expected the quantiser of {folders[0]}, got another one. {remedy}")
 
 
 def _identify_quantiser(meta: dict[str, Any]) -> tuple[object, ...]:
@@ -251,7 +256,7 @@ def _serve(connection: Connection, folder: Path, in_memory: bool, threads: int) 
             if index is None:
                 index = Index(folder, in_memory=in_memory)
             if name == "describe":
-                answer = index.meta, index.extractor, index.plan, index.images
+                answer = index.extractor, index.plan, index.images
             else:
                 answer = getattr(index, name)(*arguments)
         # The calling process raises it.
