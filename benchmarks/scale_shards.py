@@ -324,7 +324,7 @@ def measure_large(options: Any, work: Path, shards: list[range]) -> dict[str, An
 def train_limited(features: Path, out: Path, total: int, limit: int) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     start = time.perf_counter()
-    train_index(features, out, descriptors=total)
+    train_index(features, out, kind="ivf-pq", descriptors=total)
     return {"step": "train", "seconds": time.perf_counter() - start, "GiB": peak()}
 
 
