@@ -225,10 +225,10 @@ def search_on_disk(folder: Path, queries: np.ndarray, mode: str) -> dict[str, An
     batches = [queries[start : start + PHOTO] for start in range(0, len(queries), PHOTO)]
     evictor = None
     if mode == "quarter":
-        heap = int(status("VmData")) * 1024 + size // 4
-        resource.setrlimit(resource.RLIMIT_DATA, (heap, heap))
         evictor = Evictor(files, size // 4)
         evictor.start()
+        heap = int(status("VmData")) * 1024 + size // 4
+        resource.setrlimit(resource.RLIMIT_DATA, (heap, heap))
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()

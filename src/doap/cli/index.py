@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Features = Annotated[Path, typer.Argument(help="Folder of features written by `doap extract`.")]
+Features = Annotated[str, typer.Argument(help="Folder of features written by `doap extract`; a path or an s3:// URL.")]
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 IndexOption = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
 NewIndex = Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")]
@@ -144,7 +144,7 @@ def search(
         bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
     ] = False,
     features: Annotated[
-        Path | None, typer.Option(help="Features of the index: verify with all keypoints, not only the voting ones.")
+        str | None, typer.Option(help="Features of the index: verify with all keypoints, not only the voting ones.")
     ] = None,
     probes: Annotated[
         int | None, typer.Option(min=1, help="Number of inverted lists to search; more is slower and more accurate.")
@@ -254,7 +254,7 @@ def info(index: Folder, as_json: AsJson = False) -> None:
 @app.command("verify", epilog="doap index verify images.index --features features")
 def verify_index(
     index: Folder,
-    features: Annotated[Path | None, typer.Option(help="Also check that the index was built from these.")] = None,
+    features: Annotated[str | None, typer.Option(help="Also check that the index was built from these.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare all files of an index with their checksums. Exits with 1 if a file is damaged."""

@@ -250,6 +250,10 @@ class EngineFile:
         except (RuntimeError, MemoryError) as error:
             # A damaged length may request more memory than exists.
             raise DataError(f"{self.path}: {_state(self.path)}. Copy or build the index again.") from error
+        if not in_memory:
+            # FAISS would read the lists of all queries of a batch ahead, with 32 threads. If they do not fit into
+            # memory, the system drops them before they are searched.
+            faiss.downcast_InvertedLists(_inverted(engine).invlists).prefetch_nthread = 0
         return engine
 
 
