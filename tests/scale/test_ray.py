@@ -41,7 +41,7 @@ def cluster(home):
     """A running Ray, which `extract_folder` uses and does not stop."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield
     assert ray.is_initialized()
     ray.shutdown()

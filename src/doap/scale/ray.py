@@ -51,7 +51,9 @@ def extract_with_ray(
         # Ray's own log files keep everything.
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address, **quiet) if address else ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+        # Without "local", Ray would connect to a cluster that happens to run on this machine.
+        own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+        ray.init(**({"address": address} if address else own), **quiet)
     try:
         missing = {source.name: source for source in sources}
         for together in (True, False):
