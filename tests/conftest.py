@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # A test may be slow on a busy machine.
 settings.register_profile("doap", deadline=None)
 settings.load_profile("doap")
+# benchmarks/mutation.py needs the first failure, always with the same examples.
+first_failure = [Phase.explicit, Phase.generate]
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None, phases=first_failure)
+settings.register_profile("quick", settings.get_profile("fixed"), max_examples=10)
 # A process in the background of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
