@@ -80,8 +80,9 @@ def test_three_clusters_have_an_interval():
 
 
 def test_nothing_to_resample_is_an_error():
-    with pytest.raises(ArgumentError, match="values: expected a non-empty vector"):
-        bootstrap_mean([], seed=0)
+    for values in ([], 0.5, [[0.5, 1.0]]):
+        with pytest.raises(ArgumentError, match="values: expected a non-empty vector"):
+            bootstrap_mean(values, seed=0)
     with pytest.raises(ArgumentError, match="units: expected 1 or more, got 0"):
         bootstrap_interval(lambda weights: 0.0, 0, seed=0)
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.evaluation.image_pair import match_one_to_one, precision_at
+from doap.evaluation.image_pair import (
+    RECALLS,
+    Photo,
+    make_pair,
+    match_one_to_one,
+    precision_at,
+    score_one_to_one,
+    score_pair,
+)
+from doap.images import frames_from_arrays
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -32,3 +42,54 @@ def test_precision_is_that_at_the_first_threshold_with_the_recall():
     np.testing.assert_allclose(precision_at(np.array([0.25, 0.5, 0.75, 1]), distances, right, 4), expected)
     empty = precision_at(np.array([0.5]), distances[:0], right[:0], 4)
     assert empty.tolist() == [0]
+
+
+@pytest.fixture
+def row_of_four():
+    """Two equal images with four keypoints each, in reverse order in image 1, and descriptors with two wrong matches.
+
+    By position, the descriptors are 0, 10, 20, 30 and 1, 22, 13, 34: the matches are 0-0, 2-1, 1-2 and 3-3, at the
+    distances 1, 2, 3 and 4.
+    """
+    frames = frames_from_arrays([[40, 100], [80, 100], [120, 100], [160, 100]], [7, 7, 7, 7])
+    image = np.zeros((200, 200), np.uint8)
+    pair = make_pair("row", Photo(image, frames), Photo(image, frames[::-1].copy()), np.eye(3), 0.4)
+    return pair, torch.tensor([[0.0], [10], [20], [30]]), torch.tensor([[34.0], [13], [22], [1]])
+
+
+def test_one_to_one_matches_have_the_known_scores(row_of_four):
+    pair, *descriptors = row_of_four
+    found = score_one_to_one(pair, *descriptors)
+    # Right, wrong, wrong, right: precisions 1 and 1/2, for four correspondences.
+    assert found.recall == 0.5
+    assert found.average_precision == pytest.approx((1 + 1 / 2) / 4)
+    expected = [1.0 if recall <= 0.25 else 0.5 if recall <= 0.5 else 0.0 for recall in RECALLS]
+    assert found.precision.tolist() == pytest.approx(expected)
+    assert (RECALLS[0], RECALLS[-1]) == (0.02, 1)
+    assert sorted(found.match_distances.tolist()) == [1, 4, 7, 12]
+
+
+def test_non_matches_combine_a_keypoint_with_the_correspondence_of_another(row_of_four):
+    pair, one, other = row_of_four
+    others = np.roll(pair.positives[:, 1], 1)
+    expected = [abs(float(one[a] - other[b])) for a, b in zip(pair.positives[:, 0], others, strict=True)]
+    assert score_one_to_one(pair, one, other).non_match_distances.tolist() == expected
+
+
+def test_the_best_and_the_worst_match_are_the_nearest_right_and_wrong_ones(row_of_four):
+    found = score_one_to_one(*row_of_four)
+    assert found.best == ([0, 3], 1)
+    # The keypoint at position 2 is matched with that at position 1; its correspondence is at the distance 7.
+    assert found.worst == ([2, 1, 2], [7, 2])
+
+
+def test_without_wrong_or_without_right_matches_there_is_no_worst_or_no_best(row_of_four):
+    pair, one, _ = row_of_four
+    perfect = score_one_to_one(pair, one, one.flip(0))
+    assert (perfect.recall, perfect.worst) == (1, None)
+    wrong = score_one_to_one(pair, one, one)
+    assert (wrong.recall, wrong.average_precision, wrong.best) == (0, 0, None)
+
+
+def test_the_accuracy_of_a_pair_counts_mutual_neighbours_near_the_true_position(row_of_four):
+    assert score_pair(*row_of_four).accuracy.tolist() == [0.5] * 10

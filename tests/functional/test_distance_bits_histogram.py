@@ -17,6 +17,7 @@ from doap.functional import (
     squared_euclidean,
     unpack_bits,
 )
+from doap.functional.distance import pair_distances, table_distances
 
 
 def unit(rows, dim, seed):
@@ -27,6 +28,14 @@ def test_euclidean_equals_cdist():
     x, y = unit(7, 5, 0), unit(9, 5, 1)
     torch.testing.assert_close(euclidean(x, y), torch.cdist(x, y))
     torch.testing.assert_close(squared_euclidean(x, y), torch.cdist(x, y).square())
+
+
+def test_distances_of_evaluation_equal_cdist_for_any_norm():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(4, 3, generator=generator), 5 * torch.randn(6, 3, generator=generator)
+    expected = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").float()
+    torch.testing.assert_close(table_distances(x, y), expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(pair_distances(x, y[:4]), expected.diagonal(), rtol=0, atol=2e-6)
 
 
 def test_euclidean_has_a_finite_gradient_between_equal_descriptors():

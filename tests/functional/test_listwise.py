@@ -75,6 +75,23 @@ def test_a_margin_penalises_matches_that_are_only_just_nearer():
     assert value[0.5] < 0.8
 
 
+def test_a_distractor_at_the_largest_distance_still_has_a_gradient():
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    value, _ = listwise_average_precision(x[:1], x, Relation(torch.tensor([0, 0, 1])), distance="squared", bins=8)
+    # Nearer to the query, it would be ranked before the match, which is as far away.
+    assert torch.autograd.grad(value, x)[0][2, 0] < 0
+
+
+def test_the_farthest_match_stays_inside_the_bins_with_a_large_margin():
+    """The margin is 100 bins: float32 rounds the position of opposite descriptors up to the last bin centre."""
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    relation = Relation(torch.tensor([0, 0, 1]))
+    value, _ = listwise_average_precision(x, x, relation, distance="squared", bins=8, margin=50.0)
+    # The distractor is ranked before the match, so the AP of both queries is 1/2.
+    assert value.item() == pytest.approx(1, abs=1e-4)
+    assert torch.autograd.grad(value, x)[0].isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -50,6 +50,11 @@ def test_unsigned_values_are_multiplied_by_512():
     assert torch.equal(quantise(values, signed=False), (512 * values).round().clamp(0, 255).to(torch.uint8))
 
 
+def test_signed_must_be_named():
+    with pytest.raises(TypeError, match="positional"):
+        quantise(vectors(0), True)
+
+
 def test_large_values_are_clamped_to_255():
     peak = torch.eye(4, 128)
     for signed in (True, False):

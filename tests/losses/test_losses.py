@@ -269,6 +269,16 @@ def test_the_second_order_term_equals_a_loop():
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("points", [1, 2, 5])
+def test_the_second_order_term_of_few_points_compares_each_with_all_others(points):
+    raw = torch.randn(2 * points, 12, generator=torch.Generator().manual_seed(0))
+    groups = torch.arange(points).repeat(2)
+    tables = [(12 - view @ view.T) / 2 for view in raw.tanh().split(points)]
+    apart = (tables[0] - tables[1]).fill_diagonal_(0).square().sum(1).sqrt().mean()
+    loss = RegularisedAP(distance="hamming", second_order=1.0)
+    torch.testing.assert_close(loss(raw, groups) - ListwiseAP("hamming")(raw, groups), apart)
+
+
 def test_the_terms_of_a_regularised_loss_add_up():
     generator = torch.Generator().manual_seed(0)
     raw = torch.randn(40, 12, generator=generator)
@@ -291,6 +301,23 @@ def test_a_memory_has_the_latest_descriptors():
     restored.load_state_dict(loss.state_dict())
     known = torch.cat([groups, torch.tensor([7, 2, 2, 0, 0])])
     assert loss(batches[2], known) == restored(batches[2], known)
+
+
+def test_a_relation_of_part_of_the_memory_ranks_its_latest_items():
+    loss = ListwiseAP(memory=5)
+    batches = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
+    loss(batches[0], torch.arange(5))
+    known = Relation(torch.tensor([0, 0, 1, 1, 2, 0, 2]))
+    unit = normalize(batches[1])
+    total, queries = listwise_average_precision(
+        unit, unit, known, distance="squared", bins=8, memory=normalize(batches[0])[-2:]
+    )
+    torch.testing.assert_close(loss(batches[1], known), (queries - total) / queries)
+
+
+def test_the_mean_ap_is_logged_only_for_a_loss_that_is_one_minus_it():
+    assert ListwiseAP().metrics(0.25) == {"ap": 0.75}
+    assert RegularisedAP(triplet=0.5).metrics(0.25) == {}
 
 
 @pytest.mark.parametrize("distance", ["squared", "euclidean", "hamming"])

@@ -11,6 +11,7 @@ from doap.errors import ArgumentError, ShapeError
 from doap.functional import pack_bits
 from doap.matching import match_descriptors
 from doap.matching.binary import match_binary
+from doap.matching.blocks import MAX_ROWS, row_blocks
 from doap.matching.real import match_real
 
 RATIOS = st.sampled_from([None, 0.5, 0.8, 0.95, 1.0])
@@ -173,6 +174,22 @@ def test_the_ratio_test_is_more_precise_than_a_float32_product(distance, kept):
     assert len(match_descriptors(torch.zeros(1, 2), gallery, ratio=0.5)[0]) == kept
 
 
+def test_the_mutual_test_is_more_precise_than_a_float32_product():
+    """The second query is nearer to the first gallery item by one unit in the last place, but matches another one."""
+    queries = torch.tensor([[0.0, 1 + 2**-23], [1.0, 0.0]])
+    gallery = torch.tensor([[0.0, 0.0], [1.0, 0.1]])
+    assert match_descriptors(queries, gallery)[0].tolist() == [[1, 1]]
+
+
+@given(st.integers(1, 3000), st.integers(1, 300), st.integers(1, 10_000))
+def test_blocks_of_rows_cover_a_table_once_in_bounded_memory(rows, columns, block):
+    parts = list(row_blocks(rows, columns, block))
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(rows))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) == sizes[0] <= MAX_ROWS
+    assert sizes[0] * columns <= max(block, columns)
+
+
 def test_distances_of_near_descriptors_are_precise():
     query = normalize(torch.ones(1, 128))
     other = query.clone()
@@ -241,6 +258,7 @@ REAL, BITS = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.uint8)
         (REAL[0], REAL, {}, ShapeError, r"queries: expected \(N0, D\), got \(4,\)"),
         (REAL, REAL[:, :3], {}, ShapeError, r"gallery: expected \(N1, 4\), got \(2, 3\)"),
         (REAL, BITS, {}, ArgumentError, "expected descriptors of one kind on one device, got torch.float32 on cpu and"),
+        (BITS, REAL, {}, ArgumentError, "of one kind on one device, got torch.uint8 on cpu and torch.float32"),
         (REAL, REAL.to("meta"), {}, ArgumentError, "on cpu and torch.float32 on meta"),
         (REAL, REAL.int(), {}, ArgumentError, "gallery: expected floats, or uint8 for packed bits, got torch.int32"),
         (REAL, REAL, {"ratio": 0}, ArgumentError, r"ratio: expected a number in \(0, 1\], .* got 0"),
