@@ -36,7 +36,7 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """A change that Cosmic Ray can make, between two lines of a file."""
 
     file: Path
@@ -59,7 +59,7 @@ class Place:
         return Mutant(self.file, self.operator, mutated, *first_change(code, mutated))
 
 
-def find_places(file: Path, code: str) -> list[Place]:
+def find_positions(file: Path, code: str) -> list[Position]:
     """Return where Cosmic Ray can change a file, without annotations and docstrings."""
     import cosmic_ray.plugins
     from cosmic_ray.ast import ast_nodes, get_ast
@@ -69,19 +69,19 @@ def find_places(file: Path, code: str) -> list[Place]:
         ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
         for node in annotations_and_docstrings(ast.parse(code))
     ]
-    places = []
+    positions = []
     for name in cosmic_ray.plugins.operator_names():
         # These two operators need arguments that name variables.
         if name.startswith("core/Variable"):
             continue
         operator = cosmic_ray.plugins.get_operator(name)()
         spans = [span for node in nodes for span in operator.mutation_positions(node)]
-        places += [
-            Place(file, name.removeprefix("core/"), occurrence, start[0], end[0])
+        positions += [
+            Position(file, name.removeprefix("core/"), occurrence, start[0], end[0])
             for occurrence, (start, end) in enumerate(spans)
             if not any(first <= start < last for first, last in ignored)
         ]
-    return places
+    return positions
 
 
 def annotations_and_docstrings(tree: ast.Module) -> Iterator[Any]:

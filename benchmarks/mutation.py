@@ -9,9 +9,9 @@ tests take more than three times the usual processor time. Each mutant is tested
 imported the large libraries, on a copy of the source code, so commands that a test starts contain the mutant too.
 
 A first run without mutants records the time of each test and the functions that it calls. A mutant of a function is
-tested with the tests that call the function, and with those that start processes; other mutants with all tests. The
+tested with the tests that call the function, and with the tests that start processes; other mutants with all tests. The
 tests that killed the last mutants of the same file run first, then the fastest. `--quick` uses 10 hypothesis examples
-per test and leaves out slow tests and those that start processes.
+per test and leaves out slow tests and tests that start processes.
 
 `mutation_survivors.toml` explains survivors that no test can or should kill. They are not tested and count as survivors
 in the score. `--again` tests only the other survivors of an earlier run.
@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 import pytest
 import record
-from mutants import Mutant, changed_function, enclosing_function, find_places, live_functions, skeleton
+from mutants import Mutant, changed_function, enclosing_function, find_positions, live_functions, skeleton
 from observed_tests import (
     PASSED,
     PROCESS,
@@ -142,15 +142,15 @@ class Session:
 
     def test_sample(self, number: int, seed: int) -> dict[str, Any]:
         """Test a sample of all mutants."""
-        places = [place for file in self.files for place in find_places(file, self.originals[file])]
+        positions = [position for file in self.files for position in find_positions(file, self.originals[file])]
         chosen: dict[str, Mutant] = {}
-        for index in np.random.default_rng(seed).permutation(len(places)):
+        for index in np.random.default_rng(seed).permutation(len(positions)):
             if len(chosen) == number:
                 break
-            if mutant := places[index].mutate(self.originals[places[index].file]):
+            if mutant := positions[index].mutate(self.originals[positions[index].file]):
                 chosen.setdefault(skeleton(mutant.code), mutant)
         survivors, timeouts = self.test(list(chosen.values()))
-        return figures_of(len(places), len(chosen), survivors, timeouts)
+        return figures_of(len(positions), len(chosen), survivors, timeouts)
 
     def test_again(self, earlier: dict[str, Any]) -> dict[str, Any]:
         """Test the survivors of an earlier run; leave out those of lines that have changed since."""
@@ -165,10 +165,13 @@ class Session:
         file = self.package / survivor["file"]
         code = self.originals[file]
         lines = [line.strip() for line in code.splitlines()]
-        places = sorted(find_places(file, code), key=lambda place: abs(place.first - survivor["line"]))
-        for place in places:
-            if place.operator == survivor["operator"] and survivor["original"] in lines[place.first - 1 : place.last]:
-                mutant = place.mutate(code)
+        positions = sorted(find_positions(file, code), key=lambda position: abs(position.first - survivor["line"]))
+        for position in positions:
+            if (
+                position.operator == survivor["operator"]
+                and survivor["original"] in lines[position.first - 1 : position.last]
+            ):
+                mutant = position.mutate(code)
                 if mutant and (mutant.original, mutant.mutated) == (survivor["original"], survivor["mutated"]):
                     return mutant
         return None
@@ -216,8 +219,12 @@ class Session:
         outcomes = {}
         for number, mutant in enumerate(mutants):
             function = changed_function(str(mutant.file), self.originals[mutant.file], mutant.code)
-            place = (str(mutant.file), function.co_firstlineno) if function else None
-            if function is None or place in observer.collected or not live[function.co_filename, function.co_qualname]:
+            position = (str(mutant.file), function.co_firstlineno) if function else None
+            if (
+                function is None
+                or position in observer.collected
+                or not live[function.co_filename, function.co_qualname]
+            ):
                 continue
             order = self.order(mutant)
             action = partial(test_items, [named[name] for name in order], observer, function, live)

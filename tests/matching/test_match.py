@@ -175,7 +175,7 @@ def test_the_ratio_test_is_more_precise_than_a_float32_product(distance, kept):
 
 
 def test_the_mutual_test_is_more_precise_than_a_float32_product():
-    """The second query is nearer to the first gallery item by one unit in the last place, but matches another one."""
+    """The second query is nearer to the first gallery item by one unit in the last digit, but matches another one."""
     queries = torch.tensor([[0.0, 1 + 2**-23], [1.0, 0.0]])
     gallery = torch.tensor([[0.0, 0.0], [1.0, 0.1]])
     assert match_descriptors(queries, gallery)[0].tolist() == [[1, 1]]
