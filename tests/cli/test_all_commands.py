@@ -31,6 +31,8 @@ MISSING_FILES = {
     "index info": "no",
     "index verify": "no",
     "index vocabulary": "no --out out.txt",
+    "index train": "no --out out",
+    "index compact": "no",
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",
     "data from-pairs": "no no --out out",

@@ -47,8 +47,8 @@ class Stored(str, Enum):
 
 
 def extract(
-    images: Annotated[str, typer.Argument(help="Folder of images, searched recursively; a path or an s3:// URL.")],
-    out: Annotated[str, typer.Option("--out", help="Folder of features to create or update; a path or an s3:// URL.")],
+    images: Annotated[str, typer.Argument(help="Folder or URL of the images, searched recursively.")],
+    out: Annotated[str, typer.Option("--out", help="Folder or URL of the features.")],
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
@@ -59,11 +59,9 @@ def extract(
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Extract only part I of N of the images, into a subfolder of its own."),
+        typer.Option(metavar="I/N", help="Only part I of N, into a subfolder of --out."),
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare checksums, not only sizes and times, to find changed images.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of worker processes.", show_default="number of CPU cores")
