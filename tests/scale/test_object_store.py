@@ -123,7 +123,7 @@ def test_shards_in_an_object_store_open_as_one_set(photos):
 
 def test_a_restarted_server_loses_and_repeats_nothing(server, photos, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "doap")
-    monkeypatch.setattr("doap.scale.storage.DELAYS", (0.5,) * 60)
+    monkeypatch.setattr("doap.scale.storage.DELAYS", (0.5,) * 240)
     folder, url = photos
     restarted = []
 
