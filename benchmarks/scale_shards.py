@@ -257,6 +257,9 @@ class Evictor(threading.Thread):
             (f, start) for f, (_, pages, _) in enumerate(self._files) for start in range(0, len(pages), BLOCK)
         ]
         self._random = np.random.default_rng(0)
+        # The files are in the cache, because an earlier search read them.
+        for block in self._blocks:
+            self._drop(*block)
 
     def run(self) -> None:
         while self._running:
