@@ -98,10 +98,10 @@ class Storage(Protocol):
 def open_storage(where: str | Path) -> Storage:
     """Open a folder given by a path or a URL.
 
-    >>> open_storage("photos").local
-    PosixPath('photos')
-    >>> str(open_storage("s3://archive/photos/"))
-    's3://archive/photos'
+    >>> str(open_storage("photos/"))
+    'photos'
+    >>> str(open_storage("file:///archive/photos"))
+    '/archive/photos'
     """
     text = str(where)
     scheme, separator, _ = text.partition("://")
