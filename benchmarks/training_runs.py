@@ -15,6 +15,7 @@ from typing import Any
 from scipy.stats import t as student
 
 import doap
+from doap.describer import Describer
 from doap.detectors import colmap
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
@@ -103,13 +104,16 @@ class Scorer:
         """Return the pose AUC@10 and the homography AUC@1 and AUC@3 of the last weights of a run."""
         stored = run / "scores.json"
         if not stored.exists():
-            descriptor = doap.load(run / "last.safetensors")
-            scores = {"pose AUC@10": self._pose_area(descriptor), **self._homography_areas(descriptor)}
-            stored.write_text(json.dumps(scores))
+            stored.write_text(json.dumps(self.score_descriptor(run / "last.safetensors")))
         found: dict[str, float] = json.loads(stored.read_text())
         return found
 
-    def _pose_area(self, descriptor: doap.Descriptor) -> float:
+    def score_descriptor(self, source: str | Path) -> dict[str, float]:
+        """Return the same figures of any descriptor that `doap.load` loads."""
+        descriptor = doap.load(source)
+        return {"pose AUC@10": self._pose_area(descriptor), **self._homography_areas(descriptor)}
+
+    def _pose_area(self, descriptor: Describer) -> float:
         """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
         matcher = PairMatcher(CachedDescriber(descriptor, None), self._shared)
         labels = [pair.scene for pair in self._pose.test]
@@ -120,7 +124,7 @@ class Scorer:
 
         return max(area(ratio) for ratio in RATIOS)
 
-    def _homography_areas(self, descriptor: doap.Descriptor) -> dict[str, float]:
+    def _homography_areas(self, descriptor: Describer) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             result = doap.evaluate({"run": descriptor}, self._planar, None, folder).results["run"]
         return {figure.name: figure.total.value for figure in result.figures if figure.name in HOMOGRAPHY}

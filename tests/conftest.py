@@ -21,6 +21,14 @@ settings.register_profile("quick", settings.get_profile("fixed"), max_examples=1
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of a file in one worker of pytest-xdist, so that fixtures of a module are set up once."""
+    for item in items:
+        if not any(item.iter_markers("xdist_group")):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+
+
 @pytest.fixture
 def data_folder() -> Path:
     """Folder of real photographs and benchmarks; tests that use it are marked `data`."""
