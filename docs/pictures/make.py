@@ -1,7 +1,8 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
-The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json, and
-matches.jpg is the output of `doap match --sample`. hard_pair.py draws the picture of the README.
+The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json,
+accuracy_and_time.svg shows results/evaluation, and matches.jpg is the output of `doap match --sample`. hard_pair.py
+draws the picture of the README.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
 from torch import Tensor
 
+from doap.evaluation.result import read_result
 from doap.functional import average_precision, relaxed_average_precision, soft_histogram
 
 HERE = Path(__file__).parent
@@ -145,11 +149,62 @@ def adapting() -> Figure:
     return figure
 
 
+def accuracy_and_time() -> Figure:
+    """Draw the pose accuracy of all descriptors and pipelines against the time for two photos and their matches."""
+    results = HERE.parents[1] / "results" / "evaluation"
+    figure, axes = plt.subplots(figsize=(7.6, 4.2))
+    axes.set(xscale="log", xlabel="CPU seconds to extract and match two photos", ylabel="pose AUC@10°, per cent")
+    ticks = (0.2, 0.5, 1, 2, 5, 10, 20)
+    axes.set(xlim=(0.15, 40), xticks=ticks, xticklabels=map(str, ticks))
+    axes.minorticks_off()
+    points = {}
+    for path in sorted((results / "speed-images").glob("*.json")):
+        speed, pose = read_result(path), results / "pose-scenes" / path.name
+        image, pair = speed.figure("s per image"), speed.figure("s per pair")
+        area = read_result(pose).figure("AUC@10") if pose.exists() else None
+        if image is None or pair is None or area is None:
+            continue
+        ours = path.stem.startswith("doap")
+        points[path.stem] = at = (2 * image.total.value + pair.total.value, 100 * area.total.value)
+        marker = "s" if speed.descriptor.pipeline else "o"
+        axes.plot(*at, marker, color=LINE if ours else FAINT, markersize=8 if ours else 6)
+    axes.margins(y=0.12)
+    label_points(axes, points)
+    return figure
+
+
+def label_points(axes: Axes, points: dict[str, tuple[float, float]]) -> None:
+    """Write the name of each point at the nearest position where it covers no other name or point."""
+    axes.autoscale_view()
+    centres = axes.transData.transform([*points.values()]) * 72 / axes.figure.dpi
+    taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
+    offsets = [(side * 7, up) for up in (0, 9, -9, 18, -18, 27, -27, 36, -36) for side in (1, -1)]
+    for (name, at), (x, y) in zip(points.items(), centres, strict=True):
+        width = 5.6 * len(name)
+        for right, up in offsets:
+            left = x + right if right > 0 else x + right - width
+            box = Bbox.from_extents(left, y + up - 5, left + width, y + up + 5)
+            if not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(box)
+        axes.annotate(
+            name,
+            at,
+            xytext=(right, up),
+            textcoords="offset points",
+            ha="left" if right > 0 else "right",
+            va="center",
+            size=9,
+            weight="bold" if name.startswith("doap") else "normal",
+            arrowprops={"arrowstyle": "-", "color": DISTRACTOR, "shrinkA": 0, "shrinkB": 4} if up else None,
+        )
+
+
 def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes, adapting):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
