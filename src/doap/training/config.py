@@ -131,6 +131,15 @@ class LossSection(_Registered):
     settings: StrictModel = LOSSES["listwise-ap"].Settings()
 
 
+class TeacherSection(StrictModel):
+    """`[teacher]`: a descriptor whose similarities the network learns too (distillation)."""
+
+    file: Path | None = Field(
+        None, description="real-valued descriptor: a file, or a shipped name; None for no teacher"
+    )
+    weight: float = Field(10.0, gt=0, description="weight of the mean squared difference of cosine similarities")
+
+
 class OptimiserSection(StrictModel):
     """`[optimiser]`: stochastic gradient descent (paper, appendix D)."""
 
@@ -179,6 +188,7 @@ class Config(StrictModel):
     augmentation: Augmentation = Augmentation()
     network: NetworkSection = NetworkSection()
     loss: LossSection = LossSection()
+    teacher: TeacherSection = TeacherSection()
     optimiser: OptimiserSection = OptimiserSection()
     schedule: ScheduleSection = ScheduleSection()
     run: RunSection = RunSection()

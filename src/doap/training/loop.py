@@ -43,7 +43,7 @@ from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
 from doap.training.page import write_training_page
 from doap.training.schedule import StepSchedule
-from doap.training.setup import build_data, build_descriptor, build_loss, build_regression_sample
+from doap.training.setup import build_data, build_descriptor, build_loss, build_regression_sample, load_teacher
 from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.types import Relation
 from doap.validation.retrieval import hardest, retrieve
@@ -120,8 +120,9 @@ class _Run:
                 f"{self.source.patch_size}; build the set with --patch-size {self.descriptor.patch_size}"
             )
         self.initial = {name: value.clone() for name, value in self.descriptor.state_dict().items()}
-        # The ledger names everything that the weights were trained on, including the data of the initial weights.
-        self.ledger = join_ledgers(self.descriptor.metadata.get("ledger", []), self.source.meta["ledger"])
+        self.teacher, taught_by = load_teacher(config, self.descriptor.patch_size, ranks)
+        # The ledger names everything that the weights depend on, including the data of initial weights and teacher.
+        self.ledger = join_ledgers(self.descriptor.metadata.get("ledger", []), self.source.meta["ledger"], taught_by)
         self.network = ranks.share(self.descriptor)
         if config.run.compile:
             self.network = torch.compile(self.network)  # type: ignore[assignment]
@@ -174,7 +175,8 @@ class _Run:
             if progress.step % run.log_every == 0 or last:
                 loss = float(torch.stack(losses).mean())
                 speed = patches_done / (time.perf_counter() - since)
-                metrics = self.loss.metrics(loss)
+                # With a teacher, the loss is not that of the batch alone.
+                metrics = {} if self.teacher else self.loss.metrics(loss)
                 self._emit("train", loss=loss, **metrics, learning_rate=rate, patches_per_second=speed)
                 losses, since, patches_done = [], time.perf_counter(), 0
             if progress.step % run.validate_every == 0 or last:
@@ -200,14 +202,15 @@ class _Run:
         seed = seed_step(run.seed, step * self.ranks.world + self.ranks.rank)
         grey = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
         self.optimiser.zero_grad(set_to_none=True)
+        loss = self.teacher.extend(self.loss, grey, self.descriptor.kind) if self.teacher else self.loss
         if run.micro_batch is None:
-            loss = full_step(self.network, self.loss, grey, relation, self.precision)
+            value = full_step(self.network, loss, grey, relation, self.precision)
         else:
-            loss = micro_batch_step(self.network, self.loss, grey, relation, self.precision, run.micro_batch, seed)
+            value = micro_batch_step(self.network, loss, grey, relation, self.precision, run.micro_batch, seed)
         self.optimiser.step()
         if self.average is not None:
             self.average.update_parameters(self.descriptor)
-        return loss
+        return value
 
     def _finished(self) -> bool:
         return self.schedule.progress(self.progress.step, self.progress.seconds) >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from doap.descriptor import Descriptor
 from doap.errors import DataError
 from doap.losses import Loss
 from doap.training.config import Config
+from doap.training.distillation import Teacher
 from doap.training.distributed import Ranks
 from doap.validation.sample import PatchSample
 
@@ -107,3 +109,17 @@ def build_loss(config: Config, ranks: Ranks) -> Loss:
     """Build the loss; with several ranks it spans the batch of all of them."""
     loss: Loss = config.loss.selected(**dict(config.loss.settings), across_ranks=ranks.several)
     return loss.to(ranks.device)
+
+
+def load_teacher(config: Config, patch_size: int, ranks: Ranks) -> tuple[Teacher | None, list[dict[str, Any]]]:
+    """Load the teacher with the ledger of its training data; None and no ledger if the recipe has no teacher."""
+    section = config.teacher
+    if section.file is None:
+        return None, []
+    descriptor = Descriptor.load(section.file, device=ranks.device)
+    if (descriptor.kind, descriptor.patch_size) != ("real", patch_size):
+        raise DataError(
+            f"{section.file}: expected a real-valued teacher for patches of {patch_size} pixels, got "
+            f"{descriptor.kind}, {descriptor.patch_size} pixels; choose another teacher.file"
+        )
+    return Teacher(descriptor, section.weight), descriptor.metadata.get("ledger", [])

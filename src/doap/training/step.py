@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from doap.random_streams import stream
 from doap.types import Relation
 
+BatchLoss = Callable[[Tensor, Relation], Tensor]
+"""Loss of descriptors (M, D) and their relation."""
+
 
 def full_step(
-    network: nn.Module, loss: nn.Module, patches: Tensor, relation: Relation, precision: torch.dtype
+    network: nn.Module, loss: BatchLoss, patches: Tensor, relation: Relation, precision: torch.dtype
 ) -> Tensor:
     """Run forward and backward for a whole batch (M, 1, S, S); return the loss without gradient."""
     with _cast(patches, precision):
@@ -25,7 +28,7 @@ def full_step(
 
 def micro_batch_step(
     network: nn.Module,
-    loss: nn.Module,
+    loss: BatchLoss,
     patches: Tensor,
     relation: Relation,
     precision: torch.dtype,
