@@ -175,7 +175,7 @@ class _Run:
             if progress.step % run.log_every == 0 or last:
                 loss = float(torch.stack(losses).mean())
                 speed = patches_done / (time.perf_counter() - since)
-                # With a teacher, the loss is not that of the batch alone.
+                # With a teacher, the loss has one more term.
                 metrics = {} if self.teacher else self.loss.metrics(loss)
                 self._emit("train", loss=loss, **metrics, learning_rate=rate, patches_per_second=speed)
                 losses, since, patches_done = [], time.perf_counter(), 0
