@@ -30,12 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def data_folder() -> Path:
-    """Folder of real photographs and benchmarks; tests that use it are marked `data`."""
+def data_folder(request: pytest.FixtureRequest) -> Path:
+    """Folder of real photographs and benchmarks. Tests that use it have the mark `data` with the names they need."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("DOAP_DATA", beside))
-    if not folder.is_dir():
-        reason = f"{folder}: the folder of real data does not exist. Set DOAP_DATA."
+    mark = request.node.get_closest_marker("data")
+    assert mark, "tests that use data_folder have the mark `data`"
+    assert mark.args, "expected the names of folders or files: pytest.mark.data(name, …)"
+    missing = [name for name in mark.args if not (folder / name).exists()]
+    if missing:
+        reason = f"{folder}: {', '.join(missing)} not found. Set DOAP_DATA; scripts/data downloads public sets."
         if os.environ.get("DOAP_DATA_REQUIRED") == "1":
             pytest.fail(reason)
         pytest.skip(reason)

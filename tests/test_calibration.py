@@ -160,7 +160,7 @@ def test_a_point_mapped_to_infinity_has_no_partner():
     assert corresponding(frame[:0], frame, np.eye(3)).shape == (0, 1)
 
 
-@pytest.mark.data
+@pytest.mark.data("photos")
 @pytest.mark.parametrize("name", DETECTORS)
 def test_the_preset_scores_at_least_nine_tenths_of_the_best(data_folder, name):
     with (data_folder / "photos" / "LEDGER.csv").open() as ledger:

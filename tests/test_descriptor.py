@@ -59,6 +59,7 @@ def test_a_saved_file_has_the_default_permissions(tmp_path):
     assert Descriptor.build(dim=16).save(tmp_path / "d").stat().st_mode == plain.stat().st_mode
 
 
+@pytest.mark.slow
 def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path):
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=128)
@@ -70,6 +71,7 @@ def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path
     torch.testing.assert_close(back.describe(patches()), descriptor.describe(patches()), atol=2e-3, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
 def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
     descriptor = Descriptor.load(name).to(memory_format=torch.contiguous_format)
@@ -80,6 +82,7 @@ def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
         torch.testing.assert_close(again(patches(number)), descriptor(patches(number)), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
 def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
     given = patches(200)
@@ -97,6 +100,7 @@ def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
         assert torch.equal(exact.describe(given), one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("supported", [True, False])
 def test_auto_precision_is_bfloat16_where_it_was_measured_and_is_fast(tmp_path, monkeypatch, supported):
     monkeypatch.setattr("doap.device.multiplies_bfloat16", lambda device: supported)
@@ -265,6 +269,7 @@ def test_invalid_metadata_are_an_error(tmp_path, metadata, message):
         doap.load(tmp_path / "d.safetensors")
 
 
+@pytest.mark.slow
 def test_threads_describe_with_a_network_in_training_mode_and_change_nothing():
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16)

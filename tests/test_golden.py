@@ -52,6 +52,7 @@ def test_doap_256bit_is_unchanged(precision):
     assert [row.numpy().tobytes().hex() for row in described] == BITS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
 def test_descriptors_exported_to_onnx_are_unchanged(name, tmp_path):
     pytest.importorskip("onnxscript")

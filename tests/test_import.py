@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import doap
 
 HEAVY = [
@@ -29,6 +31,7 @@ def test_importing_doap_prints_nothing_and_imports_no_heavy_library():
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_losses_import_torch_and_pydantic_and_no_other_heavy_library():
     rest = set(HEAVY) - {"torch", "pydantic"}
     ran = python(f"import sys, doap; doap.ListwiseAP(); sys.exit(','.join({rest} & set(sys.modules)) or 0)")

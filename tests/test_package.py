@@ -40,3 +40,15 @@ def test_samples_are_small_and_state_their_licence(name):
 def test_the_package_is_small_enough_for_a_wheel():
     """The limit is 15 MB before compression, which hardly shrinks weights and photos."""
     assert sum(path.stat().st_size for path in PACKAGE.rglob("*") if "__pycache__" not in path.parts) < 15e6
+
+
+def test_constraints_pin_every_declared_dependency():
+    needed = re.findall(r'"([A-Za-z0-9-]+)(?:\[\w+\])?>=', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    # tomli is for Python 3.10, which the pinned versions do not support.
+    assert set(needed) - {"tomli"} <= set(pinned)
+
+
+def test_only_the_constraints_pin_torch():
+    scripts = [*(ROOT / "scripts").iterdir(), *(ROOT / ".ci").glob("run"), *(ROOT / ".github").rglob("*.yml")]
+    assert not [path for path in scripts if "torch==" in path.read_text(encoding="utf-8")]

@@ -91,7 +91,7 @@ def test_real_descriptors_have_unit_length_and_bits_are_balanced(name):
         assert 0.3 < share < 0.7
 
 
-@pytest.mark.data
+@pytest.mark.data("photos")
 @pytest.mark.parametrize(("name", "baseline"), [("doap-128", rootsift), ("doap-256bit", teblid)])
 def test_more_correct_matches_than_the_baseline_on_photos_outside_the_training_set(name, baseline, data_folder):
     """On synthetic views of photos of the validation split."""

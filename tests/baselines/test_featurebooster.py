@@ -16,7 +16,7 @@ from doap.images import Pyramid, frames_from_arrays
 PHOTO = data.camera()[60:360, 100:460].copy()
 FILES = {"SIFT+Boost-F.pth": ("sift-boost-f", "real", 128), "SIFT+Boost-B.pth": ("sift-boost-b", "binary", 256)}
 
-pytestmark = pytest.mark.data
+pytestmark = pytest.mark.data("baselines/SIFT+Boost-F.pth")
 
 
 @pytest.fixture(params=FILES)

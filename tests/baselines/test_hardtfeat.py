@@ -13,7 +13,7 @@ def weights(data_folder):
     return data_folder / "baselines" / "HardTFeat.pth"
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/HardTFeat.pth")
 def test_hardtfeat_is_a_describer_of_wider_patches(weights):
     baseline = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 128, "real", 1.5)
@@ -21,7 +21,7 @@ def test_hardtfeat_is_a_describer_of_wider_patches(weights):
     assert not baseline.describe(torch.rand(2, 1, 32, 32)).requires_grad
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/HardTFeat.pth")
 def test_the_network_equals_a_layer_by_layer_oracle(weights):
     """The oracle only uses products and sums."""
     state = torch.load(weights, map_location="cpu", weights_only=True)["state_dict"]
@@ -40,21 +40,21 @@ def test_the_network_equals_a_layer_by_layer_oracle(weights):
     torch.testing.assert_close(load_baseline(weights).describe(patches), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/HardTFeat.pth")
 def test_descriptors_are_invariant_to_brightness_and_contrast(weights):
     patches = torch.rand(8, 1, 32, 32)
     baseline = load_baseline(weights)
     torch.testing.assert_close(baseline.describe(0.3 * patches + 0.5), baseline.describe(patches), atol=1e-4, rtol=0)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/HardTFeat.pth")
 def test_descriptors_have_unit_length_and_flat_patches_are_finite(weights):
     patches = torch.cat([torch.rand(2, 1, 32, 32), torch.full((1, 1, 32, 32), 0.4), torch.zeros(1, 1, 32, 32)])
     described = load_baseline(weights).describe(patches)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(4))
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/HardTFeat.pth")
 def test_a_patch_has_the_same_descriptor_in_any_batch(weights):
     patches, baseline = torch.rand(5, 1, 32, 32), load_baseline(weights)
     alone = torch.cat([baseline.describe(patch[None]) for patch in patches])

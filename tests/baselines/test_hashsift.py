@@ -37,7 +37,7 @@ def opencv_sift(frame: np.ndarray, factor: float) -> np.ndarray:
     return cv2.SIFT.create(nOctaveLayers=1, sigma=size / 2).compute(PHOTO, [keypoint])[1][0]
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/hashsift-256.npy")
 def test_hashsift_is_a_binary_describer(weights):
     baseline = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 256, "binary", 6.75 / 6)
@@ -45,7 +45,7 @@ def test_hashsift_is_a_binary_describer(weights):
     assert (described.shape, described.dtype) == ((0, 32), torch.uint8)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/hashsift-256.npy")
 def test_bits_are_the_signs_of_an_explicit_product(weights):
     patches = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     # OpenCV's SIFT has integers and a length of about 512; the baseline `sift` scales it to 1.
@@ -54,7 +54,7 @@ def test_bits_are_the_signs_of_an_explicit_product(weights):
     assert np.array_equal(load_baseline(weights).describe(patches), expected)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/hashsift-256.npy")
 def test_keypoints_give_the_bits_of_opencvs_sift_on_keypoints_of_6_75_sizes(weights):
     """OpenCV describes the same enlarged keypoints in the photo; it samples the pixels in its own way."""
     frames = sift_detector().detect(PHOTO, 300)[0]
@@ -69,7 +69,7 @@ def test_keypoints_give_the_bits_of_opencvs_sift_on_keypoints_of_6_75_sizes(weig
     assert agreement[6.75] == max(agreement.values()) > 0.9
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/hashsift-256.npy")
 def test_a_patch_and_a_frame_of_the_enlarged_region_agree(weights):
     """A frame shows 6 sizes; the patch of the same keypoint shows 6.75 sizes."""
     baseline = load_baseline(weights)

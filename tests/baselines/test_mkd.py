@@ -22,7 +22,7 @@ def patches():
     return torch.rand(6, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/mkd-concat-64.pth")
 def test_mkd_is_a_describer_with_128_dimensions(weights):
     baseline = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 128, "real", 1.0)
@@ -32,7 +32,7 @@ def test_mkd_is_a_describer_with_128_dimensions(weights):
     assert not flat.requires_grad
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/mkd-concat-64.pth")
 def test_mkd_equals_the_module_of_kornia_that_loads_the_same_file(weights, patches, tmp_path, monkeypatch):
     """kornia reads the file from the cache of torch.hub, where its download would be."""
     cache = tmp_path / "hub" / "checkpoints"
@@ -46,7 +46,7 @@ def test_mkd_equals_the_module_of_kornia_that_loads_the_same_file(weights, patch
     torch.testing.assert_close(load_baseline(weights).describe(patches), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/mkd-concat-64.pth")
 def test_whitening_is_a_projection_with_attenuated_eigenvalues(weights, patches):
     """Subtract the mean, project on each eigenvector, divide by the eigenvalue to the power 0.35, normalise."""
     model = torch.load(weights, map_location="cpu", weights_only=True)["liberty"]["pca"]

@@ -23,7 +23,7 @@ def cut(frames):
     return torch.from_numpy(extract_patches(PHOTO, frames, 32)).unsqueeze(1) / 255
 
 
-@pytest.mark.data
+@pytest.mark.data("weights_tfeat")
 def test_tfeat_is_a_describer_with_128_dimensions(weights):
     baseline: Describer = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind) == (32, 128, "real")
@@ -33,7 +33,7 @@ def test_tfeat_is_a_describer_with_128_dimensions(weights):
     assert not flat.requires_grad
 
 
-@pytest.mark.data
+@pytest.mark.data("weights_tfeat")
 def test_the_network_equals_a_layer_by_layer_oracle(weights):
     """The oracle only uses products and sums."""
     state = torch.load(weights, map_location="cpu", weights_only=True)
@@ -50,14 +50,14 @@ def test_the_network_equals_a_layer_by_layer_oracle(weights):
     torch.testing.assert_close(load_baseline(weights).describe(patches), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.data
+@pytest.mark.data("weights_tfeat")
 def test_descriptors_are_invariant_to_brightness_and_contrast(weights):
     patches = torch.rand(8, 1, 32, 32)
     baseline = load_baseline(weights)
     assert (baseline.describe(patches) - baseline.describe(0.3 * patches + 0.5)).norm(dim=1).max() < 0.05
 
 
-@pytest.mark.data
+@pytest.mark.data("weights_tfeat")
 def test_a_slightly_shifted_patch_is_nearest_to_itself(weights):
     frames = sift_detector().detect(PHOTO, 150)[0]
     frames = frames[inside(frames, *PHOTO.shape)]

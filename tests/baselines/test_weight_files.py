@@ -70,7 +70,7 @@ def assert_names(path, error: pytest.ExceptionInfo[DataError]) -> None:
     assert "\n" not in text
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/mkd-concat-64.pth")
 @pytest.mark.parametrize("file", PUBLISHED)
 def test_a_published_file_is_recognised_by_its_content(data_folder, file):
     for load in (load_baseline, doap.load):
@@ -78,7 +78,7 @@ def test_a_published_file_is_recognised_by_its_content(data_folder, file):
         assert (found.name, found.kind, found.dim, found.extent) == PUBLISHED[file]
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/KeyNet.pth")
 @pytest.mark.parametrize("file", ["baselines/AffNet.pth", "baselines/OriNet.pth", "baselines/KeyNet.pth"])
 def test_weights_of_another_network_are_refused(data_folder, file):
     with pytest.raises(DataError, match="expected the weights of tfeat, hardtfeat, mkd, featurebooster, hashsift") as e:
@@ -86,7 +86,7 @@ def test_weights_of_another_network_are_refused(data_folder, file):
     assert_names(data_folder / file, e)
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/mkd-concat-64.pth")
 @pytest.mark.parametrize("file", PUBLISHED)
 def test_a_truncated_or_overwritten_file_is_an_error_that_names_it(data_folder, tmp_path, file):
     whole = (data_folder / file).read_bytes()

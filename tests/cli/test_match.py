@@ -100,7 +100,7 @@ def test_wrong_usage_exits_with_two(doap, photos):
     assert doap("match", photos / "0.png", photos / "1.png", "--model", "essential").returncode == 2
 
 
-@pytest.mark.data
+@pytest.mark.data("strecha")
 def test_real_photos_of_one_scene_have_inliers(doap, data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
     values = json.loads(

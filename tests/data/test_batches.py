@@ -126,6 +126,7 @@ def test_ranks_together_have_the_relation_of_the_whole_batch(
             assert torch.equal(table[order][:, order], wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("memory", [30, 70, 1000])
 def test_remembered_patches_are_distractors_unless_their_groups_are_ignored(

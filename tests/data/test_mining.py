@@ -43,6 +43,7 @@ def test_features_are_hog_at_64_pixels_and_then_pixels_at_16() -> None:
     assert np.allclose(features[0, :1984], hog(torch.from_numpy(patch[None])).flatten(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_features_of_many_patches_equal_those_of_each() -> None:
     patches = memory_source([1100], [0], side=8).patches
     some = [0, 1023, 1024, 1099]
@@ -144,6 +145,7 @@ def test_without_faiss_the_extra_is_named(two_scenes: MemorySource, monkeypatch:
         mine(two_scenes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_photo", [False, True])
 def test_clusters_are_drawn(two_scenes: MemorySource, mined: Mined, tmp_path: Path, with_photo: bool) -> None:
     photo = tmp_path / "photo.png"

@@ -95,6 +95,7 @@ def test_ignored_groups_are_indices_within_the_set(tmp_path: Path) -> None:
     assert ignored.tolist() == [[0, 2], [3, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_build_killed_at_any_call_and_resumed_has_the_same_bytes(
@@ -154,6 +155,7 @@ def test_a_build_killed_repeatedly_has_the_same_bytes(
     assert fingerprints(tmp_path / "set") == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_build_killed_by_a_signal_has_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, str]) -> None:
     # Unlike an exception, a signal does not flush the buffers of open files.
     script = """

@@ -157,7 +157,7 @@ def test_a_describer_of_patches_that_fails_is_not_hidden():
         CachedDescriber(Failing())
 
 
-@pytest.mark.data
+@pytest.mark.data("baselines/SIFT+Boost-F.pth")
 @pytest.mark.parametrize("file", ["SIFT+Boost-F.pth", "SIFT+Boost-B.pth"])
 def test_featurebooster_is_cached_and_identified_by_its_weights(data_folder, tmp_path, file):
     image = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)

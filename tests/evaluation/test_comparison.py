@@ -163,7 +163,7 @@ def test_out_must_not_be_a_file(photos, tmp_path):
         compared(photos, "rootsift", "sift", tmp_path / "file")
 
 
-@pytest.mark.data
+@pytest.mark.data("strecha")
 def test_photos_of_one_scene_are_reconstructed(data_folder, tmp_path):
     photos = [data_folder / "strecha" / "fountain-P11" / f"{number:04}.jpg" for number in range(3)]
     photos += [write_photo(tmp_path / f"{seed}.png", seed, height=96, width=128) for seed in range(3)]

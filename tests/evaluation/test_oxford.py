@@ -378,7 +378,7 @@ def test_bad_settings_are_refused(root):
         OxfordBenchmark(root, max_keypoints=50, threshold=0.7)
 
 
-@pytest.mark.data
+@pytest.mark.data("oxford_affine")
 def test_graf_is_matched(data_folder):
     benchmark = OxfordBenchmark(data_folder / "oxford_affine" / "graf", max_keypoints=500)
     assert 100 < len(benchmark.pairs[0].positives) < 500

@@ -184,7 +184,7 @@ def test_matched_points_of_the_oracle_are_projections_of_the_same_points(scene, 
     assert len(matcher.match(paths[0], paths[1], ratio=1.0)) == POINTS
 
 
-@pytest.mark.data
+@pytest.mark.data("photos")
 def test_strict_and_loose_ratios_keep_fewer_and_more_matches_of_real_photos(data_folder):
     photos = sorted((data_folder / "photos" / "fountain").glob("*.jpg"))[:2]
     from doap.baselines import rootsift

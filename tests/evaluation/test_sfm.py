@@ -197,7 +197,7 @@ def test_missing_data_and_wrong_settings_are_named(root, tmp_path):
         SfmBenchmark(root, cameras="guessed")
 
 
-@pytest.mark.data
+@pytest.mark.data("strecha")
 def test_real_photos_are_reconstructed(data_folder, tmp_path):
     (tmp_path / "church").mkdir()
     for name in ("0002.jpg", "0003.jpg", "0004.jpg", "0005.jpg"):

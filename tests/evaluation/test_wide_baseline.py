@@ -243,7 +243,7 @@ def test_missing_files_of_evd_are_named(tmp_path):
         read_evd(tmp_path)
 
 
-@pytest.mark.data
+@pytest.mark.data("wide_baseline")
 def test_the_published_files_are_read(data_folder):
     pairs = read_wxbs(data_folder / "wide_baseline" / "wxbs")
     assert len(pairs) == 33

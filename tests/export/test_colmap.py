@@ -226,7 +226,7 @@ def test_an_unknown_camera_mode_is_refused(photos, tmp_path):
         write(photos, tmp_path / "database.db", camera_mode="double")
 
 
-@pytest.mark.data
+@pytest.mark.data("strecha")
 def test_real_photos_are_reconstructed(data_folder, tmp_path):
     (tmp_path / "photos").mkdir()
     for number in range(3, 7):

@@ -72,7 +72,7 @@ def test_kornias_patches_of_the_same_frames_give_similar_descriptors(photo, desc
     assert_alike(photo, descriptor)
 
 
-@pytest.mark.data
+@pytest.mark.data("photos")
 def test_kornias_patches_give_similar_descriptors_on_a_real_photo(data_folder, descriptor):
     assert_alike(read_grey(data_folder / "photos" / "sacre_coeur" / "003.jpg"), descriptor)
 

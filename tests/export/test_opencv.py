@@ -108,7 +108,7 @@ def test_cross_checked_brute_force_equals_doap_match(photo, rotated, name):
     assert len(expected) > 50
 
 
-@pytest.mark.data
+@pytest.mark.data("strecha")
 def test_cross_checked_brute_force_equals_doap_match_on_real_photos(data_folder):
     folder = data_folder / "strecha" / "fountain-P11"
     photos = [cv2.resize(read_grey(folder / name), None, fx=0.3, fy=0.3) for name in ("0000.jpg", "0002.jpg")]

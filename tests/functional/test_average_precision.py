@@ -51,6 +51,7 @@ def test_tied_ap_equals_enumeration_over_all_orders(tied):
         assert ours.item() == pytest.approx(value, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(st.lists(tied_rankings(longest=20), min_size=1, max_size=4), st.integers(0, 99))
 def test_counting_equals_sorting(rankings, seed):
     size = min(len(distances) for distances, _ in rankings)

@@ -46,6 +46,7 @@ def test_value_and_gradient_equal_the_dense_oracle(distance, form, chunk):
     torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("distance", "form"), CASES)
 @pytest.mark.parametrize("margin", [0.0, 0.3, 1.0])
 def test_a_memory_and_a_margin_equal_the_dense_oracle(distance, form, margin):
@@ -106,6 +107,7 @@ def test_wrong_memories_and_margins_are_refused(options, message):
         paper_ap(x, x, Relation(torch.tensor([0, 0, 1])), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("distance", "form"), CASES)
 @pytest.mark.parametrize("chunk", [5, 256])
 def test_gradient_passes_gradcheck(distance, form, chunk):
@@ -157,6 +159,7 @@ def test_ap_is_one_if_all_positives_are_two_bins_nearer(groups, size, bins, form
     assert value.item() / int(asked) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.lists(

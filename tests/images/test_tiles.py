@@ -14,6 +14,7 @@ from doap.images import angles, scales
 from doap.images.tiles import cut_tiles
 from doap.scale.extractor import ExtractorInfo, open_extractor
 
+pytestmark = pytest.mark.slow
 HEIGHT, WIDTH, TILE = 576, 704, 512
 # The patches themselves, normalised, are quick to compute.
 PATCHES = from_function(lambda patches: normalize(patches.flatten(1)[:, ::13] - 0.5))

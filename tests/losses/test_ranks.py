@@ -9,6 +9,8 @@ from doap.losses import LOSSES, ListwiseAP
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
 
+# Starting two processes takes seconds.
+pytestmark = pytest.mark.slow
 SIZE, CUT = 50, 31  # ragged on purpose: one rank has more of the batch than the other
 
 

@@ -35,6 +35,7 @@ def views(binary, outliers=150, inliers=250, seed=0):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True])
 def test_inconsistent_matches_are_dropped(binary):
     features0, features1, inliers = views(binary)

@@ -101,6 +101,7 @@ def test_binary_matches_are_those_of_the_full_table_for_any_block_size(n0, n1, o
     assert (as_tuples(pairs), distances.tolist()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutual", [True, False])
 def test_matches_of_an_image_sized_set_are_those_of_the_full_table(mutual):
     generator = torch.Generator().manual_seed(0)

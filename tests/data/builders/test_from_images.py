@@ -193,7 +193,7 @@ def test_models_of_one_scene_are_sources_of_their_own():
     assert _join_models([], "hill", 8)[1].sources == []
 
 
-@pytest.mark.data
+@pytest.mark.data("photos")
 def test_overlapping_photos_give_tracks(data_folder, tmp_path):
     folder = tmp_path / "photos"
     (folder / "fountain").mkdir(parents=True)

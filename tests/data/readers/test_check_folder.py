@@ -93,7 +93,7 @@ def test_a_unit_with_inconsistent_counts_is_refused() -> None:
         Unit("one", "one", np.zeros((4, 8, 8), np.uint8), np.array([1, 2]), np.zeros((2, 3), np.float32))
 
 
-@pytest.mark.data
+@pytest.mark.data("oxford_affine", "hpatches_sequences", "photos", "strecha")
 def test_real_folders_are_recognised(data_folder: Path) -> None:
     kinds = {"oxford_affine": "sequences", "hpatches_sequences": "sequences", "photos": "images", "strecha": "images"}
     assert {name: check_folder(data_folder / name).kind for name in kinds} == kinds

@@ -96,7 +96,7 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     assert not any("\n" in problem for problem in problems)
 
 
-@pytest.mark.data
+@pytest.mark.data("hpatches_tasks")
 def test_published_splits_have_76_and_40_sequences(data_folder: Path) -> None:
     splits = read_splits(data_folder / "hpatches_tasks")
     sizes = {name: (len(split.train), len(split.test)) for name, split in splits.items()}
@@ -105,7 +105,7 @@ def test_published_splits_have_76_and_40_sequences(data_folder: Path) -> None:
     assert all(set(splits[name].train).isdisjoint(splits[name].test) for name in "abc")
 
 
-@pytest.mark.data
+@pytest.mark.data("hpatches_tasks")
 @pytest.mark.parametrize("split", ["a", "b", "c", "illum", "view", "full"])
 def test_published_retrieval_has_10000_queries_and_20000_distractors(data_folder: Path, split: str) -> None:
     task = read_retrieval(data_folder / "hpatches_tasks", split)
@@ -115,13 +115,13 @@ def test_published_retrieval_has_10000_queries_and_20000_distractors(data_folder
     assert not set(rows(task.queries)) & set(rows(task.distractors))
 
 
-@pytest.mark.data
+@pytest.mark.data("hpatches_tasks")
 def test_published_tasks_have_no_problems(data_folder: Path) -> None:
     found = check_folder(data_folder / "hpatches_tasks")
     assert (found.kind, found.problems) == ("hpatches-tasks", ())
 
 
-@pytest.mark.data
+@pytest.mark.data("hpatches_tasks")
 def test_the_first_published_queries_are_read_correctly(data_folder: Path) -> None:
     task = read_retrieval(data_folder / "hpatches_tasks", "a")
     assert rows(task.queries)[:3] == [("v_birdwoman", 0, 3), ("v_strand", 0, 2), ("i_salon", 0, 324)]

@@ -86,14 +86,14 @@ def test_all_problems_are_listed_one_line_each(root: Path) -> None:
     assert not any("\n" in problem for problem in problems)
 
 
-@pytest.mark.data
+@pytest.mark.data("oxford_affine")
 def test_the_eight_oxford_sequences_are_read(data_folder: Path) -> None:
     names = [sequence.name for sequence in read_oxford(data_folder / "oxford_affine")]
     assert names == ["bark", "bikes", "boat", "graf", "leuven", "trees", "ubc", "wall"]
     assert check_folder(data_folder / "oxford_affine").problems == ()
 
 
-@pytest.mark.data
+@pytest.mark.data("oxford_affine", "hpatches_sequences")
 @pytest.mark.parametrize("folder", ["oxford_affine", "hpatches_sequences"])
 def test_real_homographies_align_the_images(data_folder: Path, folder: str) -> None:
     """Image 2 warped to image 1 correlates with it more than unwarped, or equally if nothing moves."""
@@ -109,7 +109,7 @@ def test_real_homographies_align_the_images(data_folder: Path, folder: str) -> N
         assert aligned > max(0.7, unaligned - 0.01), (sequence.name, aligned, unaligned)
 
 
-@pytest.mark.data
+@pytest.mark.data("hpatches_sequences")
 def test_two_hpatches_sequences_are_read(data_folder: Path) -> None:
     sequences = read_oxford(data_folder / "hpatches_sequences")
     assert [sequence.name for sequence in sequences] == ["v_churchill", "v_wormhole"]
