@@ -172,11 +172,11 @@ def test_a_reader_that_meets_a_change_while_it_opens_sees_the_new_state(tmp_path
     opened = Index._open
     calls = []
 
-    def change_and_open(index, meta):
+    def change_and_open(index, folder_of_files, meta):
         calls.append(meta["revision"])
         if len(calls) == 1:
             compact_index(folder)
-        opened(index, meta)
+        opened(index, folder_of_files, meta)
 
     monkeypatch.setattr(Index, "_open", change_and_open)
     assert Index(folder).info().removed_descriptors == 0

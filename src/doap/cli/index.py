@@ -26,9 +26,17 @@ app = typer.Typer(
 )
 
 Features = Annotated[str, typer.Argument(help="Folder of features written by `doap extract`; a path or an s3:// URL.")]
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
-IndexOption = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
-NewIndex = Annotated[Path, typer.Option("--out", help="Index to create: a folder that does not exist yet.")]
+Folder = Annotated[str, typer.Argument(metavar="INDEX", help="Folder or s3:// URL of the index.")]
+IndexOption = Annotated[str, typer.Option("--index", help="Folder or s3:// URL of the index.")]
+NewIndex = Annotated[
+    str, typer.Option("--out", help="Index to create: a folder or an s3:// URL that does not exist yet.")
+]
+Shards = Annotated[
+    list[str],
+    typer.Option(
+        "--index", help="Folder or s3:// URL of the index, or of its shards. Repeat the option for several shards."
+    ),
+]
 MaxKeypoints = Annotated[
     int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
 ]
@@ -53,7 +61,7 @@ def build(
     out: NewIndex,
     kind: KindOption = None,
     quantiser: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Index whose trained quantiser is used, from `doap index train`: builds one shard of many."),
     ] = None,
     segments: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
@@ -135,10 +143,7 @@ def vocabulary(
 @app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
     query: Annotated[Path, typer.Argument(help="Image to search for.")],
-    index: Annotated[
-        list[Path],
-        typer.Option("--index", help="Folder of the index, or of its shards. Repeat the option for several shards."),
-    ],
+    index: Shards,
     top: Annotated[int, typer.Option(min=1, help="Number of images to return.")] = 10,
     verify: Annotated[
         bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
@@ -203,7 +208,7 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
     with show_progress("images", quiet=as_json) as progress:
         change = add_images(index, features, progress=progress)
     if as_json:
-        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
     added = counted(change.added, "image")
     echo(f"{index}: {added} added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
@@ -222,7 +227,7 @@ def remove(
 
     change = remove_images(index, names)
     if as_json:
-        echo(json.dumps({"index": str(index), **dataclasses.asdict(change)}))
+        echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
     echo(f"{index}: {counted(change.removed, 'image')} removed")
 
@@ -238,7 +243,7 @@ def compact(
 
     done = compact_index(index, segments=segments)
     if as_json:
-        echo(json.dumps({"index": str(index), **dataclasses.asdict(done)}))
+        echo(json.dumps({"index": index, **dataclasses.asdict(done)}))
         return
     deleted, left = counted(done.descriptors, "descriptor"), counted(done.segments, "segment")
     sizes = f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB after"
@@ -263,15 +268,15 @@ def verify_index(
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
+    echo(json.dumps({"index": index, "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
 
 
-def _print_info(path: Path, as_json: bool) -> None:
+def _print_info(path: str, as_json: bool) -> None:
     from doap.scale import Index
 
     found = Index(path).info()
     if as_json:
-        echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
+        echo(json.dumps({"index": path, **dataclasses.asdict(found)}))
         return
     sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.segments, "segment")
     echo(f"{path}: {', '.join(sizes)}")

@@ -15,11 +15,16 @@ from doap.text import counted
 
 
 def pairs(
-    features: Annotated[Path, typer.Argument(help="Folder of features written by `doap extract`.")],
+    features: Annotated[
+        str, typer.Argument(help="Folder of features written by `doap extract`; a path or an s3:// URL.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Text file to write, two image names per line.")],
     top: Annotated[int, typer.Option(min=1, help="Number of partners per image.")] = 20,
     index: Annotated[
-        Path | None, typer.Option(help="Index to search.", show_default="a temporary index of the features")
+        str | None,
+        typer.Option(
+            help="Folder or s3:// URL of the index to search.", show_default="a temporary index of the features"
+        ),
     ] = None,
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,

@@ -28,9 +28,13 @@ from doap.files import OutputLock, atomic_write, make_folder
 from doap.images.read import walk_files
 
 SCHEMES = ("s3", "gs", "file")
+BLOCK = 16 << 20
+"""Bytes that `stream` reads at a time."""
 DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between the attempts of a request to an object store."""
 
+# Parameters of pyarrow's file systems that a URL must not have.
+_SECRETS = {"access_key", "secret_key", "session_token", "access_token"}
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 # Errors that another attempt would repeat.
@@ -85,6 +89,9 @@ class Storage(Protocol):
     def open(self, name: str) -> Any:
         """Open a file for random access, as a file of pyarrow."""
 
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of a file of any size in blocks."""
+
     def write(self, name: str, content: pa.Buffer | bytes) -> None:
         """Write a file: it appears when it is complete."""
 
@@ -93,6 +100,9 @@ class Storage(Protocol):
 
     def lock(self) -> AbstractContextManager[object]:
         """Return the exclusive right to write to the folder, as a context manager."""
+
+    def subfolder(self, name: str) -> Storage:
+        """Return a folder inside this one."""
 
 
 def open_storage(where: str | Path) -> Storage:
@@ -111,7 +121,7 @@ def open_storage(where: str | Path) -> Storage:
         return LocalFolder(Path(unquote(urlsplit(text).path)))
     if scheme not in SCHEMES:
         raise ArgumentError(f"{_redact(text)}: expected a folder or a URL with s3://, gs:// or file://.")
-    if "@" in urlsplit(text).netloc:
+    if "@" in urlsplit(text).netloc or _SECRETS & dict(parse_qsl(urlsplit(text).query)).keys():
         raise ArgumentError(
             f"{_redact(text)}: expected a URL without credentials. Set them in the environment, for example "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
@@ -162,6 +172,12 @@ class LocalFolder:
         """Open a file for random access."""
         return pa.OSFile(str(self.folder / name))
 
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of a file in blocks."""
+        with (self.folder / name).open("rb") as file:
+            while block := file.read(BLOCK):
+                yield block
+
     def write(self, name: str, content: pa.Buffer | bytes) -> None:
         """Write a file atomically."""
         with atomic_write(self.folder / name) as unfinished:
@@ -174,6 +190,10 @@ class LocalFolder:
     def lock(self) -> AbstractContextManager[object]:
         """Create the folder and lock it."""
         return OutputLock(make_folder(self.folder), inside=True)
+
+    def subfolder(self, name: str) -> LocalFolder:
+        """Return a folder inside this one."""
+        return LocalFolder(self.folder / name)
 
 
 class ObjectStore:
@@ -243,6 +263,12 @@ class ObjectStore:
         path = self._path(name)
         return self._repeat(self.locate(name), lambda: self._filesystem.open_input_file(path))
 
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of an object in blocks; each of them is requested again after an error."""
+        with self.open(name) as file:
+            for offset in range(0, file.size(), BLOCK):
+                yield self._repeat(self.locate(name), partial(file.read_at, BLOCK, offset))
+
     def write(self, name: str, content: pa.Buffer | bytes) -> None:
         """Write an object."""
 
@@ -260,6 +286,11 @@ class ObjectStore:
     def lock(self) -> AbstractContextManager[object]:
         """Return a context manager without effect."""
         return nullcontext()
+
+    def subfolder(self, name: str) -> ObjectStore:
+        """Return a folder inside this one, with the same settings of the connection."""
+        path, separator, query = self._url.partition("?")
+        return ObjectStore(f"{path.rstrip('/')}/{name}{separator}{query}")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -17,8 +17,10 @@ from doap.files import OutputLock, atomic_write, make_folder
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.engine import MIN_PER_LIST, IndexKind, IndexPlan, new_engine, plan_index, write_engine
-from doap.scale.index.folder import FORMAT, NO_IMAGES, open_snapshot, write_change
+from doap.scale.index.folder import FORMAT, NO_IMAGES, trained_file, write_change
 from doap.scale.index.segments import FeatureReader
+from doap.scale.index.snapshots import open_snapshot, working_folder
+from doap.scale.storage import Storage, open_storage
 from doap.types import Progress, no_progress
 
 
@@ -32,7 +34,7 @@ def build_index(
     max_keypoints: int | None = None,
     seed: int = 0,
     progress: Progress = no_progress,
-) -> Path:
+) -> Path | str:
     """Build an index of the local descriptors of many images.
 
     The features are read four times (to count, train, add and hash), with a few images in memory at a time. Memory also
@@ -40,7 +42,7 @@ def build_index(
 
     Args:
         features: Features of the images, from `doap.extract_folder`.
-        out: Folder of the index. It must not exist, and appears when it is complete.
+        out: Folder or URL of the index. It must not exist, and appears when it is complete.
         kind: Kind of the index; None chooses it by the number of descriptors, see `plan_index`.
         quantiser: Index to take the trained quantiser, the kind and `max_keypoints` from, such as one written by
             `train_index`. Indexes with the same quantiser can be searched as one, see `ShardedIndex`.
@@ -48,15 +50,19 @@ def build_index(
         max_keypoints: Maximum number of keypoints per image; None uses all.
         seed: Random seed of the training sample.
         progress: Called for every image that is read.
+
+    Returns:
+        `out`, as a path unless it is a URL of an object store.
     """
     features = as_feature_set(features)
     if segments < 1 or (max_keypoints is not None and max_keypoints < 1):
         raise ArgumentError(f"segments and max_keypoints: expected 1 or more, got {segments} and {max_keypoints}.")
     if quantiser is not None and (kind, max_keypoints) != (None, None):
         raise ArgumentError(f"kind and max_keypoints: expected None, because {quantiser} determines them.")
-    with _new_folder(Path(out)) as folder:
+    storage = open_storage(out)
+    with _new_folder(storage) as folder:
         if quantiser is not None:
-            meta = _copy_quantiser(Path(quantiser), folder, features)
+            meta = _copy_quantiser(open_storage(quantiser), folder, features)
             max_keypoints = meta["training"]["max_keypoints"]
         reader = FeatureReader(features, features.names, max_keypoints, progress)
         counts = _count(reader)
@@ -68,7 +74,7 @@ def build_index(
         reader.write_segments(folder, meta, counts, segments)
         meta["sources"].append(describe_source(features, counts))
         write_change(folder, meta, NO_IMAGES.extend(reader.names, reader.checksums, counts, remove=[]))
-    return Path(out)
+    return storage.local or str(out)
 
 
 def train_index(
@@ -80,26 +86,30 @@ def train_index(
     max_keypoints: int | None = None,
     seed: int = 0,
     progress: Progress = no_progress,
-) -> Path:
+) -> Path | str:
     """Train the quantiser of a sharded index, and write it as an index without images.
 
     Pass it to `build_index` as `quantiser` for every shard.
 
     Args:
         features: Features of a representative part of the collection, or of all of it.
-        out: Folder of the index. It must not exist, and appears when it is complete.
+        out: Folder or URL of the index. It must not exist, and appears when it is complete.
         kind: Kind of the index; None chooses it by the number of descriptors, see `plan_index`.
         descriptors: Number of descriptors in all shards together, which determines the kind and the number of lists;
             None is the number in `features`.
         max_keypoints: Maximum number of keypoints per image, here and in the shards; None uses all.
         seed: Random seed of the training sample.
         progress: Called for every image that is read.
+
+    Returns:
+        `out`, as a path unless it is a URL of an object store.
     """
     features = as_feature_set(features)
+    storage = open_storage(out)
     for name, value in (("descriptors", descriptors), ("max_keypoints", max_keypoints)):
         if value is not None and value < 1:
             raise ArgumentError(f"{name}: expected 1 or more, got {value}.")
-    with _new_folder(Path(out)) as folder:
+    with _new_folder(storage) as folder:
         reader = FeatureReader(features, features.names, max_keypoints, progress)
         counts = _count(reader)
         available = int(counts.sum())
@@ -112,12 +122,16 @@ def train_index(
         plan = dataclasses.replace(plan, sample=min(plan.sample, available))
         meta = _train(reader, counts, folder, plan, max_keypoints, seed, passes=1)
         write_change(folder, meta, NO_IMAGES)
-    return Path(out)
+    return storage.local or str(out)
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `out`, which gets this name on success."""
+def _new_folder(storage: Storage) -> Iterator[Path]:
+    """Yield an empty folder, which becomes that of the index on success, or is published at its URL."""
+    if (out := storage.local) is None:
+        with working_folder(storage, None) as folder:
+            yield folder
+        return
     with OutputLock(make_folder(out.parent) / out.name):
         if out.exists():
             hint = "Delete it, choose another folder, or add to it with doap index add."
@@ -174,16 +188,16 @@ def _train(
     }
 
 
-def _copy_quantiser(quantiser: Path, folder: Path, features: FeatureSet) -> dict[str, Any]:
+def _copy_quantiser(quantiser: Storage, folder: Path, features: FeatureSet) -> dict[str, Any]:
     """Copy the trained index of another index and return the metadata of an index without images."""
 
-    def copy(meta: dict[str, Any]) -> dict[str, Any]:
+    def copy(source: Path, meta: dict[str, Any]) -> dict[str, Any]:
         check_extractor(str(quantiser), ExtractorInfo(**meta["extractor"]), features)
         with atomic_write(folder / "trained.faiss") as file:
-            shutil.copyfile(quantiser / "trained.faiss", file)
+            shutil.copyfile(source / trained_file(meta["files"]), file)
         return meta
 
-    meta = open_snapshot(quantiser, copy)
+    meta = open_snapshot(quantiser, copy, needed=("trained",))
     return {**meta, "revision": 0, "segments": [], "next_segment": 1, "sources": [], "files": {}}
 
 

@@ -12,6 +12,9 @@ Files are never modified, and their names are never used again. A change writes 
 `meta.json` is renamed into place, so a killed change has no effect. Then it deletes files that `meta.json` no longer
 lists, including the files that a killed change left behind. A change that starts while another one runs is refused.
 
+At a URL, the names of files also have a hash of their contents, such as `trained-5d41402abc4b2a76.faiss`; see
+`snapshots`.
+
 A reader opens all files that it needs at once, and keeps this state: the system frees a deleted file when the last
 reader closes it. A reader that finds a file missing while it opens the index starts again with the next `meta.json`.
 """
@@ -19,12 +22,12 @@ reader closes it. A reader that finds a file missing while it opens the index st
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +36,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write, read_json, sha256
+from doap.files import atomic_write, parse_json, sha256
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.engine import IndexPlan
+from doap.scale.storage import Storage
 from doap.settings import FORBID_EXTRA, validate
 
 FORMAT = 4
@@ -49,10 +53,12 @@ SCHEMA = pa.schema(
         "removed": pa.bool_(),
     }
 )
-FileName = Annotated[str, Field(pattern=r"^[a-z]+(-\d{6})?\.(faiss|npy|float16|parquet)$")]
-"""Name of a file of an index; never a path to another folder."""
+META = "meta.json"
+FILE_NAME = r"^[a-z]+(-\d{6})?(-[0-9a-f]{16})?\.(faiss|npy|float16|parquet)$"
+"""Pattern of the name of a file of an index; never a path to another folder."""
+FileName = Annotated[str, Field(pattern=FILE_NAME)]
 Count = Annotated[int, Field(ge=0, strict=True)]
-T = TypeVar("T")
+_ROLES = ("index", "frames", "rows")
 _PATTERNS = ("segment-*", "frames-*", "rows-*", "images-*", "*.unfinished")
 
 
@@ -80,7 +86,7 @@ class _Segment:
 @dataclass(frozen=True)
 class _File:
     bytes: Count
-    sha256: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class _Meta:
     files: dict[FileName, _File]
 
     def __post_init__(self) -> None:
-        listed = {"trained.faiss", self.images}
+        listed = {trained_file(self.files), self.images}
         for segment in self.segments:
             listed |= {segment.index, segment.frames} | ({segment.rows} if segment.rows else set())
         if absent := sorted(listed - self.files.keys()):
@@ -211,19 +217,38 @@ def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> dict
     )
     with atomic_write(file) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
-    current = sorted({"trained.faiss", file.name, *list_segment_files(meta)})
+    current = sorted({trained_file(meta["files"]), file.name, *list_segment_files(meta)})
     files = {name: meta["files"].get(name) or _identify(folder / name) for name in current}
     changed = {**meta, "revision": revision, "images": file.name, "files": files}
-    with atomic_write(folder / "meta.json") as unfinished:
-        unfinished.write_text(json.dumps(changed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    with atomic_write(folder / META) as unfinished:
+        unfinished.write_bytes(format_meta(changed))
     _clean(folder, changed)
     return changed
 
 
+def format_meta(meta: dict[str, Any]) -> bytes:
+    """Return the contents of a `meta.json`."""
+    return (json.dumps(meta, indent=1, sort_keys=True) + "\n").encode()
+
+
+def trained_file(files: Iterable[str]) -> str:
+    """Return the name of the trained index, given the files of an index, which may be none yet."""
+    return next((name for name in files if name.startswith("trained")), "trained.faiss")
+
+
 def list_segment_files(meta: dict[str, Any]) -> list[str]:
     """Return the names of the files of all segments."""
-    roles = ("index", "frames", "rows")
-    return [segment[role] for segment in meta["segments"] for role in roles if role in segment]
+    return [segment[role] for segment in meta["segments"] for role in _ROLES if role in segment]
+
+
+def rename_files(meta: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the contents of `meta.json` after some files got new names."""
+    segments = [
+        {key: names.get(value, value) if key in _ROLES else value for key, value in segment.items()}
+        for segment in meta["segments"]
+    ]
+    files = {names.get(name, name): identity for name, identity in meta["files"].items()}
+    return {**meta, "images": names.get(meta["images"], meta["images"]), "segments": segments, "files": files}
 
 
 def _clean(folder: Path, meta: dict[str, Any]) -> None:
@@ -235,40 +260,24 @@ def _clean(folder: Path, meta: dict[str, Any]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def open_snapshot(folder: Path, open_files: Callable[[dict[str, Any]], T]) -> T:
-    """Return the result of `open_files` for the current contents of meta.json.
-
-    It is called again if a file is missing because a change has taken effect in the meantime.
-    """
-    while True:
-        meta = _parse_meta(folder)
-        try:
-            _check_sizes(folder, meta)
-            return open_files(meta)
-        except DataError:
-            if _parse_meta(folder)["revision"] == meta["revision"]:
-                raise
-
-
-def read_meta(folder: Path) -> dict[str, Any]:
-    """Read meta.json, and check its keys and the sizes of the files it lists."""
-    meta = _parse_meta(folder)
-    _check_sizes(folder, meta)
-    return meta
-
-
-def _parse_meta(folder: Path) -> dict[str, Any]:
-    path = folder / "meta.json"
-    if not path.is_file():
-        raise DataError(f"{folder}: not an index (no meta.json). Build one with doap index build.")
-    meta = read_json(path, "the metadata of an index")
+def read_meta(storage: Storage) -> dict[str, Any]:
+    """Read meta.json and check its keys."""
+    path = storage.locate(META)
+    try:
+        content = storage.read(META)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(f"{storage}: not an index (no {META}). Build one with doap index build.") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
+    meta = parse_json(content, path, "the metadata of an index")
     if (found := meta.get("format")) != FORMAT:
         raise DataError(f"{path}: not an index: expected format {FORMAT}, got {found!r}. Build the index again.")
     validate(_Meta, meta, f"{path}: not an index")
     return meta
 
 
-def _check_sizes(folder: Path, meta: dict[str, Any]) -> None:
+def check_sizes(folder: Path, meta: dict[str, Any]) -> None:
+    """Compare the sizes of all files."""
     for name, identity in meta["files"].items():
         try:
             size: int | None = (folder / name).stat().st_size

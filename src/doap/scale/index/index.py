@@ -28,7 +28,9 @@ from doap.scale.index.engine import (
     set_probes,
     stack_lists,
 )
-from doap.scale.index.folder import check_files, map_frames, map_rows, open_snapshot, read_images
+from doap.scale.index.folder import check_files, map_frames, map_rows, read_images, trained_file
+from doap.scale.index.snapshots import check_objects, open_snapshot
+from doap.scale.storage import Storage, open_storage
 
 # 17 MB of descriptors with 64 candidates and 128 dimensions.
 _QUERIES_PER_BLOCK = 512
@@ -73,31 +75,32 @@ class Index(BaseIndex):
     on network file systems if another machine changes the index. The first search reads the descriptors.
 
     Args:
-        folder: Folder written by `build_index`.
+        folder: Folder or URL written by `build_index`. Files at a URL are copied to a cache on this machine first.
         in_memory: Read all descriptors or codes into memory. Otherwise the inverted lists stay on disk and are mapped
             into memory, and the system caches as much of them as fits. The results are the same. A flat index has no
             lists and is always read.
 
     Attributes:
-        meta: Contents of meta.json.
+        folder: Folder of the files; for an index at a URL, the folder of their copies.
+        meta: Contents of meta.json, with the names of the files in the folder.
         extractor: Identity and settings of the extractor of the features.
         images: Names and ids. The id of a descriptor is the first id of its image plus its position there.
         plan: Kind and parameters.
     """
 
-    def __init__(self, folder: str | Path, *, in_memory: bool = True) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path | Storage, *, in_memory: bool = True) -> None:
+        self._storage = open_storage(folder) if isinstance(folder, str | Path) else folder
         self.in_memory = in_memory
-        open_snapshot(self.folder, self._open)
+        open_snapshot(self._storage, self._open)
 
-    def _open(self, meta: dict[str, Any]) -> None:
+    def _open(self, folder: Path, meta: dict[str, Any]) -> None:
         """Open all files that are read later, because they may be deleted."""
-        self.meta = meta
+        self.folder, self.meta = folder, meta
         self.extractor = ExtractorInfo(**meta["extractor"])
         parameters = {name: value for name, value in meta["index"].items() if name != "metric"}
         self.plan = IndexPlan(**parameters)
         self.images = read_images(self.folder, meta)
-        self._trained = EngineFile(self.folder / "trained.faiss", self.kind)
+        self._trained = EngineFile(self.folder / trained_file(meta["files"]), self.kind)
         segments = meta["segments"]
         self._files = [EngineFile(self.folder / segment["index"], self.kind) for segment in segments]
         self._frames = [map_frames(self.folder, segment) for segment in segments]
@@ -105,8 +108,8 @@ class Index(BaseIndex):
 
     @property
     def name(self) -> str:
-        """Folder of the index, for messages."""
-        return str(self.folder)
+        """Folder or URL of the index, for messages."""
+        return str(self._storage)
 
     def nearest(self, queries: NDArray[Any], k: int, probes: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the neighbours by the data in the lists; see `BaseIndex.nearest`."""
@@ -156,18 +159,21 @@ class Index(BaseIndex):
             segments=len(self.meta["segments"]),
             bytes=sum(file["bytes"] for file in files.values()),
             bytes_per_descriptor=segments / max(1, stored),
-            memory=(segments if self._is_read else files["trained.faiss"]["bytes"]) + 300 * len(images),
+            memory=(segments if self._is_read else files[trained_file(files)]["bytes"]) + 300 * len(images),
             compared=plan.lists + round(searched * len(self)),
         )
 
     def verify(self, features: str | Path | FeatureSet | None = None) -> None:
         """Read all files and compare them with their checksums; raise `DataError` at the first difference.
 
-        The files of an index that was changed since it was opened may be missing.
+        The files of an index that was changed since it was opened may be missing. At a URL, this reads the files there
+        and their copies on this machine.
 
         Args:
             features: Check also that the index contains all of these features in their current state.
         """
+        if self._storage.local is None:
+            check_objects(self._storage)
         check_files(self.folder, self.meta)
         expected = 0
         for segment in self.meta["segments"]:
@@ -187,7 +193,7 @@ class Index(BaseIndex):
                 )
         if (stored := int(self.images.counts.sum())) != expected:
             raise DataError(
-                f"{self.folder}: the segments hold {expected:,} descriptors, but the images {stored:,}. Build it again."
+                f"{self.name}: the segments hold {expected:,} descriptors, but the images {stored:,}. Build it again."
             )
         if features is not None:
             self._verify_source(as_feature_set(features))
@@ -196,7 +202,7 @@ class Index(BaseIndex):
         check_extractor(self.name, self.extractor, features)
         if features.checksum() not in {source["checksum"] for source in self.meta["sources"]}:
             raise DataError(
-                f"{features.folder}: {self.folder} was not built from these features, or they have changed. Add them "
+                f"{features.folder}: {self.name} was not built from these features, or they have changed. Add them "
                 "with doap index add."
             )
 

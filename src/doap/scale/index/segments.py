@@ -17,6 +17,7 @@ from doap.files import atomic_write
 from doap.random_streams import stream
 from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index.engine import read_engine, write_engine
+from doap.scale.index.folder import trained_file
 from doap.types import Progress
 
 
@@ -109,7 +110,7 @@ class FeatureReader:
         first_ids = next_id(meta) + starts
         images = zip(segment_of_image.tolist(), first_ids.tolist(), self._images(), strict=True)
         for _, part in groupby(images, key=itemgetter(0)):
-            engine = read_engine(folder / "trained.faiss", self.features.kind)
+            engine = read_engine(folder / trained_file(meta["files"]), self.features.kind)
             with SegmentWriter(folder, meta) as writer:
                 for _, start, image in part:
                     descriptors = image.features.descriptors.contiguous().numpy()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,10 @@ from doap.processes import follow_parent, interrupts_blocked
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.base import BaseIndex
 from doap.scale.index.engine import faiss_library, missing_distance
-from doap.scale.index.folder import concatenate, open_snapshot
+from doap.scale.index.folder import META, concatenate, trained_file
 from doap.scale.index.index import Index
+from doap.scale.index.snapshots import open_snapshot
+from doap.scale.storage import Storage, open_storage
 
 
 class ShardedIndex(BaseIndex):
@@ -40,23 +42,24 @@ class ShardedIndex(BaseIndex):
             search_images(index, "photo.jpg")
 
     Args:
-        folders: Folders of the indexes, built by `build_index` with the same `quantiser`.
+        folders: Folders or URLs of the indexes, built by `build_index` with the same `quantiser`.
         in_memory: As for `Index`.
 
     Attributes:
-        folders: Folders of the indexes.
+        folders: Folders or URLs of the indexes.
         extractor: Identity and settings of the extractor of the features.
         images: Names and ids of all shards. Numbers and ids of the second shard follow those of the first.
         plan: Kind and parameters of the shards.
     """
 
-    def __init__(self, folders: Sequence[str | Path], *, in_memory: bool = True) -> None:
-        self.folders = [Path(folder) for folder in folders]
-        if not self.folders:
+    def __init__(self, folders: Sequence[str | Path | Storage], *, in_memory: bool = True) -> None:
+        shards = [open_storage(folder) if isinstance(folder, str | Path) else folder for folder in folders]
+        self.folders: list[Path | str] = [shard.local or str(shard) for shard in shards]
+        if not shards:
             raise ArgumentError("folders: expected one index or more, got none.")
         # These parts of the metadata never change, and a mistake is reported before processes start.
-        _check_shards(self.folders, [open_snapshot(folder, lambda meta: meta) for folder in self.folders])
-        self._processes = _Processes(self.folders, in_memory)
+        _check_shards(shards, [open_snapshot(shard, lambda _, meta: meta, needed=()) for shard in shards])
+        self._processes = _Processes(shards, in_memory)
         # Ends the processes when this object is deleted, and at the end of the program at the latest.
         self._finalizer = weakref.finalize(self, self._processes.close)
         try:
@@ -131,23 +134,27 @@ def open_index(index: str | Path | Sequence[str | Path], *, in_memory: bool = Tr
     """Open an index in one folder, or several indexes as one.
 
     Args:
-        index: Folder of an index, a folder of several indexes, which are opened in the order of their names, or the
-            folders of several indexes.
+        index: Folder or URL of an index, a folder of several indexes, which are opened in the order of their names, or
+            the folders of several indexes.
         in_memory: As for `Index`.
     """
-    folders = [Path(index)] if isinstance(index, str | Path) else [Path(folder) for folder in index]
+    folders = [open_storage(folder) for folder in ([index] if isinstance(index, str | Path) else index)]
     if len(folders) == 1 and (shards := list_shards(folders[0])):
         folders = shards
     return Index(folders[0], in_memory=in_memory) if len(folders) == 1 else ShardedIndex(folders, in_memory=in_memory)
 
 
-def list_shards(folder: Path) -> list[Path]:
+def list_shards(storage: Storage) -> list[Storage]:
     """Return the indexes in a folder that is not an index itself, sorted by name."""
-    if (folder / "meta.json").exists():
+    if storage.exists(META):
         return []
-    found = (path.parent for path in folder.glob("*/meta.json"))
+    if storage.local is not None:
+        names = [path.parent.name for path in storage.local.glob(f"*/{META}")]
+    else:
+        paths = (PurePosixPath(file.name) for file in storage.list())
+        names = [path.parent.name for path in paths if path.name == META and len(path.parts) == 2]
     # An index that is being built has its name only when it is complete.
-    return sorted(path for path in found if path.suffix != ".unfinished")
+    return [storage.subfolder(name) for name in sorted(names) if not name.endswith(".unfinished")]
 
 
 def as_index(index: str | Path | Sequence[str | Path] | BaseIndex) -> BaseIndex:
@@ -155,7 +162,7 @@ def as_index(index: str | Path | Sequence[str | Path] | BaseIndex) -> BaseIndex:
     return index if isinstance(index, BaseIndex) else open_index(index)
 
 
-def _check_shards(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> None:
+def _check_shards(folders: Sequence[Storage], metas: Sequence[dict[str, Any]]) -> None:
     """Refuse shards whose neighbours cannot be compared."""
     extractor, quantiser = ExtractorInfo(**metas[0]["extractor"]), _identify_quantiser(metas[0])
     for folder, meta in zip(folders[1:], metas[1:], strict=True):
@@ -169,13 +176,13 @@ def _check_shards(folders: Sequence[Path], metas: Sequence[dict[str, Any]]) -> N
 def _identify_quantiser(meta: dict[str, Any]) -> tuple[object, ...]:
     """Return what shards have in common: the trained index, its parameters, and the number of keypoints per image."""
     parameters = {name: value for name, value in meta["index"].items() if name != "rule"}
-    return meta["files"]["trained.faiss"]["sha256"], parameters, meta["training"]["max_keypoints"]
+    return meta["files"][trained_file(meta["files"])]["sha256"], parameters, meta["training"]["max_keypoints"]
 
 
 class _Processes:
     """One process per index. It opens the index, and answers one call after the other."""
 
-    def __init__(self, folders: Sequence[Path], in_memory: bool) -> None:
+    def __init__(self, folders: Sequence[Storage], in_memory: bool) -> None:
         self._folders = folders
         self._lock = threading.Lock()
         self._running: list[tuple[BaseProcess, Connection]] = []
@@ -240,7 +247,7 @@ def _join(processes: Iterable[BaseProcess]) -> None:
             process.join()
 
 
-def _serve(connection: Connection, folder: Path, in_memory: bool, threads: int) -> None:
+def _serve(connection: Connection, folder: Storage, in_memory: bool, threads: int) -> None:
     """Open an index and answer calls until the connection closes; run in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()

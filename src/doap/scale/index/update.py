@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError
-from doap.files import OutputLock
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.build import check_extractor, describe_source
 from doap.scale.index.engine import EngineFile, merge_into, replace_ids
-from doap.scale.index.folder import map_frames, map_rows, read_images, read_meta, write_change
+from doap.scale.index.folder import map_frames, map_rows, read_images, write_change
 from doap.scale.index.segments import FeatureReader, SegmentWriter, next_id
+from doap.scale.index.snapshots import change_index
+from doap.scale.storage import open_storage
 from doap.types import Progress, no_progress
 
 # 16 MB of descriptors with 128 dimensions.
@@ -70,20 +71,18 @@ def add_images(
     An open `Index` does not see the change.
 
     Args:
-        index: Folder of the index.
+        index: Folder or URL of the index.
         features: Features from the same extractor.
         progress: Called for every image that is read.
     """
-    folder, features = Path(index), as_feature_set(features)
-    read_meta(folder)
-    with OutputLock(folder, inside=True):
-        return _add(folder, features, progress)
+    storage, features = open_storage(index), as_feature_set(features)
+    with change_index(storage, needed=("trained", "images")) as (folder, meta):
+        check_extractor(str(storage), ExtractorInfo(**meta["extractor"]), features)
+        return _add(folder, meta, features, progress)
 
 
-def _add(folder: Path, features: FeatureSet, progress: Progress) -> IndexChange:
-    meta = read_meta(folder)
+def _add(folder: Path, meta: dict[str, Any], features: FeatureSet, progress: Progress) -> IndexChange:
     images = read_images(folder, meta)
-    check_extractor(str(folder), ExtractorInfo(**meta["extractor"]), features)
     removed = set(images.names) - images.numbers.keys()
     known = {name: images.checksums[number] for name, number in images.numbers.items()}
     excluded = removed.intersection(features.names)
@@ -107,17 +106,15 @@ def remove_images(index: str | Path, names: Collection[str]) -> IndexChange:
     Their descriptors stay in the files until `compact_index` deletes them. An open `Index` does not see the change.
 
     Args:
-        index: Folder of the index.
+        index: Folder or URL of the index.
         names: Images to remove.
     """
-    folder = Path(index)
-    read_meta(folder)
-    with OutputLock(folder, inside=True):
-        meta = read_meta(folder)
+    storage = open_storage(index)
+    with change_index(storage, needed=("images",)) as (folder, meta):
         images = read_images(folder, meta)
         if unknown := sorted(set(names) - images.numbers.keys()):
             reason = "it was removed before" if unknown[0] in images.names else "no such image"
-            raise ArgumentError(f"{unknown[0]}: not in {folder}: {reason}.")
+            raise ArgumentError(f"{unknown[0]}: not in {storage}: {reason}.")
         write_change(folder, meta, images.extend([], [], np.empty(0, np.int64), remove=sorted(set(names))))
     return IndexChange(removed=len(set(names)))
 
@@ -129,15 +126,12 @@ def compact_index(index: str | Path, *, segments: int = 1) -> Compaction:
     keeps using them, and the system frees their space when it is closed. The ids of descriptors change.
 
     Args:
-        index: Folder of the index.
+        index: Folder or URL of the index.
         segments: Maximum number of segments. Memory holds one of them at a time. Segments are merged but not split.
     """
     if segments < 1:
         raise ArgumentError(f"segments: expected 1 or more, got {segments}.")
-    folder = Path(index)
-    read_meta(folder)
-    with OutputLock(folder, inside=True):
-        meta = read_meta(folder)
+    with change_index(open_storage(index)) as (folder, meta):
         images = read_images(folder, meta)
         dropped = int(images.counts[images.removed].sum())
         changed = meta
