@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -35,10 +36,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     descriptor = Descriptor.load(options.weights) if options.weights else Descriptor.build().eval()
+    record.write(options.out, options.seed, compare(options.photo, descriptor, options.rounds))
+
+
+def compare(photo: Path, descriptor: Descriptor, rounds: int) -> dict[str, Any]:
+    """Return the median seconds of extraction and of its parts, and their ratios."""
     descriptor.precision = "float32"
     fast = copy.deepcopy(descriptor)
     fast.precision = "bfloat16"
-    grey = read_grey(options.photo)
+    grey = read_grey(photo)
     scale = (PIXELS / grey.size) ** 0.5
     image = np.asarray(cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
     # The settings of `doap.detectors.sift`.
@@ -52,7 +58,7 @@ def main() -> None:
         "extract, bfloat16": lambda: doap.extract(image, fast, max_keypoints=KEYPOINTS),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}
-    for number in range(options.rounds + 1):
+    for number in range(rounds + 1):
         for name, part in parts.items():
             start = time.perf_counter()
             part()
@@ -63,8 +69,7 @@ def main() -> None:
     shape = f"{image.shape[1]} × {image.shape[0]} pixels, {len(patches)} keypoints"
     speedup = seconds["extract"] / seconds["extract, bfloat16"]
     print(shape, {name: round(one, 3) for name, one in seconds.items()}, f"ratio {ratio:.3f}, bfloat16 {speedup:.2f}")
-    figures = {"image": shape, "seconds": seconds, "ratio": ratio, "bfloat16 is faster by": speedup}
-    record.write(options.out, options.seed, figures)
+    return {"image": shape, "seconds": seconds, "ratio": ratio, "bfloat16 is faster by": speedup}
 
 
 if __name__ == "__main__":
