@@ -15,7 +15,7 @@ author = "The doap authors"
 copyright = "The doap authors, Apache-2.0"
 release = version = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
 exclude_patterns = ["_build", "pictures"]
 html_theme = "furo"
 html_title = f"doap {__version__}"
@@ -38,6 +38,9 @@ nb_merge_streams = True
 nb_render_markdown_format = "myst"
 # Fences without a language contain shell commands.
 highlight_language = "bash"
+# Copy buttons leave out prompts and outputs.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 # Docstrings use single backticks for code.
 default_role = "code"
 napoleon_numpy_docstring = False
@@ -95,8 +98,34 @@ def _short_arrays(
     return tuple(text and _ARRAY.sub(r"NDArray[\1]", text) for text in (arguments, returned))
 
 
+def _write_llms(app: Sphinx, error: Exception | None) -> None:
+    """Write llms.txt (llmstxt.org): the sections and pages of the site, with the first sentence of each page."""
+    if error or app.builder.format != "html":
+        return
+    start = (app.srcdir / "index.md").read_text(encoding="utf-8")
+    lines = ["# doap", "", f"> {_first_sentence(start)}"]
+    for tree in re.finditer(r"```{toctree}\n:caption: ([^\n]+)\n:hidden:\n\n(.+?)\n```", start, re.S):
+        lines += ["", f"## {tree[1]}", ""]
+        for entry in tree[2].splitlines():
+            page = re.sub(r".*<(.+)>", r"\1", entry)
+            text = (app.srcdir / f"{page}.md").read_text(encoding="utf-8")
+            title, summary = app.env.titles[page].astext(), _first_sentence(text)
+            lines.append(f"- [{title}]({page}.html)" + (f": {summary}" if summary else ""))
+    (app.outdir / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _first_sentence(page: str) -> str:
+    """Return the first sentence of a Markdown page without links; empty if the page starts with something else."""
+    prose = re.sub(r"\A---\n.*?\n---\n|^```.*?^```$", "", page, flags=re.S | re.M)
+    paragraphs = re.split(r"\n{2,}", prose)
+    text = next((one for one in paragraphs if re.match(r"[A-Z*`]", one)), "")
+    plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(text.split()))
+    return re.sub(r":$", ".", re.split(r"(?<=[.?])\s", plain)[0])
+
+
 def setup(app: Sphinx) -> None:
     """Register the hooks."""
+    app.connect("build-finished", _write_llms)
     app.connect("source-read", _link_inside)
     # Runs before napoleon, which indents sections.
     app.connect("autodoc-process-docstring", _from_markdown, priority=400)

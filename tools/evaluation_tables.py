@@ -2,8 +2,8 @@
 
     python tools/evaluation_tables.py results/evaluation
 
-This reads the results of `recipes/evaluate.sh` and replaces the parts of README.md and docs/weights.md that are marked
-with `<!-- NAME: written by tools/evaluation_tables.py -->`.
+This reads the results of `recipes/evaluate.sh` and replaces the parts of README.md, docs/weights.md and
+docs/alternatives.md that are marked with `<!-- NAME: written by tools/evaluation_tables.py -->`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from doap.evaluation.result import Result, read_result
 
 ROOT = Path(__file__).parents[1]
 TOOL = "tools/evaluation_tables.py"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "weights.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "weights.md", ROOT / "docs" / "alternatives.md")
 # Folder of results, name of the figure, heading of the column.
 Column = tuple[str, str, str]
 POSE: Column = ("pose-scenes", "AUC@10", "pose AUC@10°")
@@ -71,6 +71,7 @@ def make_tables(folder: Path) -> dict[str, str]:
     return {
         "results": results_table(results, (*SHORT, SPEED)),
         "all results": results_table(results, ACCURACY),
+        "alternatives": results_table(results, (POSE, SFM, WXBS, EVD, IMAGE, PAIR)),
         "costs": results_table(results, (SPEED, IMAGE, PAIR)),
         **{f"differences from {name}": differences_table(results, name) for name in REFERENCES},
     }
