@@ -20,6 +20,7 @@ from unittest.mock import patch
 import cv2
 import numpy as np
 import pytest
+import torch
 import typer
 
 import doap
@@ -27,7 +28,6 @@ from doap.baselines import BASELINES
 from doap.cli import app, main
 from doap.data.builders import build_from_images
 from doap.data.sampler import SAMPLERS
-from doap.descriptor import SHIPPED
 from doap.detectors import DETECTORS
 from doap.evaluation import BENCHMARKS
 from doap.export import EXPORTERS
@@ -100,7 +100,8 @@ def workspace(tmp_path_factory):
     shutil.copy(folder / "left.jpg", folder / "photo.jpg")
     for number in range(6):
         write_photo(folder / "photos" / f"{number}.jpg", number, 100, 130)
-    shutil.copy(SHIPPED["doap-128"], folder / "my.safetensors")
+    torch.manual_seed(0)
+    doap.Descriptor.build("fast", extent=1.5).save(folder / "my.safetensors")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     for number, scene in enumerate(("castle", "harbour", "church", "bridge")):
         write_photo(folder / "scenes" / scene / "1.png", number)
