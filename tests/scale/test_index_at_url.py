@@ -26,7 +26,7 @@ from doap.scale import (
     train_index,
 )
 from doap.scale.index import snapshots
-from doap.scale.storage import ObjectStore, open_storage
+from doap.scale.storage import ObjectStore, StoredFile, open_storage
 from oracles.feature_sets import random_features, write_features, write_views
 from oracles.object_store import KEY, SECRET, MarkerFilter
 
@@ -194,17 +194,16 @@ def test_a_copy_of_a_local_index_opens_at_a_url_and_back(features, bucket, tmp_p
     Index(back).verify()
 
 
-def test_shards_at_a_url_equal_local_ones(features, bucket, tmp_path):
-    for root in (str(tmp_path / "shards"), f"{bucket}/shards"):
-        train_index(features[0], f"{root}-trained", kind="ivf", descriptors=300)
-        for number, part in enumerate(features):
-            build_index(part, f"{root}/{number}.index", quantiser=f"{root}-trained")
-    with open_index(tmp_path / "shards") as local, open_index(f"{bucket}/shards") as remote:
+def test_shards_at_a_url_equal_a_local_index(features, bucket, tmp_path):
+    trained = train_index(features[0], f"{bucket}/trained", kind="ivf", descriptors=300)
+    for number, part in enumerate(features):
+        build_index(part, f"{bucket}/shards/{number}.index", quantiser=trained)
+    local = build_index(features[0], tmp_path / "index", quantiser=trained)
+    add_images(local, features[1])
+    with open_index(f"{bucket}/shards") as remote:
         assert isinstance(remote, ShardedIndex)
         assert remote.folders == [f"{bucket}/shards/{number}.index" for number in range(2)]
-        assert answers(remote) == answers(local)
-    with open_index([f"{bucket}/shards/1.index", tmp_path / "shards" / "0.index"]) as mixed:
-        assert mixed.names == local.names
+        assert answers(remote) == answers(Index(local))
 
 
 def test_features_and_index_in_an_object_store(features, bucket, tmp_path):
@@ -229,15 +228,31 @@ def test_a_killed_upload_leaves_the_old_or_the_new_state(features, bucket, tmp_p
         index.verify()
         states.append(len(index.names))
     assert states == [5, 5, 5, 5, 7, 7]
-    # The next change works, and deletes what the killed one left behind when it is old.
+    # The next change works, and keeps what may belong to a running change.
     url = f"{bucket}/4"
     remove_images(url, ["0.jpg"])
     left = objects(url) - {"meta.json", *Index(url).meta["files"]}
     assert {name.partition("-")[0] for name in left} == {"segment", "frames", "images"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots, "_STALE_NANOSECONDS", 0)
-        assert add_images(url, more).added == 2
-    assert objects(url) == {"meta.json", *Index(url).meta["files"]}
+    assert add_images(url, more).added == 2
+
+
+def test_only_old_files_of_the_index_are_deleted_if_no_state_lists_them(features, bucket, monkeypatch):
+    url = build_index(features[0], f"{bucket}/index")
+    now, day = 1_800_000_000_000_000_000, 24 * 3600 * 10**9
+    name = "segment-00000{}-0123456789abcdef.faiss".format
+    times = {name(7): now - 2 * day, name(8): now - day // 2, name(9): 0, "notes.txt": now - 2 * day}
+    for file in times:
+        open_storage(url).write(file, b"x")
+    listed = ObjectStore.list
+
+    def list_with_times(storage):
+        for file in listed(storage):
+            yield StoredFile(file.name, f"1-{times.get(file.name, now)}")
+
+    # The times of the server cannot be set.
+    monkeypatch.setattr(ObjectStore, "list", list_with_times)
+    remove_images(url, ["0.jpg"])
+    assert objects(url) == {"meta.json", *Index(url).meta["files"], name(8), name(9), "notes.txt"}
 
 
 @pytest.mark.parametrize("file", ["segment", "trained", "images", "frames"])

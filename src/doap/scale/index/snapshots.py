@@ -151,7 +151,8 @@ def _delete_unlisted(storage: Storage, listed: dict[str, Any], old: dict[str, An
     """Delete the files of the previous state, and old files that a killed change left behind."""
     written = {file.name: int(file.stamp.rpartition("-")[2]) for file in storage.list()}
     for name in written.keys() - listed.keys():
-        stale = re.fullmatch(FILE_NAME, name) and written[name] < written[META] - _STALE_NANOSECONDS
+        # The time of some objects is unknown: pyarrow lists it as 0 for some objects of rclone.
+        stale = re.fullmatch(FILE_NAME, name) and 0 < written[name] < written[META] - _STALE_NANOSECONDS
         if name in old or stale:
             storage.delete(name)
 
