@@ -168,7 +168,7 @@ def accuracy_and_time() -> Figure:
         points[path.stem] = at = (2 * image.total.value + pair.total.value, 100 * area.total.value)
         marker = "s" if speed.descriptor.pipeline else "o"
         axes.plot(*at, marker, color=LINE if ours else FAINT, markersize=8 if ours else 6)
-    axes.margins(y=0.12)
+    axes.margins(y=0.25)
     label_points(axes, points)
     return figure
 
