@@ -54,8 +54,8 @@ def compare(photo: Path, descriptor: Descriptor, rounds: int) -> dict[str, Any]:
     parts: dict[str, Callable[[], object]] = {
         "detector": lambda: engine.detect(image, None),
         "network": lambda: descriptor.describe(patches),
-        "extract": lambda: doap.extract(image, descriptor, max_keypoints=KEYPOINTS),
-        "extract, bfloat16": lambda: doap.extract(image, fast, max_keypoints=KEYPOINTS),
+        "extract": lambda: doap.extract(image, descriptor, detector="sift", max_keypoints=KEYPOINTS),
+        "extract, bfloat16": lambda: doap.extract(image, fast, detector="sift", max_keypoints=KEYPOINTS),
     }
     times: dict[str, list[float]] = {name: [] for name in parts}
     for number in range(rounds + 1):
