@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 
 from doap.descriptor import Descriptor
-from doap.losses import Loss
 from doap.losses.gathered_batch import relax
+from doap.training.step import BatchLoss
 from doap.types import Kind, Relation
 
 
@@ -23,7 +21,7 @@ class Teacher:
     def __init__(self, descriptor: Descriptor, weight: float) -> None:
         self._descriptor, self._weight = descriptor, weight
 
-    def extend(self, loss: Loss, patches: Tensor, kind: Kind) -> Callable[[Tensor, Relation], Tensor]:
+    def extend(self, loss: BatchLoss, patches: Tensor, kind: Kind) -> BatchLoss:
         """Return the loss of a batch (M, 1, S, S) with the term of the teacher; with several ranks, each has its own.
 
         Args:
@@ -34,8 +32,7 @@ class Teacher:
         taught = self._descriptor.describe(patches)
 
         def extended(descriptors: Tensor, relation: Relation) -> Tensor:
-            value: Tensor = loss(descriptors, relation)
-            return value + self._weight * similarity_difference(descriptors, taught, kind)
+            return loss(descriptors, relation) + self._weight * similarity_difference(descriptors, taught, kind)
 
         return extended
 
