@@ -10,9 +10,8 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import torch
 from pydantic import Field, ValidationError
@@ -29,6 +28,7 @@ from doap.errors import ArgumentError, DataError, ShapeError
 from doap.files import atomic_write
 from doap.functional import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
+from doap.networks.inference import for_inference
 from doap.registry import select
 from doap.settings import StrictModel, explain
 from doap.types import Kind
@@ -38,8 +38,6 @@ FORMAT = 1
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
-
-_Module = TypeVar("_Module", bound=nn.Module)
 
 
 class DescriptorSpec(StrictModel):
@@ -245,13 +243,13 @@ class Descriptor(nn.Module):
         check_patches(patches, self.patch_size)
         parameter = next(self.parameters(), patches)
         device = parameter.device
-        # On a CPU, malloc reuses the memory of small activations but maps large ones again.
-        batch_size = batch_size or (128 if device.type == "cpu" else 4096)
+        cpu_batch = getattr(self.network, "cpu_batch", PatchNetwork.cpu_batch)
+        batch_size = batch_size or (cpu_batch if device.type == "cpu" else 4096)
         dtype = resolve_precision(self.precision, device, self.spec.precision)
         # Standardisation and unit length stay in float32. "auto" respects an autocast of the caller.
         unchanged = self.precision == "auto" and dtype == torch.float32
         cast = nullcontext() if unchanged else torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-        network = _in_evaluation_mode(self)
+        network = for_inference(self)
         with cast:
             parts = [network(part.to(device, parameter.dtype)) for part in patches.split(batch_size) if len(part)]
         described = torch.cat(parts).float() if parts else parameter.new_zeros(0, self.dim).float()
@@ -439,23 +437,12 @@ def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tenso
             )
 
 
-def _in_evaluation_mode(module: _Module) -> _Module:
-    """Return the module, or a copy in evaluation mode that shares its weights.
-
-    Switching the module itself would affect other threads, which may describe or train with it.
-    """
-    if not any(part.training for part in module.modules()):
-        return module
-    shared = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
-    return copy.deepcopy(module, shared).eval()
-
-
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:
     """Check the shape of the network's output for one patch and return D, its width."""
     parameter = next(network.parameters(), torch.zeros(()))
     patch = torch.zeros(1, 1, patch_size, patch_size, device=parameter.device, dtype=parameter.dtype)
     with torch.no_grad():
-        shape = _in_evaluation_mode(network)(patch).shape
+        shape = for_inference(network)(patch).shape
     if len(shape) != 2 or shape[0] != 1:
         raise ShapeError(f"network: expected (1, D) for a patch {tuple(patch.shape)}, got {tuple(shape)}")
     if kind == "binary" and shape[1] % 8:

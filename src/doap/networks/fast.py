@@ -33,6 +33,7 @@ class FastNet(PatchNetwork):
 
     patch_size = 32
     Settings = FastNetSettings
+    cpu_batch = 512
 
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
