@@ -7,13 +7,16 @@ Each argument is a folder of scenes in one of the formats of `doap.evaluation.po
     colmap    COLMAP's feature extractor, exhaustive matcher and verification, as they are by default
     NAME      the database of `doap colmap IMAGES --out DATABASE --descriptor NAME`, without other options
 
-COLMAP guesses the intrinsics from EXIF data and refines them. All variants use the same mapper, one thread and one
-seed. Camera centres and rotations are compared with the ground truth after the best similarity transform. Centre errors
+COLMAP guesses the intrinsics from EXIF data and refines them. All variants use the same mapper and one thread. Each
+database is mapped with several seeds. Figures are means over these models; `centre_errors` lists the median error of
+each. Camera centres and rotations are compared with the ground truth after the best similarity transform. Centre errors
 are relative to the mean distance of the true centres from their mean.
 """
 
 from __future__ import annotations
 
+import argparse
+import statistics
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +41,7 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="*", help="names of scenes (default: all)")
     parser.add_argument("--descriptors", nargs="*", default=["rootsift", "doap-128"])
     parser.add_argument("--images", type=int, default=15, help="maximum number of images per scene, evenly spaced")
+    parser.add_argument("--models", type=int, default=3, help="number of models per database, each with its own seed")
     options = parser.parse_args()
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     figures = {}
@@ -46,32 +50,39 @@ def main() -> None:
             continue
         chosen = np.linspace(0, len(scene.images) - 1, min(options.images, len(scene.images))).round().astype(int)
         scene = replace(scene, images=tuple(scene.images[number] for number in chosen))
-        figures[scene.name] = reconstruct_scene(scene, options.descriptors, options.seed)
+        figures[scene.name] = reconstruct_scene(scene, options)
         show(scene.name, figures[scene.name])
-        record.write(options.out, options.seed, {"images": options.images, "scenes": figures})
+        record.write(options.out, options.seed, {"images": options.images, "models": options.models, "scenes": figures})
 
 
-def reconstruct_scene(scene: PosedScene, descriptors: list[str], seed: int) -> dict[str, dict[str, Any]]:
+def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the figures of all variants for one scene."""
     figures = {}
-    for variant in ("colmap", *descriptors):
+    for variant in ("colmap", *options.descriptors):
         with tempfile.TemporaryDirectory() as folder:
             database, images = Path(folder) / "database.db", Path(folder) / "images"
             images.mkdir()
             for image in scene.images:
                 (images / image.path.name).symlink_to(image.path.resolve())
             if variant == "colmap":
-                write_with_colmap(images, database, seed)
+                write_with_colmap(images, database, options.seed)
             else:
                 doap.write_colmap(images, database, variant)
-            models = map_database(database, images, Path(folder) / "models", seed)
-            figures[variant] = {
-                "photos": len(scene.images),
-                **contents(database),
-                **vars(summarise_models(models)),
-                **(camera_errors(models[0], scene) if models else {}),
-            }
+            models = [
+                map_database(database, images, Path(folder) / str(seed), seed)
+                for seed in range(options.seed, options.seed + options.models)
+            ]
+            figures[variant] = {"photos": len(scene.images), **contents(database), **summarise(models, scene)}
     return figures
+
+
+def summarise(runs: list[list[Any]], scene: PosedScene) -> dict[str, Any]:
+    """Return the means of all figures over several runs of the mapper."""
+    rows = [vars(summarise_models(models)) | (camera_errors(models[0], scene) if models else {}) for models in runs]
+    names = dict.fromkeys(name for row in rows for name in row)
+    found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    means = {name: statistics.fmean(values) for name, values in found.items() if values}
+    return {**means, "centre_errors": found.get("median_centre_error", [])}
 
 
 def write_with_colmap(images: Path, database: Path, seed: int) -> None:
@@ -128,6 +139,8 @@ def show(scene: str, variants: dict[str, dict[str, Any]]) -> None:
         # A scene without a model has no reprojection error.
         found = (variant.get(figure) for variant in variants.values())
         values = [float("nan") if value is None else value for value in found]
+        if figure == "centre_errors":
+            continue
         cells = (f"{value:20,.5f}" if isinstance(value, float) else f"{value:20,}" for value in values)
         print(f"{figure:34}" + "".join(cells), flush=True)
 

@@ -3,7 +3,8 @@
     python tools/ship_weights.py RUN/last.safetensors doap-128
 
 The weights are stored as float16 in `src/doap/weights`, with recipe and ledger in the metadata. The ledger keeps what a
-licence requires; the sizes of the photos are dropped to keep the file small.
+licence requires; the sizes of the photos are dropped to keep the file small. Patch sets of COLMAP models have no
+ledger: `--ledger` and `--scene` add the photos of their scenes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from doap.data.builders.from_images import read_ledger
+from doap.data.store import join_ledgers
 from doap.descriptor import WEIGHTS, Descriptor
 
 
@@ -20,12 +23,18 @@ def main() -> None:
     parser.add_argument("name", help="name of the descriptor")
     parser.add_argument("--extent", type=float, help="patch side / SIFT's support (default: that of the training set)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], help="lowest precision without a measured loss")
+    parser.add_argument("--ledger", type=Path, help="ledger of more photos that the descriptor was trained on")
+    parser.add_argument("--scene", action="append", default=[], help="scene of that ledger; repeat the option for more")
     options = parser.parse_args()
     descriptor = Descriptor.load(options.file)
-    ledger = [
+    more = (
+        [row for row in read_ledger(options.ledger, "train") if row["scene"] in options.scene] if options.scene else []
+    )
+    rows = [
         {key: value for key, value in row.items() if key not in ("height", "width")}
-        for row in descriptor.metadata["ledger"]
+        for row in (*descriptor.metadata["ledger"], *more)
     ]
+    ledger = join_ledgers(rows)
     path = WEIGHTS / f"{options.name}.safetensors"
     descriptor.save(path, half=True, ledger=ledger, extent=options.extent, precision=options.precision)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos in the ledger")

@@ -16,7 +16,7 @@ from torch import nn
 
 import doap
 from doap.data import SetWriter, UnitGroups
-from doap.data.builders.from_images import _read_ledger
+from doap.data.builders.from_images import read_ledger
 from doap.data.builders.tracks import read_tracks
 from doap.data.readers.oxford import read_oxford
 from doap.data.store import check_set, open_set
@@ -194,7 +194,7 @@ MODEL = ("cameras", "images", "points3D", "rigs", "frames")
 IMAGES = ("a.png", "a.jpg", "a.tif", "a.webp", "a.bmp", "a.ppm", "deep.png")
 SAMPLES: dict[str, Sample] = {
     "recipe": Sample(write_recipe, ("recipe.toml",), lambda folder: read_recipe(folder / "recipe.toml")),
-    "ledger": Sample(write_ledger, ("ledger.csv",), lambda folder: _read_ledger(folder / "ledger.csv", "train")),
+    "ledger": Sample(write_ledger, ("ledger.csv",), lambda folder: read_ledger(folder / "ledger.csv", "train")),
     "weights": Sample(write_weights, ("weights.safetensors",), lambda folder: describe(folder / "weights.safetensors")),
     "checkpoint": Sample(
         write_checkpoint, ("state.pt",), lambda folder: load_state(folder / "state.pt", RECIPE, checkpoint_parts())

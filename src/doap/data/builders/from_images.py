@@ -75,7 +75,7 @@ def build_from_images(
         progress: Called after each unit (the tracks of a scene, or a photo).
     """
     folder = Path(folder)
-    rows = _read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
+    rows = read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
     scenes = _group_by_scene(rows, folder, without_tracks)
     settings = _Settings(patch_size, extent, views or SyntheticViews(), tracks, sorted(without_tracks), seed)
     photos = [name for names in scenes.values() for name in names]
@@ -258,7 +258,7 @@ def _list_photos(folder: Path) -> list[dict[str, Any]]:
     return [{"file": name.as_posix(), "scene": name.parts[0] if len(name.parts) > 1 else own} for name in names]
 
 
-def _read_ledger(path: Path, split: str | None) -> list[dict[str, Any]]:
+def read_ledger(path: Path, split: str | None) -> list[dict[str, Any]]:
     """Return the rows of a split, sorted by scene and file."""
     if not path.is_file():
         raise DataError(f"{path}: no such ledger. Check --ledger.")
