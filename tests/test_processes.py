@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import shlex
@@ -9,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
-from doap.processes import ChildFault, call_in_child, interrupts_blocked
+from doap.processes import ChildFault, call_in_child, interrupts_blocked, worker_context
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
 # from the system.
@@ -114,3 +116,70 @@ def test_a_child_process_that_hangs_is_ended() -> None:
 def test_a_child_process_that_takes_too_much_memory_is_reported() -> None:
     with pytest.raises(ChildFault, match="MemoryError"):
         call_in_child(operator.mul, [0], 1 << 40, seconds=20)
+
+
+# A script, because workers import the main module. It prints what it finds as JSON.
+WITH_WORKER = """
+import json
+import os
+from multiprocessing import forkserver
+from pathlib import Path
+
+from doap.processes import begin_worker, worker_context
+
+def work(environment, sent):
+    begin_worker(environment)
+    sent.send({"variable": os.environ.get("LATER"), "path": os.environ.get("PYTHONPATH")})
+
+if __name__ == "__main__":
+    context = worker_context("doap.scale.local")
+    os.environ["LATER"] = "yes"
+    received, sent = context.Pipe(duplex=False)
+    worker = context.Process(target=work, args=(dict(os.environ), sent))
+    worker.start()
+    found = received.recv() | {"own path": os.environ.get("PYTHONPATH")}
+    worker.join()
+    server = Path("/proc") / str(forkserver._forkserver._forkserver_pid)
+    found["threads"] = [task.read_text().strip() for task in server.glob("task/*/comm")]
+    found["torch"] = "libtorch" in (server / "maps").read_text()
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a worker and the server that forks it report, in a folder with a foreign module torch."""
+    if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
+        pytest.skip("workers are new processes")
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "torch.py").write_text("raise SystemExit('foreign module')")
+    (folder / "scripts").mkdir()
+    script = folder / "scripts" / "script.py"
+    script.write_text(WITH_WORKER)
+    # Libraries that start threads at their import do so with several threads only.
+    environment = os.environ | {"OMP_NUM_THREADS": "4"}
+    ran = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_workers_are_forks_of_a_process_that_has_imported_torch_and_has_one_thread(served: dict[str, Any]) -> None:
+    assert served["torch"]
+    # The thread of pyarrow's allocator, which stops for a fork, is not counted. OpenBLAS has ended its threads.
+    assert len([name for name in served["threads"] if name != "jemalloc_bg_thd"]) == 1
+
+
+def test_workers_have_the_environment_variables_of_the_time_they_start(served: dict[str, Any]) -> None:
+    assert served["variable"] == "yes"
+    assert served["path"] == served["own path"] == os.environ.get("PYTHONPATH")
+
+
+def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr("multiprocessing.forkserver.ensure_running", fail)
+    assert worker_context("doap.scale.local").get_start_method() == "spawn"

@@ -1,4 +1,4 @@
-"""Settings of a process, its lifetime and its memory allocator; calls in a child process with limits."""
+"""Start and lifetime of worker processes, the memory allocator, and calls in a child process with limits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from doap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 # A child process gets its arguments on the command line. The first is the search path of its parent, because the
 # current folder, where Python searches by default, may hold foreign files.
 _CHILD = "import sys; sys.path[:] = sys.argv[1].split(chr(10)); from doap.processes import serve_call; serve_call()"
 _CHILD_BYTES = 4 << 30
+NO_START = (
+    "workers: a worker process ended before its first task. A script with more than one worker needs "
+    "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
+)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
@@ -48,8 +57,77 @@ def end_on_interrupt() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def follow_parent() -> None:
-    """Terminate this worker process when its parent ends, even if the parent is killed."""
+def worker_context(module: str) -> SpawnContext | ForkServerContext:
+    """Return the context in which worker processes start.
+
+    A fork of this process would inherit the locks of its threads in an unknown state. On Linux, workers are forks of a
+    server process without threads, which imports the large libraries once for all workers of this program. On other
+    systems, every worker is a new process. In both cases, workers import the main module of a script again, and call
+    `begin_worker` first.
+
+    Args:
+        module: Module that the server imports. If a server runs already, the workers import it.
+    """
+    if sys.platform == "win32":
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver, resource_tracker
+
+    # Starting the tracker unblocks Ctrl-C, so it must not start between the following lines or with the first worker.
+    resource_tracker.ensure_running()
+    # Before Python 3.11, the server would search the current folder, which may hold foreign files, for modules. Python
+    # 3.11.0 lets other users connect to it (CVE-2022-42919).
+    if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    # The server finds the same modules as this process.
+    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    try:
+        with interrupts_blocked(), _environment({**os.environ, **search}):
+            forkserver.ensure_running()
+    # Its socket needs a temporary folder that can be written and has a short path.
+    except OSError:
+        return multiprocessing.get_context("spawn")
+    return context
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Block Ctrl-C in this thread while worker processes start, and report if they cannot."""
+    try:
+        with interrupts_blocked():
+            yield
+    # The server that forks workers has ended.
+    except (EOFError, ConnectionError) as error:
+        raise ArgumentError(NO_START) from error
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set all environment variables for a block."""
+    before = dict(os.environ)
+    _set_environment(variables)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+
+
+def begin_worker(environment: Mapping[str, str]) -> None:
+    """Prepare this worker process.
+
+    It ends when its parent ends, even if the parent is killed.
+
+    Args:
+        environment: Environment variables of the parent. A server that forks workers has earlier ones.
+    """
+    _set_environment(environment)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -340,7 +340,7 @@ def test_a_stopped_run_resumes(how, part, workers, photos, network, tmp_path):
         for line in driver.stdout:
             if int(line) >= 8:
                 break
-        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+        children = _descendants(driver.pid)
         driver.send_signal(how)
         driver.communicate(timeout=60)
     assert bool(children) == (workers > 1)
@@ -354,6 +354,12 @@ def test_a_stopped_run_resumes(how, part, workers, photos, network, tmp_path):
     summary = run(photos, out, network)
     assert (summary.extracted, summary.reused) == (PHOTOS - len(stored), len(stored))
     assert_complete(out, photos, network)
+
+
+def _descendants(pid):
+    """The children of a process and their children, such as forked workers."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return children + [one for child in children for one in _descendants(child)]
 
 
 def _is_alive(pid):

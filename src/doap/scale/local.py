@@ -6,11 +6,10 @@ batch spread over all processors would wait, layer by layer, for the processor t
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -20,7 +19,7 @@ import pyarrow as pa
 import torch
 
 from doap.errors import ArgumentError
-from doap.processes import follow_parent, interrupts_blocked
+from doap.processes import NO_START, begin_worker, starting_workers, worker_context
 from doap.scale.features import FailedImage
 from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
@@ -82,7 +81,7 @@ def detect_images(sources: Sequence[Source], detect: Detect, workers: int) -> Ge
                     # A suspect runs on its own.
                     if running and (suspects or suspect_running):
                         break
-                    with interrupts_blocked():
+                    with starting_workers():
                         future = pool.submit(_detect_image, queue[0])
                     suspect_running = queue is suspects
                     running[future] = queue.popleft()
@@ -106,32 +105,28 @@ def detect_images(sources: Sequence[Source], detect: Detect, workers: int) -> Ge
 
 
 def _start_pool(detect: Detect, workers: int) -> ProcessPoolExecutor:
-    # A forked process would inherit the locks of torch's and OpenCV's threads in an unknown state.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=(detect,))
+    context = worker_context(__name__)
+    return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=(detect, dict(os.environ)))
 
 
 def _check_start(pool: ProcessPoolExecutor) -> None:
     """Check that worker processes start, so that images are not blamed for it."""
     try:
-        with interrupts_blocked():
+        with starting_workers():
             started = pool.submit(os.getpid)
         started.result()
     except BrokenProcessPool as error:
-        raise ArgumentError(
-            "workers: a worker process ended before its first image. A script with more than one worker needs "
-            "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
-        ) from error
+        raise ArgumentError(NO_START) from error
 
 
-def _initialise(detect: Detect) -> None:
+def _initialise(detect: Detect, environment: Mapping[str, str]) -> None:
     """Prepare a worker process."""
     global _detect
     _detect = detect
+    begin_worker(environment)
     prepare_worker()
     # The calling process handles interrupts and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    follow_parent()
 
 
 def _detect_image(source: Source) -> ImageResult:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import multiprocessing
+import os
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
-from doap.processes import end_on_interrupt, follow_parent, interrupts_blocked
+from doap.processes import begin_worker, end_on_interrupt, starting_workers, worker_context
 from doap.types import Progress, no_progress
 
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
@@ -213,12 +213,12 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
     if workers == 1:
         yield from (task() for task in tasks)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_begin_worker) as pool:
+    context = worker_context(__name__)
+    with ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(dict(os.environ),)) as pool:
         ahead: deque[Future[Cut]] = deque()
         try:
             for task in tasks:
-                with interrupts_blocked():
+                with starting_workers():
                     ahead.append(pool.submit(task))
                 # Not fewer: a scene takes minutes, and the other workers need something to do
                 # meanwhile.
@@ -230,13 +230,13 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin_worker() -> None:
+def _begin_worker(environment: Mapping[str, str]) -> None:
     """Use one thread, and end with the parent process, so that an interrupted or killed build leaves no workers."""
     import cv2
 
     end_on_interrupt()
     cv2.setNumThreads(1)
-    follow_parent()
+    begin_worker(environment)
 
 
 def _group_by_scene(rows: list[dict[str, Any]], folder: Path, without_tracks: Sequence[str]) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import signal
 import threading
 import weakref
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
-from doap.processes import follow_parent, interrupts_blocked
+from doap.processes import begin_worker, starting_workers, worker_context
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.base import BaseIndex
 from doap.scale.index.engine import faiss_library, missing_distance
@@ -186,13 +186,13 @@ class _Processes:
         self._folders = folders
         self._lock = threading.Lock()
         self._running: list[tuple[BaseProcess, Connection]] = []
-        # A forked process would inherit the locks of the threads of FAISS and torch in an unknown state.
-        context = multiprocessing.get_context("spawn")
+        context = worker_context(__name__)
         threads = max(1, faiss_library().omp_get_max_threads() // len(folders))
-        with interrupts_blocked():
+        with starting_workers():
             for folder in folders:
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, folder, in_memory, threads), daemon=True)
+                arguments = (theirs, folder, in_memory, threads, dict(os.environ))
+                process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
                 theirs.close()
                 self._running.append((process, ours))
@@ -247,10 +247,12 @@ def _join(processes: Iterable[BaseProcess]) -> None:
             process.join()
 
 
-def _serve(connection: Connection, folder: Storage, in_memory: bool, threads: int) -> None:
+def _serve(
+    connection: Connection, folder: Storage, in_memory: bool, threads: int, environment: Mapping[str, str]
+) -> None:
     """Open an index and answer calls until the connection closes; run in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    follow_parent()
+    begin_worker(environment)
     faiss_library().omp_set_num_threads(threads)
     index: Index | None = None
     while True:
