@@ -86,5 +86,6 @@ def convolution(
 def initialise(layers: nn.Module) -> None:
     """Draw the weights of all convolutions."""
     for module in layers.modules():
-        if isinstance(module, nn.Conv2d):
+        # The first normal numbers without data, of a network that only has shapes, would import 800 modules.
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
