@@ -101,6 +101,16 @@ def test_a_file_that_is_no_result_is_named(tmp_path, text):
         read_result(tmp_path / "gone.json")
 
 
+@pytest.mark.parametrize(("name", "value"), [("bytes", 0), ("bytes", -1), ("dim", 0)])
+def test_a_descriptor_without_a_size_is_no_result(tmp_path, name, value):
+    path = write_result(RESULT, tmp_path / "r.json")
+    content = json.loads(path.read_text())
+    content["descriptor"][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"r\.json: .*{name}"):
+        read_result(path)
+
+
 def test_a_damaged_gallery_is_named(tmp_path):
     path = write_result(RESULT, tmp_path / "r.json", GALLERY)
     whole = gallery_path(path).read_bytes()

@@ -57,6 +57,15 @@ def test_values_that_are_not_finite_are_not_drawn(kind: str, value: float) -> No
     assert not re.search(r"[=\s'MHVL](nan|-?inf)", every_chart("x", value)[kind])
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_values_without_a_position_on_a_logarithmic_axis_are_not_drawn(value: float) -> None:
+    log, plain = Axis(base=10), Axis()
+    lines = [line_chart("", "", [Line("a", "ours", points)], log, plain) for points in ([(value, 5.0)], [])]
+    assert lines[0] == lines[1]
+    dots = [Dot("a", "ours", 1.0, 2.0, "a"), Dot("b", "ours", value, 3.0, "b")]
+    assert scatter_chart("", "", dots, log, plain) == scatter_chart("", "", dots[:1], log, plain)
+
+
 def test_a_chart_without_values_shows_a_note() -> None:
     assert "No values yet" in line_chart("", "", [Line("a", "first", [(0, math.nan)])], Axis(), Axis())
     assert "No values yet" in line_chart("", "", [], Axis(), Axis())

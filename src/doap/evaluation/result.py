@@ -191,8 +191,8 @@ class DescriptorInfo:
 
     name: str
     kind: Kind
-    dim: int
-    bytes: int
+    dim: Annotated[int, Field(ge=1)]
+    bytes: Annotated[int, Field(ge=1)]
     fingerprint: str
     file_sha256: str | None
     pipeline: bool = False

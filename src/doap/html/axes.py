@@ -27,10 +27,14 @@ class Axis:
     high: float | None = None
     base: int | None = None
 
+    def shows(self, value: float) -> bool:
+        """Return whether a value has a position on the axis: it is finite, and above 0 if the axis is logarithmic."""
+        return math.isfinite(value) and (self.base is None or value > 0)
+
     def spanning(self, values: Iterable[float]) -> Axis:
-        """Return the axis with missing limits taken from the finite values, plus a margin."""
-        finite = [math.log10(value) if self.base else value for value in values if math.isfinite(value)]
-        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        """Return the axis with missing limits taken from the values that it shows, plus a margin."""
+        shown = [math.log10(value) if self.base else value for value in values if self.shows(value)]
+        low, high = min(shown, default=0.0), max(shown, default=1.0)
         margin = MARGIN * (high - low) or 0.1 * abs(high) or 1.0
         low, high = (10.0**end if self.base else end for end in (low - margin, high + margin))
         return replace(self, low=low if self.low is None else self.low, high=high if self.high is None else self.high)

@@ -73,7 +73,7 @@ class Dot:
 def line_chart(title: str, note: str, lines: Sequence[Line], x: Axis, y: Axis, height: int = 214) -> str:
     """Draw lines over a common x axis, later lines on top; labels at their ends do not overlap."""
     left, right, top = 46, 330, 24 if y.name else 12
-    lines = [line for line in map(_finite, lines) if line.points]
+    lines = [shown for line in lines if (shown := _shown(line, x, y)).points]
     if not lines:
         return _figure(title, note, "<p class=soft>No values yet.</p>")
     scale_x = x.scale((at for line in lines for at, _ in line.points), left, right)
@@ -125,7 +125,7 @@ def scatter_chart(
         height: Position of the x axis, in pixels from the top. A higher chart has space for more labels.
     """
     left, right, top, bottom = 46, 424, 24, height
-    dots = [dot for dot in dots if math.isfinite(dot.x) and math.isfinite(dot.y)]
+    dots = [dot for dot in dots if x.shows(dot.x) and y.shows(dot.y)]
     scale_x, scale_y = x.scale((dot.x for dot in dots), left, right), y.scale((dot.y for dot in dots), bottom, top)
     svg = draw_x(scale_x, bottom, x.name) + draw_y(scale_y, left, right, y.name)
     if frontier and dots:
@@ -247,8 +247,9 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "–"
 
 
-def _finite(line: Line) -> Line:
-    keep = [all(map(math.isfinite, point)) for point in line.points]
+def _shown(line: Line, x: Axis, y: Axis) -> Line:
+    """Return a line with the points that the axes show."""
+    keep = [x.shows(at) and y.shows(value) for at, value in line.points]
     return replace(line, points=list(compress(line.points, keep)), marks=list(compress(line.marks, keep)))
 
 
