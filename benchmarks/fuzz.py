@@ -2,6 +2,7 @@
 
     python benchmarks/fuzz.py --seconds 60                          all formats, as in CI
     python benchmarks/fuzz.py --inputs 100000 --out results/fuzz.json
+    python benchmarks/fuzz.py --inputs 100000 --out results/fuzz.json --resume    after an interruption
     python benchmarks/fuzz.py index --first 1234 --inputs 1         one input again, with its traceback
 
 Every input is a valid sample in which one file is damaged. The seed, the format and the number of an input determine
@@ -10,7 +11,7 @@ other exception, the end of the process, and a reader that does not return are f
 and the exit code is 1.
 
 Each format is read in its own process with limited memory, because a reader may crash or hang. The time to write the
-samples is not part of --seconds.
+samples is not part of --seconds. --out is written after every 1,000 inputs.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ from oracles.mutations import damage
 MORE_BYTES = 2 << 30
 # Inputs of a failing signature that are saved and repeated in the output.
 SAVED = 3
+# Time to write the undamaged sample and to read it.
+SAMPLE_SECONDS = 300
+# Inputs between two writes of the result.
+INPUTS_PER_WRITE = 1000
+OUTCOMES = ("accepted", "refused", "tracebacks", "crashes", "hangs")
 
 
 def main() -> None:
@@ -60,6 +66,7 @@ def main() -> None:
     )
     parser.add_argument("--inputs", type=int, default=1 << 60, help="maximum number of inputs of each format")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out after the last input it has")
     parser.add_argument("--hang", type=float, default=60.0, help="seconds after which a reader counts as hanging")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="folder for failing inputs")
     options = parser.parse_args()
@@ -68,22 +75,50 @@ def main() -> None:
     if options.seconds == float("inf") and options.inputs == 1 << 60:
         parser.error("expected --seconds or --inputs")
     formats = options.formats or list(SAMPLES)
-    figures: dict[str, dict[str, Any]] = {}
-    total = Counter[str]()
+    figures = read_earlier(options.out, options.seed) if options.resume else {}
+    failures = 0
     for name in formats:
-        found = figures[name] = run_format(name, options.seconds / len(formats), options)
-        print(f"{name}: {json.dumps(found, ensure_ascii=False)}", flush=True)
+        counts = Counter[str](dict.fromkeys(OUTCOMES, 0))
+        signatures = Counter[str]()
+        if earlier := figures.get(name):
+            counts.update({outcome: earlier[outcome] for outcome in OUTCOMES})
+            signatures.update(earlier["failures"])
+        before = signatures.total()
+        for _ in run_format(name, options.seconds / len(formats), counts, signatures, options):
+            figures[name] = {"inputs": counts.total(), **counts, "failures": dict(signatures.most_common())}
+            write(figures, options)
+        failures += signatures.total() - before
+        print(f"{name}: {json.dumps(figures.get(name), ensure_ascii=False)}", flush=True)
+    sys.exit(int(failures > 0))
+
+
+def read_earlier(out: Path | None, seed: int) -> dict[str, dict[str, Any]]:
+    """Return the figures of each format in the result of an earlier run with the same seed."""
+    if out is None or not out.exists():
+        return {}
+    earlier = json.loads(out.read_text(encoding="utf-8"))
+    if earlier["seed"] != seed:
+        raise SystemExit(f"{out}: expected a run with --seed {seed}, got {earlier['seed']}.")
+    figures: dict[str, dict[str, Any]] = earlier["formats"]
+    return figures
+
+
+def write(figures: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write the result so far."""
+    total = Counter[str]()
+    for found in figures.values():
         total.update({key: value for key, value in found.items() if isinstance(value, int)})
-        record.write(options.out, options.seed, {"total": total, "formats": figures})
-    print(f"total: {json.dumps(total)}")
-    sys.exit(int(any(found["failures"] for found in figures.values())))
+    record.write(options.out, options.seed, {"total": total, "formats": figures})
 
 
-def run_format(name: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Read the inputs of one format; start another process after each one that ended."""
-    counts = Counter[str]({"accepted": 0, "refused": 0, "tracebacks": 0, "crashes": 0, "hangs": 0})
-    signatures = Counter[str]()
-    number, last = options.first, options.first + options.inputs
+def run_format(
+    name: str, seconds: float, counts: Counter[str], signatures: Counter[str], options: argparse.Namespace
+) -> Iterator[None]:
+    """Count the outcomes of the inputs of one format, after those counted already; yield from time to time.
+
+    After a process that ended, another one continues.
+    """
+    number, last = options.first + counts.total(), options.first + options.inputs
     with tempfile.TemporaryDirectory() as folder:
         while number < last and seconds > 0:
             for outcome, detail, taken in read_inputs(name, range(number, last), seconds, Path(folder), options):
@@ -94,8 +129,9 @@ def run_format(name: str, seconds: float, options: argparse.Namespace) -> dict[s
                     if signatures[detail] <= SAVED:
                         save(name, number, Path(folder), detail, options)
                 number += 1
-    inputs = counts.total()
-    return {"inputs": inputs, **counts, "failures": dict(signatures.most_common())}
+                if number % INPUTS_PER_WRITE == 0:
+                    yield
+    yield
 
 
 def read_inputs(
@@ -109,10 +145,7 @@ def read_inputs(
     process.start()
     sent.close()
     try:
-        # The first message follows the undamaged sample.
-        if not received.poll(300):
-            raise SystemExit(f"{name}: the sample cannot be read in 300 s")
-        assert received.recv() == "ready", name
+        await_sample(name, received, folder)
         start = before = time.monotonic()
         while before < start + seconds:
             if not received.poll(options.hang):
@@ -128,6 +161,16 @@ def read_inputs(
     finally:
         process.kill()
         process.join()
+
+
+def await_sample(name: str, received: Any, folder: Path) -> None:
+    """Wait for the first message, which follows the undamaged sample."""
+    if not received.poll(SAMPLE_SECONDS):
+        raise SystemExit(f"{name}: the sample cannot be read in {SAMPLE_SECONDS} s")
+    try:
+        received.recv()
+    except EOFError as error:
+        raise SystemExit(f"{name}: the sample cannot be read: {(folder / 'stderr').read_text()}") from error
 
 
 def read_damaged(name: str, numbers: range, seed: int, folder: Path, sent: Any) -> None:
