@@ -21,6 +21,11 @@ settings.register_profile("quick", settings.get_profile("fixed"), max_examples=1
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of pytest-xdist for runs without it, such as those of benchmarks/mutation.py."""
+    config.addinivalue_line("markers", "xdist_group(name): run in one worker of pytest-xdist")
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of a file in one worker of pytest-xdist, so that fixtures of a module are set up once."""
