@@ -1,18 +1,15 @@
 """The `doap calibrate` command."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from oracles.forked import run_forked
 from oracles.photos import write_photo
 
 
 def doap(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "doap", *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
+    return run_forked("from doap.cli import main; main()", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """COLMAP databases written again: after a kill, after changes, with unreadable photos and over foreign files."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from doap.detectors import sift
 from doap.errors import DataError
 from doap.images import read_grey
 from oracles.colmap_database import MAX_KEYPOINTS, content, ids, write
+from oracles.forked import run_forked
 from oracles.plane_scene import pose, render
 
 
@@ -68,8 +68,8 @@ def kill(done, total, name):
         os.kill(os.getpid(), signal.SIGKILL)
 write_colmap({str(photos)!r}, {str(out)!r}, rootsift(), max_keypoints={MAX_KEYPOINTS}, progress=kill)
 """
-    ran = subprocess.run([sys.executable, "-c", script], env=os.environ, timeout=120)
-    assert ran.returncode == -signal.SIGKILL
+    ran = run_forked(script)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not out.exists()
     write(photos, out)
     assert content(out) == content(database.out)

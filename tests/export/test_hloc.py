@@ -1,10 +1,8 @@
 """hloc files: readable by hloc, resumable after a kill, and consistent with the images."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +20,7 @@ from doap.export import hdf5
 from doap.export.hloc import feature_group, match_group, pair_group, write_group, write_hloc
 from doap.scale import FeatureSet
 from doap.types import Features
+from oracles.forked import run_forked
 from oracles.photos import write_photo
 
 h5py = pytest.importorskip("h5py")
@@ -310,9 +309,8 @@ write_hloc(images, out, rootsift(), max_keypoints=50, pairs=pairs, matches=match
 
 
 def run_killed(images, folder, moment):
-    command = [sys.executable, "-c", KILLED, images, folder / "f.h5", folder / "m.h5", moment]
-    ran = subprocess.run([*map(str, command)], env=os.environ, timeout=120)
-    assert ran.returncode == -signal.SIGKILL
+    ran = run_forked(KILLED, images, folder / "f.h5", folder / "m.h5", moment)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def problem():
 def two_ranks(problem, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     torch.save(problem, folder / "problem.pt")
-    run_two_ranks(Path(__file__).with_name("two_ranks.py"), folder / "problem.pt", folder / "out")
+    code = Path(__file__).with_name("two_ranks.py").read_text(encoding="utf-8")
+    run_two_ranks(code, folder / "problem.pt", folder / "out")
     return [torch.load(folder / f"out.{rank}", weights_only=True) for rank in (0, 1)]
 
 

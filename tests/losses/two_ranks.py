@@ -1,4 +1,4 @@
-"""Run under torchrun: each rank computes the loss of its part of one batch and saves it. See test_ranks.py."""
+"""Each rank computes the loss of its part of one batch and saves it. See test_ranks.py."""
 
 import sys
 from typing import Any

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -28,6 +26,7 @@ from doap.scale import (
 from doap.scale.index import snapshots
 from doap.scale.storage import ObjectStore, StoredFile, open_storage
 from oracles.feature_sets import random_features, write_features, write_views
+from oracles.forked import run_forked
 from oracles.object_store import KEY, SECRET, MarkerFilter
 
 # The tests share one server, in one worker of xdist.
@@ -221,8 +220,7 @@ def test_a_killed_upload_leaves_the_old_or_the_new_state(features, bucket, tmp_p
     # segment, frames, images, meta.json, and the deletion of the old images
     for operation in range(1, 7):
         url = build_index(first, f"{bucket}/{operation}")
-        arguments = [url, str(more.folder), str(operation)]
-        ran = subprocess.run([sys.executable, "-c", KILLED_CHANGE, *arguments], capture_output=True, text=True)
+        ran = run_forked(KILLED_CHANGE, url, more.folder, operation)
         assert ran.returncode == (0 if operation == 6 else -signal.SIGKILL), ran.stderr
         index = Index(url)
         index.verify()
@@ -362,8 +360,7 @@ def test_the_commands_take_urls(bucket, tmp_path, monkeypatch):
 
     def doap(*words, code=0):
         start = "import doap.scale.storage as s; s.DELAYS = (0.1,); from doap.cli import main; main()"
-        command = [sys.executable, "-c", start, *map(str, words)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        ran = run_forked(start, *words)
         assert ran.returncode == code, ran.stderr
         return json.loads(ran.stdout) if not code else ran.stderr
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,6 +14,7 @@ from doap.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.scale import FeatureSet, build_index, extract_folder, search_images
 from doap.scale.storage import LocalFolder, ObjectStore, open_storage
+from oracles.forked import run_forked
 from oracles.object_store import KEY, SECRET, Proxy
 from oracles.photos import write_photo
 
@@ -154,7 +153,7 @@ def test_a_server_that_never_answers_is_one_line_of_the_command(server, photos, 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     code = "import doap.scale.storage as s; s.DELAYS = (0.1,); from doap.cli import main; main()"
     words = ["extract", f"{url}/photos", "--out", str(tmp_path / "f")]
-    ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    ran = run_forked(code, *words)
     assert ran.returncode == 1
     assert ran.stderr.splitlines() == [
         f"doap: {url}/photos: cannot be accessed: no connection to the server. Run the same command again when it is "

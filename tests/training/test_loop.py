@@ -1,11 +1,9 @@
 """The loop from end to end, on patches of synthetic photos: it learns, resumes exactly, and spans ranks."""
 
 import json
-import os
 import random
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -22,8 +20,9 @@ from doap.losses import ListwiseAP
 from doap.training import Config, read_log, train
 from doap.training.distributed import Ranks, joined
 from doap.training.loop import _Run
+from oracles.forked import Forked
 from oracles.photos import write_photo
-from oracles.ranks import run_two_ranks
+from oracles.ranks import run_with_torchrun
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SAVE_WEIGHTS_OF_EACH_RANK = """
@@ -50,41 +49,30 @@ assert not [name for name in threads if "gloo" in name], f"threads of the proces
 def config(patches, **sections):
     base = {
         "data": {"train": patches, "batch_size": 64, **sections.pop("data", {})},
-        "network": {"dim": 16, **sections.pop("network", {})},
+        "network": {"name": "fast", "dim": 16, **sections.pop("network", {})},
         "schedule": {"steps": 6},
         "run": {"log_every": 2, "validate_every": 3, "checkpoint_every": 2, **sections.pop("run", {})},
     }
     return Config.model_validate({**base, **sections})
 
 
-def command(recipe, patches, out, *more):
-    return [
-        sys.executable,
-        "-m",
-        "doap",
-        "train",
-        str(RECIPES / recipe),
-        "--data",
-        str(patches),
-        "--out",
-        str(out),
-        *more,
-    ]
+@pytest.fixture(scope="module")
+def trained(patches, tmp_path_factory):
+    """The best weights of a finished run of the default recipe of these tests; its folder is not to be changed."""
+    return train(config(patches), tmp_path_factory.mktemp("trained"))
 
 
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+COMMAND_LINE = "import torch; torch.set_num_threads(1); from doap.cli import main; main()"
+
+
+def start_command(recipe, patches, out, *more):
+    """Start `doap train`."""
+    return Forked(COMMAND_LINE, "train", recipe, "--data", patches, "--out", out, *more)
 
 
 @pytest.mark.parametrize("recipe", ["toy.toml", "toy-binary.toml"])
 def test_toy_runs_end_to_end(patches, tmp_path, recipe):
-    ran = subprocess.run(
-        command(recipe, patches, tmp_path / "run", "--json"),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment(),
-    )
+    ran = start_command(RECIPES / recipe, patches, tmp_path / "run", "--json").wait()
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert 0 < result["map"] <= 1
@@ -105,30 +93,39 @@ def test_toy_runs_end_to_end(patches, tmp_path, recipe):
     assert best.metadata["recipe"]["schedule"]["steps"] == 12
 
 
+SMALL = """
+[data]
+batch_size = 64
+[network]
+name = "fast"
+dim = 16
+[schedule]
+steps = 12
+[run]
+log_every = 4
+validate_every = 6
+checkpoint_every = 3
+"""
+
+
 def test_a_run_killed_at_random_moments_and_resumed_has_the_same_weights(patches, tmp_path):
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(SMALL)
+
     def weights(run):
         return {name: load_file(tmp_path / run / f"{name}.safetensors") for name in ("last", "best")}
 
-    subprocess.run(command("toy.toml", patches, tmp_path / "whole"), check=True, capture_output=True, env=environment())
-    chance = random.Random(0)
-    for _ in range(3):
-        step = chance.randint(1, 10)
-        process = subprocess.Popen(
-            command("toy.toml", patches, tmp_path / "killed"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment(),
-        )
+    start_command(recipe, patches, tmp_path / "whole").wait().check_returncode()
+    # Events have these steps.
+    for step in sorted(random.Random(0).sample((0, 4, 6, 8), 3)):
+        running = start_command(recipe, patches, tmp_path / "killed")
         log = tmp_path / "killed" / "log.jsonl"
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
+        while running.process.is_alive():
             if log.exists() and any(event["step"] >= step for event in read_log(log)):
-                process.send_signal(signal.SIGKILL)
+                running.process.kill()
             time.sleep(0.02)
-        process.wait()
-    subprocess.run(
-        command("toy.toml", patches, tmp_path / "killed"), check=True, capture_output=True, env=environment()
-    )
+        assert running.wait().returncode == -signal.SIGKILL
+    start_command(recipe, patches, tmp_path / "killed").wait().check_returncode()
     for whole, killed in zip(weights("whole").values(), weights("killed").values(), strict=True):
         assert whole.keys() == killed.keys()
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
@@ -223,10 +220,10 @@ def test_slope_of_tanh_is_annealed_as_in_the_recipe(patches, tmp_path, monkeypat
 
 
 def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(patches, tmp_path):
-    first = train(config(patches), tmp_path / "first")
-    bits = {"dim": 32, "kind": "binary", "inner": 16, "init": first}
+    first = train(config(patches, network={"name": "l2net"}, schedule={"steps": 1}), tmp_path / "first")
+    bits = {"name": "l2net", "dim": 32, "kind": "binary", "inner": 16, "init": first}
     slow = {"learning_rate": 1e-9}
-    second = train(config(patches, network=bits, optimiser=slow), tmp_path / "second")
+    second = train(config(patches, network=bits, optimiser=slow, schedule={"steps": 2}), tmp_path / "second")
     start, end = load_file(first), load_file(second)
     learned = [name for name in start if name.endswith("weight")]
     assert all(torch.allclose(start[name], end[name]) for name in learned)
@@ -238,7 +235,7 @@ def test_two_processes_have_identical_weights_and_log_once(patches, tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(SAVE_WEIGHTS_OF_EACH_RANK)
     (tmp_path / "recipe.json").write_text(config(patches).model_dump_json())
-    run_two_ranks(script, tmp_path / "recipe.json", tmp_path)
+    run_with_torchrun(script, tmp_path / "recipe.json", tmp_path)
     one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
     learned = [name for name in one if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
     assert all(torch.equal(one[name], other[name]) for name in learned)
@@ -261,8 +258,8 @@ def test_triplet_loss_and_fine_tuning_run(patches, tmp_path):
 
 
 def test_initial_weights_stay_the_best_if_no_step_improves_on_them(patches, tmp_path):
-    first = train(config(patches), tmp_path / "first")
-    harmful = config(patches, network={"init": first}, optimiser={"learning_rate": 1e3})
+    first = train(config(patches, network={"name": "l2net"}), tmp_path / "first")
+    harmful = config(patches, network={"name": "l2net", "init": first}, optimiser={"learning_rate": 1e3})
     second = train(harmful, tmp_path / "second")
     start, end = load_file(first), load_file(second)
     assert all(torch.equal(start[name], end[name]) for name in start)
@@ -276,14 +273,13 @@ def test_initial_weights_stay_the_best_if_no_step_improves_on_them(patches, tmp_
     assert "no step improved" in (tmp_path / "second" / "report.html").read_text()
 
 
-def test_saved_weights_are_averaged_with_the_initial_weights(patches, tmp_path):
-    first = train(config(patches), tmp_path / "first")
+def test_saved_weights_are_averaged_with_the_initial_weights(patches, trained, tmp_path):
     saved = {}
     for share in (0.0, 0.5):
-        adapted = config(patches, network={"init": first, "init_weight": share}, optimiser={"learning_rate": 0.5})
+        adapted = config(patches, network={"init": trained, "init_weight": share}, optimiser={"learning_rate": 0.5})
         train(adapted, tmp_path / f"{share}")
         saved[share] = load_file(tmp_path / f"{share}" / "last.safetensors")
-    for name, before in load_file(first).items():
+    for name, before in load_file(trained).items():
         if before.is_floating_point():
             torch.testing.assert_close(saved[0.5][name], (before + saved[0.0][name]) / 2)
     assert not torch.equal(saved[0.0]["features.0.weight"], saved[0.5]["features.0.weight"])
@@ -291,26 +287,27 @@ def test_saved_weights_are_averaged_with_the_initial_weights(patches, tmp_path):
         train(config(patches, network={"init_weight": 0.5}), tmp_path / "none")
 
 
-def test_the_ledger_of_fine_tuned_weights_includes_that_of_the_initial_weights(patches, tmp_path):
-    first = train(config(patches), tmp_path / "first")
-    doap.load(first).save(first, ledger=[{"file": "earlier.jpg", "licence": "CC0-1.0"}])
+def test_the_ledger_of_fine_tuned_weights_includes_that_of_the_initial_weights(patches, trained, tmp_path):
+    first = doap.load(trained).save(tmp_path / "first.safetensors", ledger=[{"file": "a.jpg", "licence": "CC0-1.0"}])
     adapted = config(patches, network={"init": first}, optimiser={"learning_rate": 0.5}, schedule={"steps": 3})
     second = train(adapted, tmp_path / "second")
     metadata = doap.load(second).metadata
-    assert metadata["ledger"][0]["file"] == "earlier.jpg"
+    assert metadata["ledger"][0]["file"] == "a.jpg"
     assert metadata["ledger"][1:] == json.loads((patches / "meta.json").read_text())["ledger"]
     assert [recipe["schedule"]["steps"] for recipe in (*metadata["earlier_recipes"], metadata["recipe"])] == [6, 3]
 
 
 def test_dropout_is_that_of_the_recipe_also_with_initial_weights(patches, tmp_path):
-    first = train(config(patches, network={"dropout": 0.4}), tmp_path / "first")
-    second = train(config(patches, network={"dropout": 0.2, "init": first}), tmp_path / "second")
+    step = {"steps": 1}
+    first = train(config(patches, network={"name": "l2net", "dropout": 0.4}, schedule=step), tmp_path / "first")
+    changed = {"name": "l2net", "dropout": 0.2, "init": first}
+    second = train(config(patches, network=changed, schedule=step), tmp_path / "second")
     assert [doap.load(path).spec.arguments["dropout"] for path in (first, second)] == [0.4, 0.2]
 
 
 def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, tmp_path):
-    first = train(config(patches), tmp_path / "first")
-    adapted = config(patches, data={"regression_set": patches}, network={"init": first})
+    first = train(config(patches, network={"name": "l2net"}), tmp_path / "first")
+    adapted = config(patches, data={"regression_set": patches}, network={"name": "l2net", "init": first})
     train(adapted, tmp_path / "second")
     (event,) = (event for event in read_log(tmp_path / "second" / "log.jsonl") if event["kind"] == "regression_set")
     assert event["after"] > event["before"] - 0.01
@@ -328,7 +325,7 @@ def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, tmp_path)
 
 
 def test_initial_weights_of_another_extent_are_warned_of(patches, tmp_path):
-    train(config(patches, network={"dim": 128, "init": "doap-128"}, schedule={"steps": 1}), tmp_path)
+    train(config(patches, network={"name": "l2net", "dim": 128, "init": "doap-128"}, schedule={"steps": 1}), tmp_path)
     texts = [event["text"] for event in read_log(tmp_path / "log.jsonl") if event["kind"] == "warning"]
     extent = doap.load("doap-128").extent
     assert [text for text in texts if "no step improved" not in text] == [
@@ -368,9 +365,8 @@ def test_a_budget_for_few_steps_is_warned_of_at_the_start(patches, tmp_path, mon
     assert "allows about 10 steps" in (tmp_path / "report.html").read_text()
 
 
-def test_a_number_of_steps_is_not_warned_of(patches, tmp_path):
-    train(config(patches), tmp_path)
-    events = read_log(tmp_path / "log.jsonl")
+def test_a_number_of_steps_is_not_warned_of(trained):
+    events = read_log(trained.with_name("log.jsonl"))
     assert not [event for event in events if event["kind"] == "warning"]
     (estimate,) = (event for event in events if event["kind"] == "estimate")
     assert estimate["expected_steps"] == 6
@@ -393,18 +389,16 @@ def test_training_on_a_gpu_runs_and_resumes(patches, tmp_path, cuda, kind):
     assert doap.load(best, device="cpu").dim == 16
 
 
-def test_another_recipe_does_not_resume_a_run(patches, tmp_path):
-    train(config(patches), tmp_path)
+def test_another_recipe_does_not_resume_a_run(patches, trained):
     with pytest.raises(DataError, match="started with another recipe"):
-        train(config(patches, schedule={"steps": 8}), tmp_path)
+        train(config(patches, schedule={"steps": 8}), trained.parent)
 
 
-def test_a_complete_run_is_not_changed(patches, tmp_path):
-    train(config(patches), tmp_path)
-    before = (tmp_path / "last.safetensors").read_bytes()
-    train(config(patches), tmp_path)
-    assert (tmp_path / "last.safetensors").read_bytes() == before
-    assert [event["kind"] for event in read_log(tmp_path / "log.jsonl")].count("end") == 1
+def test_a_complete_run_is_not_changed(patches, trained, tmp_path):
+    folder = shutil.copytree(trained.parent, tmp_path / "run")
+    train(config(patches), folder)
+    assert (folder / "last.safetensors").read_bytes() == trained.with_name("last.safetensors").read_bytes()
+    assert [event["kind"] for event in read_log(folder / "log.jsonl")].count("end") == 1
 
 
 def test_a_recipe_without_a_set_is_an_error(tmp_path):

@@ -86,9 +86,7 @@ with joined() as ranks:
 
 
 def test_two_ranks_have_the_gradient_of_one(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(RANK)
-    run_two_ranks(script, tmp_path)
+    run_two_ranks(RANK, tmp_path)
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16).eval()
     patches, groups = torch.rand(24, 1, 32, 32), torch.arange(24) // 3

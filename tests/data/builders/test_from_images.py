@@ -5,8 +5,6 @@ import hashlib
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import cv2
@@ -22,6 +20,7 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.files import sha256
 from doap.images.synthetic_views import SyntheticViews
+from oracles.forked import run_forked
 from oracles.photos import write_photo
 
 VIEWS = SyntheticViews(count=2, keypoints=30)
@@ -92,18 +91,8 @@ def test_split_and_merged_sets_keep_the_extent(photos, tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tmp_path, workers):
     generator = random.Random(workers)
-    script = tmp_path / "build.py"
-    script.write_text(KILLED_AFTER)
     for _ in range(5):
-        command = [
-            sys.executable,
-            str(script),
-            str(photos),
-            str(tmp_path / "out"),
-            str(workers),
-            str(generator.randint(1, 2)),
-        ]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        ran = run_forked(KILLED_AFTER, photos, tmp_path / "out", workers, generator.randint(1, 2))
         if ran.returncode == 0:
             break
         assert ran.returncode == -signal.SIGKILL, ran.stderr
