@@ -75,9 +75,8 @@ class Process:
             [sys.executable, "-m", "doap", *words],
             stdout=self._files[0],
             stderr=self._files[1],
-            start_new_session=True,
             env=variables,
-            preexec_fn=None if memory is None else lambda: _limit(memory),
+            preexec_fn=lambda: _begin(memory),
         ).pid
 
     def signal(self, number: int) -> None:
@@ -120,7 +119,7 @@ def _become(words: list[str], temporary: Path, memory: int | None, *outputs: int
     """Run doap in this forked process, and end it."""
     code: Any = 1
     try:
-        os.setsid()
+        os.setpgrp()
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
@@ -137,6 +136,13 @@ def _become(words: list[str], temporary: Path, memory: int | None, *outputs: int
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
+
+
+def _begin(memory: int | None) -> None:
+    """Start a process group in this new process, and limit its memory."""
+    os.setpgrp()
+    if memory is not None:
+        _limit(memory)
 
 
 def _limit(memory: int) -> None:

@@ -179,7 +179,7 @@ def in_fork(action: Callable[[Path], int], seconds: float) -> tuple[str, Any]:
         if child == 0:
             code = 1
             try:
-                os.setsid()
+                os.setpgrp()
                 resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
                 code = action(answer)
             finally:
