@@ -1,16 +1,19 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
 The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json,
-accuracy_and_time.svg shows results/evaluation, and matches.jpg is the output of `doap match --sample`. hard_pair.py
-draws the picture of the README.
+accuracy_and_time.svg shows results/evaluation. matches.jpg is the output of `doap match --sample`, and patches.png the
+output of `doap data preview`. report.png is a screenshot of the page that `doap report results/evaluation` writes, at a
+width of 1,000 pixels. hard_pair.py draws the picture of the README.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -208,8 +211,18 @@ def main() -> None:
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
-    command = [sys.executable, "-m", "doap", "match", "--sample", "--out", str(HERE / "matches.jpg")]
-    subprocess.run(command, check=True)
+    run("match", "--sample", "--out", HERE / "matches.jpg")
+    with TemporaryDirectory() as scratch:
+        photos, patches = Path(scratch, "photos", "cup"), Path(scratch, "cup.patches")
+        photos.mkdir(parents=True)
+        shutil.copy(HERE.parents[1] / "src" / "doap" / "samples" / "photo.jpg", photos)
+        run("data", "from-images", photos.parent, "--out", patches, "--no-tracks", "--keypoints", "200")
+        run("data", "preview", patches, "--out", HERE / "patches.png", "--groups", "8")
+
+
+def run(*arguments: str | Path) -> None:
+    """Run a command of doap."""
+    subprocess.run([sys.executable, "-m", "doap", *map(str, arguments)], check=True)
 
 
 if __name__ == "__main__":

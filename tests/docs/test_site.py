@@ -46,11 +46,12 @@ PACKAGES = (
 
 
 class Links(HTMLParser):
-    """The targets and the anchors of a page."""
+    """The targets and the anchors of a page, and its pictures without an alternative text."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.targets: set[str] = set()
+        self.undescribed: set[str] = set()
         self.ids: set[str] = set()
         self.feed(page.read_text(encoding="utf-8"))
 
@@ -58,6 +59,8 @@ class Links(HTMLParser):
         found = dict(attributes)
         self.ids |= {found[name] for name in ("id", "name") if found.get(name)}
         self.targets |= {found[name] for name in ("href", "src") if found.get(name)}
+        if tag == "img" and not (found.get("alt") or "").strip():
+            self.undescribed.add(found.get("src") or "")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,11 @@ def test_internal_links_work(site):
             if not file.is_file() or (anchor and other and anchor not in other.ids):
                 dead.append(f"{name}: {target}")
     assert not dead
+
+
+def test_every_picture_has_an_alternative_text(site):
+    _, pages = site
+    assert not {name: page.undescribed for name, page in pages.items() if page.undescribed}
 
 
 def test_pages_link_to_source_code_in_the_site(site):
