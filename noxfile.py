@@ -42,6 +42,13 @@ def quick(session: nox.Session) -> None:
     session.run("scripts/test", "--quick", *session.posargs, external=True)
 
 
+@nox.session(python=PINNED)
+def coverage(session: nox.Session) -> None:
+    """Run the quick tests with branch coverage; fails below the floor in pyproject.toml."""
+    install(session, "all,dev")
+    session.run("scripts/test", "--coverage", *session.posargs, external=True)
+
+
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """Run all tests."""
