@@ -21,6 +21,7 @@ html_theme = "furo"
 html_title = f"doap {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["doap.css"]
+html_js_files = ["doap.js"]
 html_copy_source = False
 html_show_sphinx = False
 
@@ -98,6 +99,12 @@ def _short_arrays(
     return tuple(text and _ARRAY.sub(r"NDArray[\1]", text) for text in (arguments, returned))
 
 
+def _level_captions(_app: Sphinx, _page: str, _template: str, context: dict[str, object], _tree: object) -> None:
+    """Give the captions of the navigation a heading level, which screen readers need."""
+    tree = str(context.get("furo_navigation_tree", ""))
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def _write_llms(app: Sphinx, error: Exception | None) -> None:
     """Write llms.txt (llmstxt.org): the sections and pages of the site, with the first sentence of each page."""
     if error or app.builder.format != "html":
@@ -127,6 +134,8 @@ def setup(app: Sphinx) -> None:
     """Register the hooks."""
     app.connect("build-finished", _write_llms)
     app.connect("source-read", _link_inside)
+    # Runs after the theme, which writes the navigation.
+    app.connect("html-page-context", _level_captions, priority=900)
     # Runs before napoleon, which indents sections.
     app.connect("autodoc-process-docstring", _from_markdown, priority=400)
     app.connect("autodoc-process-signature", _short_arrays)

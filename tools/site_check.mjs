@@ -1,0 +1,101 @@
+// Check the accessibility of the built documentation site with axe-core, at two widths and in both colour schemes.
+//
+//     scripts/docs
+//     npm install --prefix FOLDER axe-core playwright-core     # a folder outside the repository
+//     node tools/site_check.mjs --modules FOLDER [--out results/site-check.json] [--browser PATH] [PAGE…]
+//
+// Checks every page of docs/_build/html (or --site), or only the named ones. One source listing (_modules) stands for
+// all, because they have the same structure. Exits with 1 if a finding is serious or critical.
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "..");
+const VIEWS = [
+  { width: 390, height: 844, colorScheme: "light" },
+  { width: 1280, height: 900, colorScheme: "light" },
+  { width: 1280, height: 900, colorScheme: "dark" },
+];
+const IMPACTS = ["critical", "serious", "moderate", "minor"];
+const FLAGS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+
+/** Return the pages of the site as paths relative to its folder, sorted, with one of the source listings. */
+function findPages(site) {
+  const found = readdirSync(site, { recursive: true }).filter((name) => name.endsWith(".html")).sort();
+  const isListing = (name) => name.startsWith("_modules");
+  return [...found.filter((name) => !isListing(name)), ...found.filter(isListing).slice(0, 1)];
+}
+
+/** Return the findings of axe on a page: rule, impact, help text, page, view and the first elements. */
+async function check(browser, axe, site, name, view) {
+  const page = await browser.newPage({ viewport: view, colorScheme: view.colorScheme });
+  // A busy machine may need minutes for a page.
+  page.setDefaultTimeout(0);
+  await page.goto(pathToFileURL(join(site, name)).href, { waitUntil: "load" });
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  await page.close();
+  return violations.map((one) => ({
+    rule: one.id,
+    impact: one.impact,
+    help: one.help,
+    page: name,
+    view: `${view.width} ${view.colorScheme}`,
+    elements: one.nodes.length,
+    first: one.nodes.slice(0, 2).map((node) => node.html.slice(0, 160)),
+  }));
+}
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    browser: { type: "string", default: "/usr/bin/chromium" },
+    modules: { type: "string" },
+    out: { type: "string" },
+    site: { type: "string", default: join(ROOT, "docs", "_build", "html") },
+  },
+});
+if (!values.modules) {
+  console.error("tools/site_check.mjs: expected --modules FOLDER, where npm installed axe-core and playwright-core");
+  process.exit(2);
+}
+const require = createRequire(join(resolve(values.modules), "package.json"));
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf-8");
+const { chromium } = require("playwright-core");
+const browser = await chromium.launch({ executablePath: values.browser, args: FLAGS, timeout: 0 });
+const pages = positionals.length ? positionals : findPages(values.site);
+const findings = [];
+for (const name of pages) {
+  for (const view of VIEWS) findings.push(...(await check(browser, axe, values.site, name, view)));
+  console.error(`${name}: ${findings.filter((one) => one.page === name).length} findings`);
+}
+const countOf = (impact) => findings.filter((one) => one.impact === impact).length;
+const count = Object.fromEntries(IMPACTS.map((impact) => [impact, countOf(impact)]));
+const result = {
+  command: "node tools/site_check.mjs --modules FOLDER --out results/site-check.json",
+  date: new Date().toISOString().slice(0, 10),
+  versions: {
+    "axe-core": require("axe-core/package.json").version,
+    "playwright-core": require("playwright-core/package.json").version,
+    chromium: browser.version(),
+    node: process.versions.node,
+  },
+  views: VIEWS.map((view) => `${view.width} × ${view.height}, ${view.colorScheme}`),
+  pages: pages.length,
+  findings: count,
+  list: findings,
+};
+await browser.close();
+const text = JSON.stringify(result, null, 1) + "\n";
+if (values.out) writeFileSync(values.out, text);
+for (const one of findings) {
+  console.log(`${one.impact}: ${one.page} (${one.view}): ${one.rule}, ${one.elements} elements: ${one.first[0]}`);
+}
+const summary = IMPACTS.map((impact) => `${count[impact]} ${impact}`).join(", ");
+console.log(`${pages.length} pages at ${VIEWS.length} views: ${summary}`);
+process.exit(count.critical + count.serious ? 1 : 0);
