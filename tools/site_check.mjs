@@ -31,24 +31,35 @@ function findPages(site) {
   return [...found.filter((name) => !isListing(name)), ...found.filter(isListing).slice(0, 1)];
 }
 
-/** Return the findings of axe on a page: rule, impact, help text, page, view and the first elements. */
-async function check(browser, axe, site, name, view) {
-  const page = await browser.newPage({ viewport: view, colorScheme: view.colorScheme });
+/** Return the findings of axe on a page in all views: rule, impact, help text, page, view and the first elements. */
+async function check(browser, axe, site, name) {
+  const page = await browser.newPage();
   // A busy machine may need minutes for a page.
   page.setDefaultTimeout(0);
   await page.goto(pathToFileURL(join(site, name)).href, { waitUntil: "load" });
   await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const findings = [];
+  for (const view of VIEWS) {
+    await page.setViewportSize({ width: view.width, height: view.height });
+    await page.emulateMedia({ colorScheme: view.colorScheme });
+    const run = () => globalThis.axe.run(document, { resultTypes: ["violations"] });
+    const { violations } = await page.evaluate(run);
+    findings.push(...violations.map((one) => summarise(one, name, view)));
+  }
   await page.close();
-  return violations.map((one) => ({
-    rule: one.id,
-    impact: one.impact,
-    help: one.help,
-    page: name,
+  return findings;
+}
+
+function summarise(violation, page, view) {
+  return {
+    rule: violation.id,
+    impact: violation.impact,
+    help: violation.help,
+    page,
     view: `${view.width} ${view.colorScheme}`,
-    elements: one.nodes.length,
-    first: one.nodes.slice(0, 2).map((node) => node.html.slice(0, 160)),
-  }));
+    elements: violation.nodes.length,
+    first: violation.nodes.slice(0, 2).map((node) => node.html.slice(0, 160)),
+  };
 }
 
 const { values, positionals } = parseArgs({
@@ -71,7 +82,7 @@ const browser = await chromium.launch({ executablePath: values.browser, args: FL
 const pages = positionals.length ? positionals : findPages(values.site);
 const findings = [];
 for (const name of pages) {
-  for (const view of VIEWS) findings.push(...(await check(browser, axe, values.site, name, view)));
+  findings.push(...(await check(browser, axe, values.site, name)));
   console.error(`${name}: ${findings.filter((one) => one.page === name).length} findings`);
 }
 const countOf = (impact) => findings.filter((one) => one.impact === impact).length;
@@ -86,7 +97,7 @@ const result = {
     node: process.versions.node,
   },
   views: VIEWS.map((view) => `${view.width} × ${view.height}, ${view.colorScheme}`),
-  pages: pages.length,
+  pages,
   findings: count,
   list: findings,
 };

@@ -183,5 +183,5 @@ def test_kornia_frames_have_the_same_meaning():
     expected = frames_from_arrays(xy, scale, angle)
     np.testing.assert_allclose(frames_from_lafs(lafs), expected, atol=1e-4)
     patches = feature.extract_patches_simple(torch.from_numpy(image)[None, None], lafs, PS=32)
-    # An offset of half a pixel would give more than 2.
-    assert np.abs(patches[0, :, 0].numpy() - extract_patches(image, expected)).mean() < 0.5
+    # An offset of half a pixel would give more than 2. OpenCV 4 rounds coordinates to 1/32 of a pixel.
+    assert np.abs(patches[0, :, 0].numpy() - extract_patches(image, expected)).mean() < 1
