@@ -1,10 +1,14 @@
-"""A real server of the S3 protocol on the loopback interface: rclone, with a folder behind it."""
+"""Real servers on the loopback interface: rclone for the S3 protocol, and gcp-storage-emulator for Google's.
+
+As a program, this module starts the latter: `python object_store.py PORT`.
+"""
 
 from __future__ import annotations
 
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -32,6 +36,16 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def wait_for(host: str, port: int) -> None:
+    """Wait until a server accepts connections."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection((host, port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"{host}:{port} does not answer")
+
+
 class Server:
     """The server. The subfolders of its folder are buckets."""
 
@@ -47,17 +61,38 @@ class Server:
         command = [program, "serve", "s3", "--auth-key", f"{KEY},{SECRET}", "--addr", f"{self.host}:{self.port}"]
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen([*command, str(self.folder)], stdout=quiet, stderr=quiet)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection((self.host, self.port), 1):
-                return
-            time.sleep(0.1)
-        raise TimeoutError("rclone does not answer")
+        wait_for(self.host, self.port)
 
     def kill(self) -> None:
         """Kill the server."""
         self.process.kill()
         self.process.wait()
+
+
+class GoogleServer:
+    """A server of Google's protocol, which keeps the bucket `bucket` in memory."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen([sys.executable, __file__, str(self.port)], stdout=quiet, stderr=quiet)
+        wait_for("127.0.0.1", self.port)
+
+    def kill(self) -> None:
+        """Kill the server."""
+        self.process.kill()
+        self.process.wait()
+
+
+def serve_google_protocol(port: int) -> None:
+    """Run gcp-storage-emulator, with a thread per connection.
+
+    With its single thread, a client that stops in the middle of a large answer blocks all other requests.
+    """
+    from gcp_storage_emulator import server
+
+    server.server.HTTPServer = ThreadingHTTPServer
+    server.create_server("127.0.0.1", port, True, "bucket").run()
 
 
 class Proxy:
@@ -142,3 +177,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(1 << 16):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    serve_google_protocol(int(sys.argv[1]))

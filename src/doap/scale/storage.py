@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -216,7 +217,7 @@ class ObjectStore:
         if not bucket:
             raise ArgumentError(f"{url}: expected a bucket after {scheme}://.")
         settings = dict(parse_qsl(query))
-        connect = partial(_open_s3, bucket[0]) if scheme == "s3" else pyarrow.fs.GcsFileSystem
+        connect = partial(_open_s3, bucket[0]) if scheme == "s3" else _open_gcs
         self._filesystem = self._connect(partial(connect, **settings))
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
@@ -329,6 +330,15 @@ def _open_s3(bucket: str, **settings: str) -> pyarrow.fs.FileSystem:
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         settings = {**settings, "region": region or pyarrow.fs.resolve_s3_region(bucket)}
     return pyarrow.fs.S3FileSystem(**settings)
+
+
+def _open_gcs(**settings: str) -> pyarrow.fs.FileSystem:
+    """Connect to Google's object store; settings are endpoint_override, scheme and anonymous (`true` or `false`)."""
+    options: dict[str, Any] = dict(settings)
+    if "anonymous" in settings:
+        options["anonymous"] = settings["anonymous"].lower() == "true"
+    # The library would repeat a request for 15 minutes before an `ObjectStore` repeats it.
+    return pyarrow.fs.GcsFileSystem(retry_time_limit=timedelta(seconds=10), **options)
 
 
 def _explain(error: Exception) -> str:
