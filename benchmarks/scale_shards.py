@@ -12,7 +12,8 @@ WORK is a folder for features and indexes. Existing ones are used again.
   index out of the heap. A thread counts the pages of the index in the page cache (mincore), and drops random blocks of
   4 MiB (madvise, posix_fadvise) while more than a quarter of the files is cached.
 - `large` builds the shards one after the other with RLIMIT_DATA at `--gib`, searches them side by side, and compares
-  with brute force. Memory is the peak of each build, and the proportional set size of all search processes.
+  with brute force. Memory is the peak of each build, and the proportional set size of all search processes. It then
+  searches one shard after the other in one thread, by turns with bare FAISS and with our search.
 
 Descriptors are synthetic: 24 Gaussian variables, mapped linearly to 128 dimensions, with noise, normalised. Queries are
 stored descriptors with noise of norm 0.5, the median distance of matches between two photos. *With a match* are queries
@@ -318,10 +319,11 @@ def measure_large(options: Any, work: Path, shards: list[range]) -> dict[str, An
         print(f"shard {number}", flush=True)
     assert best is not None
     clear = best[0][:, 0] <= 0.8 * best[0][:, 9]
-    return {"limit, GiB": options.gib, "builds": builds, "with a match": float(clear.mean())} | {
-        mode: in_own_process(search_large, folders, queries, best[1][:, 0], clear, mode == "in memory")
-        for mode in ("in memory", "on disk")
-    }
+    figures = {"limit, GiB": options.gib, "builds": builds, "with a match": float(clear.mean())}
+    for mode in ("in memory", "on disk"):
+        figures[mode] = in_own_process(search_large, folders, queries, best[1][:, 0], clear, mode == "in memory")
+    figures["one shard after the other"] = in_own_process(search_in_turn, folders, queries)
+    return figures
 
 
 def train_limited(features: Path, out: Path, total: int, limit: int) -> dict[str, Any]:
@@ -372,6 +374,26 @@ def search_large(
             "recall@1 of queries with a match": float(right[clear].mean()) if clear.any() else None,
             **memory_of_processes(),
         }
+
+
+def search_in_turn(folders: list[Path], queries: np.ndarray) -> dict[str, Any]:
+    """Search all shards in one thread, without re-ranking, by turns with FAISS and with ours."""
+    faiss_library().omp_set_num_threads(1)
+    indexes = [Index(folder) for folder in folders]
+    for index in indexes:
+        set_probes(index._engine, index.plan.probes)
+    ways: dict[str, Callable[[], Any]] = {
+        "FAISS": lambda: [index._engine.search(queries, 1) for index in indexes],
+        "ours": lambda: [index.search(queries, 1, candidates=0) for index in indexes],
+    }
+    ms = time_in_turn(ways, len(queries))
+    plan = indexes[0].plan
+    return {
+        "lists": plan.lists,
+        "probes": plan.probes,
+        "ms of a query": ms,
+        "our search over FAISS's": ms["ours"] / ms["FAISS"],
+    }
 
 
 def memory_of_processes() -> dict[str, float]:
