@@ -7,6 +7,7 @@ batch spread over all processors would wait, layer by layer, for the processor t
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections import Counter, deque
 from collections.abc import Generator, Mapping, Sequence
@@ -106,7 +107,9 @@ def detect_images(sources: Sequence[Source], detect: Detect, workers: int) -> Ge
 
 def _start_pool(detect: Detect, workers: int) -> ProcessPoolExecutor:
     context = worker_context(__name__)
-    return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=(detect, dict(os.environ)))
+    # Opening a storage needs the environment, so the worker sets it before it unpickles the stage.
+    arguments = (dict(os.environ), pickle.dumps(detect))
+    return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=arguments)
 
 
 def _check_start(pool: ProcessPoolExecutor) -> None:
@@ -119,11 +122,11 @@ def _check_start(pool: ProcessPoolExecutor) -> None:
         raise ArgumentError(NO_START) from error
 
 
-def _initialise(detect: Detect, environment: Mapping[str, str]) -> None:
+def _initialise(environment: Mapping[str, str], detect: bytes) -> None:
     """Prepare a worker process."""
     global _detect
-    _detect = detect
     begin_worker(environment)
+    _detect = pickle.loads(detect)
     prepare_worker()
     # The calling process handles interrupts and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

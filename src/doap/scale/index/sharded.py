@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import weakref
@@ -191,7 +192,8 @@ class _Processes:
         with starting_workers():
             for folder in folders:
                 ours, theirs = context.Pipe()
-                arguments = (theirs, folder, in_memory, threads, dict(os.environ))
+                # Opening a storage needs the environment, so the process sets it before it unpickles the folder.
+                arguments = (theirs, dict(os.environ), pickle.dumps(folder), in_memory, threads)
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
                 theirs.close()
@@ -248,11 +250,12 @@ def _join(processes: Iterable[BaseProcess]) -> None:
 
 
 def _serve(
-    connection: Connection, folder: Storage, in_memory: bool, threads: int, environment: Mapping[str, str]
+    connection: Connection, environment: Mapping[str, str], pickled: bytes, in_memory: bool, threads: int
 ) -> None:
     """Open an index and answer calls until the connection closes; run in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin_worker(environment)
+    folder: Storage = pickle.loads(pickled)
     faiss_library().omp_set_num_threads(threads)
     index: Index | None = None
     while True:
