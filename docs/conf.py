@@ -53,6 +53,7 @@ maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
 _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
+_PARAMETERS = re.compile(r"<dl>\n(?:<dd>.*</dd>\n)+</dl>")
 _UPWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)\s]+)\)")
 
 
@@ -99,10 +100,19 @@ def _short_arrays(
     return tuple(text and _ARRAY.sub(r"NDArray[\1]", text) for text in (arguments, returned))
 
 
-def _level_captions(_app: Sphinx, _page: str, _template: str, context: dict[str, object], _tree: object) -> None:
-    """Give the captions of the navigation a heading level, which screen readers need."""
+def _accessible(_app: Sphinx, _page: str, _template: str, context: dict[str, object], _tree: object) -> None:
+    """Add what screen readers need: a level of the navigation's captions, and roles of the parameters of a signature.
+
+    A signature on several lines is a definition list without terms, which is a list.
+    """
     tree = str(context.get("furo_navigation_tree", ""))
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    if body := context.get("body"):
+        context["body"] = _PARAMETERS.sub(_as_list, str(body))
+
+
+def _as_list(parameters: re.Match[str]) -> str:
+    return parameters[0].replace("<dl>", '<dl role="list">').replace("<dd>", '<dd role="listitem">')
 
 
 def _write_llms(app: Sphinx, error: Exception | None) -> None:
@@ -135,7 +145,7 @@ def setup(app: Sphinx) -> None:
     app.connect("build-finished", _write_llms)
     app.connect("source-read", _link_inside)
     # Runs after the theme, which writes the navigation.
-    app.connect("html-page-context", _level_captions, priority=900)
+    app.connect("html-page-context", _accessible, priority=900)
     # Runs before napoleon, which indents sections.
     app.connect("autodoc-process-docstring", _from_markdown, priority=400)
     app.connect("autodoc-process-signature", _short_arrays)

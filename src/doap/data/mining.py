@@ -103,7 +103,7 @@ def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
     for first in range(0, len(patches), 1024):
         rows = slice(first, first + 1024)
         bright = patches[rows] / np.float32(255)
-        features[rows, :HOG_FEATURES] = hog(torch.from_numpy(resize_patches(bright, 64))).flatten(1)
+        features[rows, :HOG_FEATURES] = hog(torch.from_numpy(resize_patches(bright, 64))).flatten(1).numpy()
         features[rows, HOG_FEATURES:] = resize_patches(bright, 16).reshape(len(bright), -1)
     return features
 
