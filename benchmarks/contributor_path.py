@@ -25,7 +25,7 @@ LOSS = Path("src/doap/losses/listwise_ap.py")
 STEPS = {
     "quick tests": ["scripts/test", "--quick", "-q"],
     "tests of the loss": ["scripts/test", "tests/losses", "tests/functional", "-q", "-n", "0"],
-    "documentation page": ["scripts/docs", "-D", "nb_execution_mode=off"],
+    "documentation page": ["scripts/docs"],
 }
 
 
