@@ -27,6 +27,7 @@ from oracles.ranks import run_with_torchrun
 RECIPES = Path(__file__).parents[2] / "recipes"
 SAVE_WEIGHTS_OF_EACH_RANK = """
 import sys
+import time
 from pathlib import Path
 import torch
 from doap.training import loop
@@ -41,8 +42,15 @@ def save_and_finish(run):
 
 loop._Run._end = save_and_finish
 loop.train(Config.model_validate_json(recipe.read_text()), out, device="cpu")
-threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-assert not [name for name in threads if "gloo" in name], f"threads of the process group are still running: {threads}"
+def group_threads():
+    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+# The thread ends soon after the group.
+deadline = time.monotonic() + 30
+while group_threads() and time.monotonic() < deadline:
+    time.sleep(0.1)
+assert not group_threads(), "threads of the process group are still running"
 """
 
 
