@@ -3,8 +3,7 @@
     python benchmarks/scale_faults.py PHOTOS --out results/scale/faults.json
 
 The photos include twenty damaged files. Each engine runs as `doap extract`. Three times during the run, one of the
-processes that detect keypoints is killed; with Ray, the process that runs the network is killed as well. Another run is
-interrupted as with Ctrl-C, and repeated.
+worker processes is killed. Another run is interrupted as with Ctrl-C, and repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from doap.scale.storage import open_storage
 DAMAGED = 20
 KILLS = 3
 # Titles of the worker processes. Ray names a process after its current task.
-TITLES = {"ray": ("ray::Map(_detect_image)", "ray::MapWorker"), "local": ("spawn_main",)}
+TITLES = {"ray": "ray::_extract_part", "local": "spawn_main"}
 
 
 def main() -> None:
@@ -108,9 +107,8 @@ def disturbed(arguments: list[str], engine: str, seconds: float) -> dict[str, An
     start, killed = time.perf_counter(), []
     for moment in range(1, KILLS + 1):
         time.sleep(max(0, start + seconds * moment / (KILLS + 1) - time.perf_counter()))
-        for title in TITLES[engine]:
-            kill(process.pid, title)
-            killed.append({"after, s": round(time.perf_counter() - start, 1), "process": title})
+        kill(process.pid, TITLES[engine])
+        killed.append({"after, s": round(time.perf_counter() - start, 1), "process": TITLES[engine]})
     summary = json.loads(process.communicate()[0].splitlines()[-1])
     return {"kills": killed, "exit": process.returncode, "extracted": summary["extracted"]}
 

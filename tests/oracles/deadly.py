@@ -1,9 +1,10 @@
-"""A detector and a describer that kill their process, as a crash in a library or kill -9 does."""
+"""Detectors and a describer that kill their process, as a crash in a library or kill -9 does, or take their time."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,21 @@ class DeadlyDetector:
     def detect(self, image, max_keypoints=None):
         if image.shape[1] == DEADLY_WIDTH:
             _die(self.ledger, self.times)
+        return sift().detect(image, max_keypoints)
+
+
+@dataclass(frozen=True)
+class SlowDetector:
+    """SIFT that takes some seconds, unless it was created in this process."""
+
+    seconds: float
+    name: str = "slow"
+    magnification: float = 6.0
+    home: int = field(default_factory=os.getpid)
+
+    def detect(self, image, max_keypoints=None):
+        if os.getpid() != self.home:
+            time.sleep(self.seconds)
         return sift().detect(image, max_keypoints)
 
 

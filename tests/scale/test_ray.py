@@ -2,22 +2,38 @@
 
 import logging
 import os
+import shutil
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import oracles
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, MissingExtra
+from doap.errors import ArgumentError, DataError, MissingExtra
 from doap.images import list_images
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
-from doap.scale.ray import plan_actors
-from doap.scale.stages import Describe
-from oracles.deadly import DEADLY_WIDTH, DeadlyDescriber, DeadlyDetector
+from doap.scale.features import PartWriter
+from doap.scale.image_folder import ImageFolder, Source
+from doap.scale.ray import (
+    IMAGES_PER_PART,
+    Plan,
+    Stages,
+    extract_with_ray,
+    plan_workers,
+    run_tasks,
+    run_with_actors,
+    split_into_parts,
+)
+from doap.scale.stages import Describe, make_stages
+from oracles.deadly import DEADLY_WIDTH, DeadlyDescriber, DeadlyDetector, SlowDetector
 from oracles.photos import write_photo
 
 # Ray emits warnings about its own internals. Its tests share one worker of xdist, and most of them one start of Ray.
@@ -33,7 +49,6 @@ def home(tmp_path_factory):
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("PYTHONPATH", str(Path(oracles.__file__).parents[1]), prepend=os.pathsep)
         yield
-    logging.getLogger("ray.data").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +124,65 @@ def test_killed_actors_and_tasks_lose_no_image_and_only_a_deadly_image_fails(pho
         torch.testing.assert_close(features.read(path.name).features.descriptors, expected, rtol=0, atol=2**-11)
 
 
+def stages_of(photos, out, descriptor, detector="sift"):
+    """Images, and what Ray does with them."""
+    folder = ImageFolder.open(photos)
+    extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+    detect, describe = make_stages(folder, extractor)
+    sources = [Source(name, stamp) for name, stamp in folder.list().items()]
+    with PartWriter(out, extractor.info) as writer:
+        return sources, Stages(detect, describe, writer.target)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_actors_describe_what_tasks_detect(photos, network, cluster, tmp_path, together):
+    """As with GPUs, but on processors."""
+    sources, stages = stages_of(photos, tmp_path / "actors", network)
+    tables = list(run_with_actors(sources, stages, Plan("cpu", 2, {"num_cpus": 0}), together))
+    assert sorted(name for rows in tables for name in rows["name"].to_pylist()) == [source.name for source in sources]
+    run(photos, tmp_path / "local", network, "local")
+    assert rows_of(tmp_path / "actors") == rows_of(tmp_path / "local")
+
+
+def test_features_that_cannot_be_written_end_the_run(photos, network, cluster, tmp_path):
+    sources, stages = stages_of(photos, tmp_path / "f", network)
+    shutil.rmtree(tmp_path / "f")
+    (tmp_path / "f").touch()
+    with pytest.raises(DataError, match="cannot be written: Not a directory"):
+        list(extract_with_ray(sources, stages.target, stages.detect, stages.describe, 2, None, "cpu"))
+
+
+def test_an_interrupted_run_leaves_no_task_behind(photos, network, cluster, tmp_path):
+    import ray
+
+    detector = SlowDetector(seconds=1)
+    sources, stages = stages_of(photos, tmp_path / "f", network, detector)
+    with closing(run_tasks(sources, stages, Plan("cpu", 2, {"num_cpus": 1}), False)) as tables:
+        next(tables)
+    while ray.available_resources().get("CPU") != 2:
+        time.sleep(0.1)
+    written = list((tmp_path / "f").glob("part-*"))
+    assert len(written) < len(sources) / 2
+    time.sleep(2)
+    assert list((tmp_path / "f").glob("part-*")) == written
+
+
+@given(st.integers(0, 2000), st.integers(1, 50), st.integers(1, 200))
+def test_parts_hold_all_images_in_order_and_become_smaller(images, workers, largest):
+    sources = [Source(str(number)) for number in range(images)]
+    parts = list(split_into_parts(sources, workers, largest))
+    assert [source for part in parts for source in part] == sources
+    sizes = [len(part) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes, default=0) <= largest
+
+
+def test_images_per_task_grow_with_the_archive_up_to_a_limit():
+    """The process that starts the run pays per task."""
+    largest = [len(next(split_into_parts(range(images), 8, IMAGES_PER_PART))) for images in (10, 1000, 10_000_000)]
+    assert largest == [4, 63, IMAGES_PER_PART]
+
+
 def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"ray is not installed\. Run `pip install 'doap\[scale\]'`"):
@@ -118,23 +192,23 @@ def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkey
 @pytest.mark.parametrize(
     ("cluster", "device", "expected"),
     [
-        ({"CPU": 8.0}, "auto", ("cpu", 8, {"num_cpus": 0})),
+        ({"CPU": 8.0}, "auto", ("cpu", 8, {"num_cpus": 1})),
         ({"CPU": 8.0, "GPU": 2.0}, "auto", ("cuda", 2, {"num_gpus": 1})),
         ({"CPU": 8.0, "GPU": 2.0}, "cuda:1", ("cuda", 2, {"num_gpus": 1})),
-        ({"CPU": 8.0, "GPU": 2.0}, "cpu", ("cpu", 8, {"num_cpus": 0})),
+        ({"CPU": 8.0, "GPU": 2.0}, "cpu", ("cpu", 8, {"num_cpus": 1})),
     ],
 )
-def test_actors_request_the_gpus_of_the_cluster(network, cluster, device, expected):
+def test_workers_request_the_gpus_or_processors_of_the_cluster(network, cluster, device, expected):
     describe = Describe(network, open_extractor(network).info)
-    assert plan_actors(cluster, describe, device) == expected
+    assert plan_workers(cluster, describe, device) == expected
 
 
-def test_actors_without_a_network_request_no_gpu():
+def test_workers_without_a_network_request_no_gpu():
     describe = Describe(None, open_extractor("rootsift").info)
-    assert plan_actors({"CPU": 8.0, "GPU": 2.0}, describe, "cuda") == ("cpu", 8, {"num_cpus": 0})
+    assert plan_workers({"CPU": 8.0, "GPU": 2.0}, describe, "cuda") == ("cpu", 8, {"num_cpus": 1})
 
 
 def test_a_cluster_without_gpus_refuses_cuda(network):
     describe = Describe(network, open_extractor(network).info)
     with pytest.raises(ArgumentError, match="device: the Ray cluster has no GPU for cuda"):
-        plan_actors({"CPU": 8.0}, describe, "cuda")
+        plan_workers({"CPU": 8.0}, describe, "cuda")

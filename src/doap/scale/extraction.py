@@ -103,7 +103,7 @@ def extract_folder(
         stored: Storage type of real descriptors: `float32`, `float16` (default) or `uint8`.
         shard: (i, n): extract only the images whose names hash to shard i = 1…n, into a subfolder of `out`.
         verify: Compare checksums to find changed images, instead of sizes and modification times.
-        engine: `local` for this machine, `ray` for Ray Data on this machine or a cluster.
+        engine: `local` for this machine, `ray` for Ray on this machine or a cluster.
         workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, or fewer
             for a few images. A cluster ignores it.
         address: Address of a Ray cluster; None starts Ray on this machine.

@@ -1,31 +1,58 @@
-"""The Ray engine: Ray Data tasks detect, and actors describe and write parts, on one machine or a cluster.
+"""The Ray engine: every task extracts some images and writes their part, on one machine or a cluster.
 
-Features never pass through the calling process: it receives one row of the manifest per image. Ray streams: it starts
-no more tasks than the actors keep up with. It repeats a task whose process crashed and restarts actors.
+Features never pass through the calling process: it starts tasks, keeps a bounded number of them waiting, and receives
+one row of the manifest per image. Tasks of many images keep its work per image small. With GPUs, tasks only detect, and
+one actor per GPU describes and writes. Ray repeats a task whose process or machine is lost, and restarts actors.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
-import warnings
-from collections.abc import Generator, Mapping, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import cycle, islice
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from doap.device import resolve_device
-from doap.errors import ArgumentError, import_extra
+from doap.errors import ArgumentError, DoapError, import_extra
 from doap.scale.features import FailedImage, PartTarget
 from doap.scale.image_folder import Source
-from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, prepare_worker
+from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
 
 RETRIES = 3
 """Number of times that Ray repeats a task whose process crashed."""
-IMAGES_PER_PART = 64
-"""Maximum number of images of a part: 37 MB at 2,048 keypoints per image, and 130 MB of patches before."""
-_PARTS_PER_ACTOR = 4
+IMAGES_PER_PART = 128
+"""Maximum number of images of a task and its part: 74 MB at 2,048 keypoints per image."""
+IMAGES_PER_GPU_PART = 32
+"""The same with GPUs. The patches of waiting tasks, 67 MB each at 2,048 keypoints, are in the memory of Ray."""
+TASKS_PER_WORKER = 2
+"""Number of tasks that run or wait, per processor of the cluster."""
+_WAIT_SECONDS = 1.0
+_LOG = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """Where the network runs.
+
+    Attributes:
+        device: Device of the network.
+        workers: Number of tasks or actors that describe at the same time.
+        request: Resources that each of them requests.
+    """
+
+    device: str
+    workers: int
+    request: dict[str, int]
+
+
+class Stages(NamedTuple):
+    """What a worker process does with images."""
+
+    detect: Detect
+    describe: Describe
+    target: PartTarget
 
 
 def extract_with_ray(
@@ -44,20 +71,21 @@ def extract_with_ray(
 
     Without an address, it uses the Ray that this process is connected to, or starts one with `workers` processors.
     """
-    import_extra("ray.data", "scale")
     ray = import_extra("ray", "scale")
     start = not ray.is_initialized()
     if start:
         # Ray's own log files keep everything.
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         # Without "local", Ray would connect to a cluster that happens to run on this machine.
         own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
         ray.init(**({"address": address} if address else own), **quiet)
     try:
+        stages = Stages(detect, describe, target)
+        plan = plan_workers(ray.cluster_resources(), describe, device)
+        run = run_with_actors if "num_gpus" in plan.request else run_tasks
         missing = {source.name: source for source in sources}
         for together in (True, False):
-            for rows in _stream(ray, list(missing.values()), target, detect, describe, together, device):
+            for rows in run(list(missing.values()), stages, plan, together):
                 for name in rows["name"].to_pylist():
                     del missing[name]
                 yield rows
@@ -71,74 +99,134 @@ def extract_with_ray(
             ray.shutdown()
 
 
-def plan_actors(cluster: Mapping[str, float], describe: Describe, device: str) -> tuple[str, int, dict[str, int]]:
-    """Choose the device, the number and the resource request of the actors for the resources of a cluster.
+def plan_workers(cluster: Mapping[str, float], describe: Describe, device: str) -> Plan:
+    """Choose the device, the number and the resource request of the workers for the resources of a cluster.
 
-    Every GPU gets one actor. On CPUs there is one single-threaded actor per processor. It requests no processor, so
-    that both stages can use all of them.
+    Every GPU gets one actor. On CPUs, a task uses one processor for both stages.
     """
     gpus, processors = int(cluster.get("GPU", 0)), max(1, int(cluster.get("CPU", 1)))
     if not device.startswith(("auto", "cuda")):
-        return str(resolve_device(device)), processors, {"num_cpus": 0}
+        return Plan(str(resolve_device(device)), processors, {"num_cpus": 1})
     if describe.describer is None or (device == "auto" and not gpus):
-        return "cpu", processors, {"num_cpus": 0}
+        return Plan("cpu", processors, {"num_cpus": 1})
     if not gpus:
         raise ArgumentError(f"device: the Ray cluster has no GPU for {device}. Use auto or cpu.")
     # An actor sees only the GPU that Ray assigns to it.
-    return "cuda", gpus, {"num_gpus": 1}
+    return Plan("cuda", gpus, {"num_gpus": 1})
 
 
-def _stream(
-    ray: Any,
-    sources: Sequence[Source],
-    target: PartTarget,
-    detect: Detect,
-    describe: Describe,
-    together: bool,
-    device: str,
+def run_tasks(sources: Sequence[Source], stages: Stages, plan: Plan, together: bool) -> Generator[pa.Table]:
+    """Run both stages in one task per part; yield the rows of the manifest of the tasks that succeeded.
+
+    Args:
+        sources: Images.
+        stages: What to do with them.
+        plan: Device and resources.
+        together: Whether a task processes several images.
+    """
+    ray = import_extra("ray", "scale")
+    # A list is passed on without fetching what its references refer to. A process then fetches it once.
+    shared = [ray.put(stages)]
+    task = ray.remote(**plan.request, max_retries=RETRIES)(_extract_part)
+    parts = split_into_parts(sources, plan.workers, IMAGES_PER_PART if together else 1)
+    yield from _collect(ray, parts, lambda part: task.remote(part, shared, plan.device))
+
+
+def run_with_actors(sources: Sequence[Source], stages: Stages, plan: Plan, together: bool) -> Generator[pa.Table]:
+    """Run the first stage in tasks and the second one in actors, otherwise like `run_tasks`."""
+    ray = import_extra("ray", "scale")
+    shared = [ray.put(stages)]
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_detect_part)
+    settings = {"max_restarts": -1, "max_task_retries": RETRIES}
+    kind = ray.remote(**{"num_cpus": 0} | plan.request, **settings)(_Describer)
+    actors = [kind.remote(stages.describe, stages.target, plan.device) for _ in range(plan.workers)]
+    parts = split_into_parts(sources, _count_processors(ray), IMAGES_PER_GPU_PART if together else 1)
+    turns = cycle(actors)
+    try:
+        yield from _collect(ray, parts, lambda part: next(turns).write.remote(task.remote(part, shared)))
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def split_into_parts(sources: Sequence[Source], workers: int, largest: int) -> Iterator[Sequence[Source]]:
+    """Yield images in parts that become smaller towards the end, so that all workers finish at about the same time.
+
+    >>> [len(part) for part in split_into_parts([Source("a.jpg")] * 100, workers=2, largest=20)]
+    [20, 20, 15, 12, 9, 6, 5, 4, 4, 4, 1]
+    """
+    start = 0
+    while start < len(sources):
+        share = -(-(len(sources) - start) // (2 * workers))
+        size = min(largest, max(IMAGES_PER_BATCH, share))
+        yield sources[start : start + size]
+        start += size
+
+
+def _collect(
+    ray: Any, parts: Iterable[Sequence[Source]], submit: Callable[[Sequence[Source]], Any]
 ) -> Generator[pa.Table]:
-    """Yield the rows of the manifest of all images whose task succeeded; tasks process one image if not `together`."""
-    where, actors, request = plan_actors(ray.cluster_resources(), describe, device)
-    # Small parts at the end would leave actors idle; a few parts per actor balance the work.
-    share = -(-len(sources) // (_PARTS_PER_ACTOR * actors))
-    images_per_part = min(IMAGES_PER_PART, max(IMAGES_PER_BATCH, share)) if together else 1
-    images_per_task = IMAGES_PER_BATCH if together else 1
-    tasks = -(-len(sources) // images_per_task)
-    data = ray.data.from_items([source._asdict() for source in sources], override_num_blocks=tasks)
-    data.context.enable_progress_bars = False
-    data.context.max_errored_blocks = -1
-    with warnings.catch_warnings():
-        # Ray 2.60 deprecates every way to set the retries of a task without offering a new one.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        results = data.map(_detect_image, fn_args=(detect,), ray_remote_args_fn=lambda: {"max_retries": RETRIES})
-    described = results.map_batches(
-        _Describer,
-        fn_constructor_args=(describe, target, where),
-        batch_size=images_per_part,
-        batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=actors),
-        **request,
-    )
-    yield from described.iter_batches(batch_size=None, batch_format="pyarrow")
+    """Submit parts as earlier ones finish; yield their results, except for those of tasks that Ray gave up."""
+    waiting = iter(parts)
+    running: list[Any] = []
+    try:
+        while True:
+            # Machines may join or leave the cluster.
+            free = TASKS_PER_WORKER * _count_processors(ray) - len(running)
+            running += [submit(part) for part in islice(waiting, max(0, free))]
+            if not running:
+                return
+            # The cost of waiting grows with the number of tasks, so with many of them several results are awaited.
+            done, running = ray.wait(running, num_returns=1 + len(running) // 100, timeout=_WAIT_SECONDS)
+            for result in done:
+                try:
+                    yield ray.get(result)
+                except ray.exceptions.RayError as error:
+                    # Without the store or space in it, every other task would fail as well.
+                    if isinstance(cause := getattr(error, "cause", None), DoapError | OSError):
+                        raise cause from error
+                    _LOG.debug("a task failed: %s", error)
+    finally:
+        for result in running:
+            ray.cancel(result)
 
 
-def _detect_image(row: dict[str, Any], detect: Detect) -> dict[str, Any]:
-    """Return a row for the actors. The result is pickled, because Ray's tables have no type for it."""
+def _count_processors(ray: Any) -> int:
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _extract_part(sources: Sequence[Source], shared: list[Any], device: str) -> pa.Table:
+    """Run both stages on some images; return the rows of the manifest."""
+    detect, describe, target = _fetch(shared[0], device)
+    tables = [describe([detect(source) for source in batch]) for batch in _batches(sources)]
+    return target.write(pa.concat_tables(tables))
+
+
+def _detect_part(sources: Sequence[Source], shared: list[Any]) -> list[ImageResult]:
+    detect = _fetch(shared[0], "cpu").detect
+    return [detect(source) for source in sources]
+
+
+@lru_cache(maxsize=1)
+def _fetch(stages: Any, device: str) -> Stages:
+    """Fetch the stages, once per process and run."""
     prepare_worker()
-    return {"result": pickle.dumps(detect(Source(**row)))}
+    fetched: Stages = import_extra("ray", "scale").get(stages)
+    return fetched._replace(describe=fetched.describe.to(device))
 
 
 class _Describer:
-    """An actor with a network, which writes a part for each batch."""
+    """An actor with a network, which writes parts."""
 
     def __init__(self, describe: Describe, target: PartTarget, device: str) -> None:
         prepare_worker()
         self._describe, self._target = describe.to(device), target
 
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        # A task of the same run pickled these bytes.
-        results = [pickle.loads(result) for result in rows["result"].to_pylist()]
-        # The order of the images does not depend on which task was faster, and so the name of the part does not.
-        results.sort(key=attrgetter("name"))
-        batches = (results[start : start + IMAGES_PER_BATCH] for start in range(0, len(results), IMAGES_PER_BATCH))
-        return self._target.write(pa.concat_tables([self._describe(batch) for batch in batches]))
+    def write(self, results: Sequence[ImageResult]) -> pa.Table:
+        """Describe and write some images; return the rows of the manifest."""
+        return self._target.write(pa.concat_tables([self._describe(batch) for batch in _batches(results)]))
+
+
+def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), IMAGES_PER_BATCH):
+        yield items[start : start + IMAGES_PER_BATCH]
