@@ -31,7 +31,7 @@ from typing import Any
 
 import record
 import scale_faults
-from scale_faults import DAMAGED, compare, damage, rows_of
+from scale_faults import DAMAGED, compare, copy_photos, damage, rows_of
 
 from doap.images import list_images
 from doap.scale.storage import open_storage
@@ -88,14 +88,6 @@ def main() -> None:
         }
     print(json.dumps(figures, indent=1))
     record.write(options.out, options.seed, figures)
-
-
-def copy_photos(photos: Path, out: Path, limit: int | None) -> None:
-    """Copy the photos, or some of them."""
-    for path in list_images(photos)[:limit]:
-        target = out / path.relative_to(photos)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
 
 
 def disturb(arguments: list[str], server: Server, images: int) -> list[dict[str, Any]]:

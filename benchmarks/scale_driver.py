@@ -72,8 +72,8 @@ def measure_cheap_images(work: Path, options: Any) -> dict[str, Any]:
     _, idle, *others = run(work, runs, "--address", options.address)
     share = idle["idle share"]
     figures = {"constant share": share, "keypoints": KEYPOINTS, "ms per image": cost(*others[:2], share)}
-    figures["images per task"] = others[1]["images"] / others[1]["parts"]
     if tasks:
+        figures["images per task"] = others[1]["images"] / others[1]["parts"]
         figures |= {"waiting tasks": min(tasks[1], 2 * options.waiting), "ms per task": cost(*others[2:], share)}
     return figures | {"runs": [idle, *others]}
 

@@ -7,6 +7,8 @@
     local, ray       `doap extract --engine`, two workers
     local, bfloat16  the same with the network in bfloat16
 
+`--ways local ray` measures only these beside the two bare processes.
+
 Times run from the call to the last byte on disk and include process start-up. Starting and stopping Ray is timed
 separately, because it does not depend on the number of images and a cluster is already running. One process is measured
 once, the other variants in turn in every round; ratios are ratios of medians.
@@ -22,11 +24,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import ray
 import record
 
 from doap.device import Precision
 from doap.images import list_images
+from doap.images.read import read_grey, shrink
 from doap.processes import tune_allocator
 from doap.scale import Engine, FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
@@ -35,6 +39,7 @@ from doap.scale.image_folder import ImageFolder, Source
 from doap.scale.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
 
 WORKERS = 2
+WAYS = ["local", "local, bfloat16", "ray"]
 
 
 def main() -> None:
@@ -49,6 +54,8 @@ def main() -> None:
         action="store_true",
         help="skip the single process, which takes as long as the other variants together",
     )
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS, help="what to compare with two processes")
+    parser.add_argument("--longest-side", type=int, help="shrink larger photos to this many pixels")
     options = parser.parse_args()
     # As in the command: the local engine runs the network in this process.
     tune_allocator()
@@ -56,15 +63,16 @@ def main() -> None:
         work = Path(folder)
         available = list_images(options.photos)
         for path in available[:: max(1, len(available) // options.images)][: options.images]:
-            (work / "images" / path.relative_to(options.photos)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, work / "images" / path.relative_to(options.photos))
+            copy_photo(path, work / "images" / path.relative_to(options.photos), options.longest_side)
         common = {"images": work / "images", "name": options.descriptor, "max_keypoints": options.max_keypoints}
         ways: dict[str, Callable[[Path], object]] = {
             "one process": lambda out: in_processes(1, out=out, **common),
             "two processes": lambda out: in_processes(WORKERS, out=out, **common),
             "local": lambda out: by_engine("local", "float32", out=out, **common),
             "local, bfloat16": lambda out: by_engine("local", "bfloat16", out=out, **common),
-            "start of Ray": lambda _: ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR"),
+            "start of Ray": lambda _: ray.init(
+                "local", num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR"
+            ),
             "ray": lambda out: by_engine("ray", "float32", out=out, **common),
             "stop of Ray": lambda _: ray.shutdown(),
         }
@@ -73,17 +81,21 @@ def main() -> None:
             for name, way in ways.items():
                 if name == "one process" and (number or options.without_one):
                     continue
+                unused = name in WAYS and name not in options.ways
+                if unused or ("Ray" in name and "ray" not in options.ways):
+                    continue
                 start = time.perf_counter()
                 way(work / f"{name} {number}")
                 seconds[name].append(time.perf_counter() - start)
                 print(f"{number} {name:16} {seconds[name][-1]:6.1f} s", flush=True)
-        images, descriptors = totals(work / "local 0")
+        images, descriptors = totals(work / f"{options.ways[0]} 0")
     medians = {name: statistics.median(times) for name, times in seconds.items() if times and "Ray" not in name}
     figures = {
         "images": images,
         "descriptors": descriptors,
         "descriptor": options.descriptor,
         "max_keypoints": options.max_keypoints,
+        "longest side": options.longest_side,
         "seconds": seconds,
         "images/s": {name: images / median for name, median in medians.items()},
         "descriptors/s": {name: descriptors / median for name, median in medians.items()},
@@ -91,6 +103,16 @@ def main() -> None:
     }
     print(figures["images/s"], figures["speed over two bare processes"])
     record.write(options.out, options.seed, figures)
+
+
+def copy_photo(path: Path, target: Path, longest_side: int | None) -> None:
+    """Copy a photo, shrunk if it is larger."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if longest_side is None:
+        shutil.copy(path, target)
+        return
+    pixels, _ = shrink(read_grey(path), longest_side)
+    target.with_suffix(".png").write_bytes(cv2.imencode(".png", pixels)[1].tobytes())
 
 
 def in_processes(count: int, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:
