@@ -2,9 +2,9 @@
 
     python tools/scale_tables.py results/scale
 
-This reads extract.json, extract-600.json (more images), faults.json, retrieval.json, pairs.json and index.json, which
-`benchmarks/scale_extract.py` and the other `benchmarks/scale_*.py` write. It replaces the parts of docs/*.md that are
-marked with `<!-- NAME: written by tools/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
+This reads extract.json, extract-600.json (more images), faults.json, retrieval.json, pairs.json, index.json and
+driver*.json, which the `benchmarks/scale_*.py` write. It replaces the parts of docs/*.md that are marked with
+`<!-- NAME: written by tools/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from generated_markdown import replace_generated, table
 
 from doap.scale.index import plan_index
+from doap.scale.ray import IMAGES_PER_PART
 
 ROOT = Path(__file__).parents[1]
 TOOL = "tools/scale_tables.py"
@@ -52,6 +53,7 @@ def make_tables(results: dict[str, Any]) -> dict[str, str]:
         "pairs": pairs_table(results["pairs"]),
         "indexes": indexes_table(indexes),
         "costs": costs_table(results["extract"], indexes),
+        "driver": driver_table(results),
     }
 
 
@@ -155,6 +157,34 @@ def costs_table(extract: dict[str, Any], indexes: list[dict[str, Any]]) -> str:
         )
     header = ["images", "machine-hours to extract", "TB of features", "10⁹ indexed descriptors", "index in memory, GiB"]
     header += ["index on disk, TB", "machines", "core-seconds per query photo, on each machine"]
+    return table(header, rows)
+
+
+def driver_table(results: dict[str, Any]) -> str:
+    """Return what the process that starts Ray does, and the number of workers that occupy it."""
+    versions = {
+        "Ray Data, rows of features return": "driver-features",
+        "Ray Data, workers write": "driver-ray-data",
+        f"tasks of up to {IMAGES_PER_PART} images": "driver",
+    }
+    # Images per second of one worker
+    speed = max(row["images/s"] / row["workers"] for row in results["driver"]["photos"])
+    rows = []
+    for name, file in versions.items():
+        one = results[file]
+        last = max(one["runs"], key=lambda run: run["images"])
+        ms = one["ms per image"] + one.get("ms per task", 0) / IMAGES_PER_PART
+        workers = (1 - one["constant share"]) / (ms / 1000 * speed)
+        rows.append(
+            [
+                name,
+                f"{100 * one['constant share']:.1f} %",
+                f"{ms:.2f}",
+                f"{last['bytes'] / last['images']:,.0f}",
+                f"{float(f'{workers:.2g}'):,.0f}",
+            ]
+        )
+    header = ["", "constant share of a core", "ms per image", "bytes per image", "workers that occupy it"]
     return table(header, rows)
 
 
