@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Build patch sets of real tracks from photos with known camera poses:
 #
-#     recipes/track-sets.sh DATA TRACKS
+#     recipes/track-sets.sh DATA TRACKS [EXTENT]
 #
 # DATA contains photos (with LEDGER.csv) and imc2025/poses.csv. The command writes train.patches (20 scenes of the split
-# `train`) and val.patches (2 scenes of `val`) to TRACKS, cut at the extent of the shipped descriptors.
+# `train`) and val.patches (2 scenes of `val`) to TRACKS, cut at EXTENT: 1.5 by default, as
+# for doap-128; 1 for doap-fast.
 #
 # Tracks from RootSIFT alone are only what SIFT can match. A network trained for a minute on three such scenes therefore
 # matches all training scenes a second time, and its matches are added to RootSIFT's. The validation tracks combine
 # RootSIFT's matches with those of doap-128. Validation and the three first scenes use 4,096 keypoints per image, the other
 # scenes 2,048. Resumable: rerun the same command to continue. About an hour on two cores.
 set -euo pipefail
-data=$1 tracks=$2
+data=$1 tracks=$2 extent=${3:-1.5}
 first=(brandenburg_gate piazza_san_marco lizard)
 train=("${first[@]}" trevi_fountain british_museum kyiv_puppet_theater pond buckingham_palace st_pauls_cathedral
   st_peters_square bike chairs et another_et peach stairs-stairs_split_1 stairs-stairs_split_2
@@ -28,7 +29,7 @@ build() {
   for name in "${@:4}"; do descriptors+=(--descriptor "$name"); done
   doap data from-poses "$data/imc2025/poses.csv" "$data/photos" --scene "$scene" "${descriptors[@]}" \
     --max-keypoints "$keypoints" --out "$out/scenes"
-  doap data from-colmap "$folder/sparse" "$folder/images" --database "$folder/database.db" --extent 1.5 --scene "$scene" \
+  doap data from-colmap "$folder/sparse" "$folder/images" --database "$folder/database.db" --extent "$extent" --scene "$scene" \
     --out "$out/$scene.patches"
 }
 sets() { for scene in "${@:2}"; do echo "$1/$scene.patches"; done; }

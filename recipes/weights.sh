@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Train the shipped descriptors from the photos with a licence ledger:
 #
-#     recipes/weights.sh PHOTOS SETS RUNS
+#     recipes/weights.sh PHOTOS SETS RUNS TRACKS
 #
-# SETS contains the sets of recipes/photos-sets.sh; sets of wider patches are added to it. Each run uses two processes
-# on two cores. The model cards in src/doap/weights list the results. Resumable: rerun the same command to continue.
+# SETS contains the sets of recipes/photos-sets.sh; sets of wider patches are added to it. TRACKS contains the sets of
+# `recipes/track-sets.sh DATA TRACKS 1`; the shipped doap-fast used 16 of their 20 scenes. Runs 1 to 6 use two processes
+# on two cores, run 7 uses one. The model cards in src/doap/weights list the results. Resumable: rerun the same command
+# to continue.
 set -euo pipefail
-photos=$(realpath "$1") runs=$(realpath -m "$3") recipes=$(cd "$(dirname "$0")" && pwd)/weights
+photos=$(realpath "$1") runs=$(realpath -m "$3") tracks=$(realpath "$4") recipes=$(cd "$(dirname "$0")" && pwd)/weights
 # Run inside SETS: the weights record the paths of the sets, which must not contain folders of this machine.
 cd "$2"
 cut_set() { # SET EXTENT VIEWS SEED
@@ -27,3 +29,11 @@ train 3-wider wider wider
 train 4-bits wider bits
 train 5-straight-through wider straight-through
 train 6-straight-through wider straight-through-2
+
+# Tracks and synthetic views at SIFT's support.
+grep -E '^file,|,single,' "$photos/LEDGER.csv" > single.csv
+[ -e views.patches ] || doap data from-images "$photos" --ledger single.csv --split train \
+  --out views.patches --no-tracks --without-tracks single --views 4 --keypoints 300 --seed 2 --workers 2
+[ -e tracks-views.patches ] || doap data merge "$tracks/train.patches" views.patches --out tracks-views.patches
+OMP_NUM_THREADS=1 doap train "$recipes/7-fast.toml" --data tracks-views.patches --validation "$tracks/val.patches" \
+  --out "$runs/fast"

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import doap
-from doap.descriptor import Descriptor, standardise
+from doap.descriptor import SHIPPED, Descriptor, standardise
 from doap.errors import ArgumentError, DataError, ShapeError
 
 SPEC = Descriptor.build(dim=16).spec.model_dump()
@@ -72,7 +72,7 @@ def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
     descriptor = Descriptor.load(name).to(memory_format=torch.contiguous_format)
     program = torch.export.export(descriptor, (patches(2),), dynamic_shapes=({0: torch.export.Dim("N")},))
@@ -83,7 +83,7 @@ def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["doap-128", "doap-256bit"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
     given = patches(200)
     exact, fast = (Descriptor.load(name, precision=precision) for precision in ("float32", "bfloat16"))

@@ -22,8 +22,8 @@ EACH = pytest.mark.parametrize("name", SHIPPED)
 LICENCES = ("CC0", "Public domain", "CC-BY", "CC BY", "Apache-2.0", "PDM")
 
 
-def test_both_kinds_ship():
-    assert list(SHIPPED) == ["doap-128", "doap-256bit"]
+def test_three_descriptors_ship():
+    assert list(SHIPPED) == ["doap-128", "doap-256bit", "doap-fast"]
 
 
 @EACH
@@ -42,7 +42,7 @@ def test_a_shipped_file_is_small_has_float16_weights_and_a_model_card(name):
 @EACH
 def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
     ledger = doap.load(name).metadata["ledger"]
-    assert len(ledger) > 1000
+    assert len(ledger) > 600
     assert {row["split"] for row in ledger} == {"train"}
     strange = {row["licence"] for row in ledger if not row["licence"].startswith(LICENCES)}
     assert not strange
@@ -52,14 +52,14 @@ def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
 @EACH
 def test_the_metadata_contain_the_recipe_and_no_machine_paths(name):
     metadata = doap.load(name).metadata
-    assert metadata["recipe"]["loss"]["name"] == "listwise-ap"
+    assert metadata["recipe"]["loss"]["name"] in ("listwise-ap", "regularised-ap")
     assert not any(word in json.dumps(metadata) for word in ("/tmp", "/home", "/root", "/work"))
 
 
 @EACH
 def test_the_recipes_are_read_unchanged_by_this_version(name):
     metadata = doap.load(name).metadata
-    for recipe in (*metadata["earlier_recipes"], metadata["recipe"]):
+    for recipe in (*metadata.get("earlier_recipes", []), metadata["recipe"]):
         read = json.loads(Config.model_validate(recipe).model_dump_json())
         assert read["about"] == recipe.pop("about")
         for section, values in recipe.items():
@@ -97,7 +97,9 @@ def test_real_descriptors_have_unit_length_and_bits_are_balanced(name):
 
 
 @pytest.mark.data("photos")
-@pytest.mark.parametrize(("name", "baseline"), [("doap-128", rootsift), ("doap-256bit", teblid)])
+@pytest.mark.parametrize(
+    ("name", "baseline"), [("doap-128", rootsift), ("doap-256bit", teblid), ("doap-fast", rootsift)]
+)
 def test_more_correct_matches_than_the_baseline_on_photos_outside_the_training_set(name, baseline, data_folder):
     """On synthetic views of photos of the validation split."""
     photos = sorted((data_folder / "photos" / "taj_mahal").glob("*.jpg"))[:3]

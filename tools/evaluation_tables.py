@@ -37,6 +37,7 @@ PAIR: Column = ("speed-images", "s per pair", "CPU s per pair")
 LABELS = {
     "doap-128": "**doap-128**",
     "doap-256bit": "**doap-256bit**",
+    "doap-fast": "**doap-fast**",
     "rootsift": "RootSIFT",
     "rootsift-wide": "RootSIFT, 1.5 × support",
     "dsp-sift": "DSP-SIFT",
@@ -51,7 +52,7 @@ LABELS = {
     "xfeat": "XFeat",
     "xfeat-lighterglue": "XFeat + LighterGlue",
 }
-OURS, REFERENCES = ("doap-128", "doap-256bit"), ("rootsift", "rootsift-wide")
+OURS, REFERENCES = ("doap-128", "doap-256bit", "doap-fast"), ("rootsift", "rootsift-wide")
 # Figures that are not in per cent.
 PLAIN = {SPEED: "{:.0f}", IMAGE: "{:.2f}", PAIR: "{:.3f}"}
 

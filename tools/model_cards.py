@@ -34,15 +34,15 @@ FIGURES = (
 UNLISTED = {"network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
     "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
-    "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at the "
-    "patch width of this descriptor. Pose and SfM use three scenes that were not used for training. "
+    "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 "
+    "times its support, the patch width of doap-128 and doap-256bit. Pose and SfM use three scenes that were not used for training. "
     "`recipes/evaluate.sh` reproduces these numbers. Earlier versions of the weights were evaluated on the same data; "
     "docs/design-notes.md lists every use."
 )
 RUNS = (
-    "`recipes/weights.sh` trains in several runs. Each run starts with the weights of the previous one. The table "
-    "lists the settings that differ from the defaults of `doap train`. The weights contain the complete recipes, as "
-    '`metadata["recipe"]` and `metadata["earlier_recipes"]`.'
+    "`recipes/weights.sh` trains the descriptor, in one run or several, each of which starts with the weights of the "
+    "previous one. The table lists the settings that differ from the defaults of `doap train`. The weights contain the "
+    'complete recipes, as `metadata["recipe"]` and, with several runs, `metadata["earlier_recipes"]`.'
 )
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 def model_card(name: str, path: Path, results: Path) -> str:
     """Return the text of a model card."""
     descriptor = Descriptor.load(name)
-    recipes = [*descriptor.metadata["earlier_recipes"], descriptor.metadata["recipe"]]
+    recipes = [*descriptor.metadata.get("earlier_recipes", []), descriptor.metadata["recipe"]]
     sources = f"the metadata of `{path.name}`, `results/evaluation` and `tools/notes/{name}.md`"
     parts = [
         f"# {name}",

@@ -337,7 +337,7 @@ def load(
     Args:
         source: One of:
 
-            - a shipped descriptor: "doap-128" or "doap-256bit";
+            - a shipped descriptor: "doap-128", "doap-256bit" or "doap-fast";
             - a baseline in `doap.baselines.BASELINES`, for example "rootsift";
             - a learned pipeline in `doap.baselines.PIPELINES`, for example "aliked-lightglue";
             - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or the published weights of a learned

@@ -21,7 +21,7 @@ MEANING = {
 
 
 def export(
-    descriptor: Annotated[str, typer.Argument(help="doap-128, doap-256bit, or a *.safetensors file.")],
+    descriptor: Annotated[str, typer.Argument(help="doap-128, doap-256bit, doap-fast, or a *.safetensors file.")],
     out: Annotated[Path, typer.Option("--out", help="File to write, such as my.onnx.")],
     to: Annotated[str, typer.Option(help="Format.")] = "onnx",
     int8: Annotated[

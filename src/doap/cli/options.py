@@ -10,8 +10,8 @@ import typer
 from doap.text import counted
 
 DESCRIPTOR_HELP = (
-    "doap-128, doap-256bit, a baseline such as rootsift, a file (*.safetensors, *.onnx, TFeat's *.params), or "
-    "module:function or file.py:function (which imports and runs that code)."
+    "doap-128, doap-256bit, doap-fast, a baseline such as rootsift, a file (*.safetensors, *.onnx, TFeat's *.params), "
+    "or module:function or file.py:function (which imports and runs that code)."
 )
 DEFAULT_DESCRIPTOR = "doap-128"
 
