@@ -10,7 +10,9 @@ Each argument is a folder of scenes in one of the formats of `doap.evaluation.po
 COLMAP guesses the intrinsics from EXIF data and refines them. All variants use the same mapper and one thread. Each
 database is mapped with several seeds. Figures are means over these models; `centre_errors` lists the median error of
 each. Camera centres and rotations are compared with the ground truth after the best similarity transform. Centre errors
-are relative to the mean distance of the true centres from their mean.
+are relative to the mean distance of the true centres from their mean. One wrong camera can spoil the transform and with
+it all errors. Therefore `pairs_within_5_degrees` compares the relative poses of all pairs of photos, as the benchmark
+`sfm` does; a pair with an unregistered photo is wrong.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ import pycolmap
 import record
 
 import doap
-from doap.evaluation.mapping import map_database, summarise_models
+from doap.evaluation.mapping import map_database, registered_poses, summarise_models
 from doap.evaluation.posed_scenes import PosedScene, read_posed_scenes
-from doap.geometry.colmap import pose_from_colmap
+from doap.evaluation.sfm import relative_pose_errors
 from doap.geometry.pose import Pose
 
 CPU = pycolmap.Device.cpu
@@ -78,7 +80,12 @@ def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[st
 
 def summarise(runs: list[list[Any]], scene: PosedScene) -> dict[str, Any]:
     """Return the means of all figures over several runs of the mapper."""
-    rows = [vars(summarise_models(models)) | (camera_errors(models[0], scene) if models else {}) for models in runs]
+    rows = [
+        vars(summarise_models(models))
+        | correct_pairs(models, scene)
+        | (camera_errors(models[0], scene) if models else {})
+        for models in runs
+    ]
     names = dict.fromkeys(name for row in rows for name in row)
     found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
     means = {name: statistics.fmean(values) for name, values in found.items() if values}
@@ -103,22 +110,24 @@ def contents(database: Path) -> dict[str, int]:
         return {"keypoints": opened.num_keypoints(), "verified_matches": opened.num_inlier_matches()}
 
 
+def correct_pairs(models: list[Any], scene: PosedScene) -> dict[str, float]:
+    """Return the share of all pairs of photos whose relative pose is right."""
+    truth = {image.path.name: image.pose for image in scene.images}
+    errors = relative_pose_errors(truth, [registered_poses(model) for model in models])
+    return {"pairs_within_5_degrees": float((errors <= 5).mean())}
+
+
 def camera_errors(model: Any, scene: PosedScene) -> dict[str, float]:
     """Return the errors of centres and rotations after aligning the centres with a similarity (Umeyama)."""
-    truth = {image.path.name: image.pose for image in scene.images}
-    images = [image for image in model.images.values() if image.has_pose]
-    centres = np.array([image.projection_center() for image in images])
-    true_centres = np.array([centre(truth[image.name]) for image in images])
+    truth, poses = {image.path.name: image.pose for image in scene.images}, registered_poses(model)
+    centres, true_centres = (np.array([centre(some[name]) for name in poses]) for some in (poses, truth))
     similarity = pycolmap.estimate_sim3d(centres, true_centres)
     if similarity is None:
         return {}
     distances = np.linalg.norm([similarity * one for one in centres] - true_centres, axis=1)
     extent = np.linalg.norm(true_centres - true_centres.mean(axis=0), axis=1).mean()
     rotation = similarity.rotation.matrix()
-    residuals = [
-        pose_from_colmap(image.cam_from_world()).rotation @ rotation.T @ truth[image.name].rotation.T
-        for image in images
-    ]
+    residuals = [pose.rotation @ rotation.T @ truth[name].rotation.T for name, pose in poses.items()]
     angles = [np.degrees(np.arccos(np.clip((np.trace(one) - 1) / 2, -1, 1))) for one in residuals]
     return {
         "median_centre_error": float(np.median(distances) / extent),

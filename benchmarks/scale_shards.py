@@ -8,9 +8,8 @@ WORK is a folder for features and indexes. Existing ones are used again.
 
 - `equal` builds the shards, each from its own features, and one index of all images with the same quantiser. It counts
   the queries and photos with different results, and times our search, bare FAISS and the shards in turn.
-- `disk` searches one index in memory, on disk, and on disk with a quarter of the index in memory. RLIMIT_DATA keeps the
-  index out of the heap. A thread counts the pages of the index in the page cache (mincore), and drops random blocks of
-  4 MiB (madvise, posix_fadvise) while more than a quarter of the files is cached.
+- `disk` searches one index in memory, on disk, and on disk in a control group whose memory holds the heap of the
+  process and a quarter of the index. This needs root.
 - `large` builds the shards one after the other with RLIMIT_DATA at `--gib`, searches them side by side, and compares
   with brute force. Memory is the peak of each build, and the proportional set size of all search processes. It then
   searches one shard after the other in one thread, by turns with bare FAISS and with our search.
@@ -22,17 +21,15 @@ whose nearest neighbour is at most 0.8 times as far as the tenth. Searches use o
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import multiprocessing
 import os
 import resource
 import shutil
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +48,7 @@ DIM, LATENT, NOISE, QUERY_NOISE = 128, 24, 0.3, 0.5
 PER_IMAGE, PHOTO = 1000, 300
 ROUNDS, PHOTOS, NEIGHBOURS = 5, 10, 32
 EXTRACTOR = ExtractorInfo("synthetic", "synthetic", "synthetic", 6.0, PER_IMAGE, "real", DIM, "float16")
-MADV_DONTNEED, BLOCK = 4, 4 << 20
+CONTROL_GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def main() -> None:
@@ -212,93 +209,69 @@ def measure_disk(options: Any, work: Path, shards: list[range]) -> dict[str, Any
             figures[mode]["slowdown"] = figures[mode]["ms of a query"] / figures["memory"]["ms of a query"]
         results.append({"kind": kind, **figures})
         print(results[-1], flush=True)
-    return {"limit": "RLIMIT_DATA, and random blocks dropped from the page cache", "indexes": results}
+    return {"limit": "memory control group", "indexes": results}
 
 
 def search_on_disk(folder: Path, queries: np.ndarray, mode: str) -> dict[str, Any]:
     """Search an index in batches of the size of a photo; `quarter` limits the memory."""
     faiss_library().omp_set_num_threads(1)
-    index = Index(folder, in_memory=mode == "memory")
-    names = [segment[role] for segment in index.meta["segments"] for role in ("index", "rows") if segment.get(role)]
-    files = [folder / name for name in names]
+    segments = Index(folder, in_memory=False).meta["segments"]
+    files = [folder / segment[role] for segment in segments for role in ("index", "rows") if segment.get(role)]
     size = sum(path.stat().st_size for path in files)
-    index.search(queries[:1], NEIGHBOURS)
     batches = [queries[start : start + PHOTO] for start in range(0, len(queries), PHOTO)]
-    evictor = None
-    if mode == "quarter":
-        evictor = Evictor(files, size // 4)
-        evictor.start()
-        heap = int(status("VmData")) * 1024 + size // 4
-        resource.setrlimit(resource.RLIMIT_DATA, (heap, heap))
     seconds = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        found = [index.search(batch, NEIGHBOURS) for batch in batches]
-        seconds.append(time.perf_counter() - start)
-    figures: dict[str, Any] = {
-        "ms of a query": statistics.median(seconds) / len(queries) * 1000,
-        "index MB": size / 1e6,
-    }
-    if evictor:
-        evictor.stop()
-        figures["cached MB, largest"], figures["dropped MB"] = evictor.largest / 1e6, evictor.dropped / 1e6
+    with ControlGroup() if mode == "quarter" else nullcontext() as group:
+        if group:
+            for path in files:
+                drop_from_cache(path)
+        index = Index(folder, in_memory=mode == "memory")
+        index.search(queries[:1], NEIGHBOURS)
+        figures: dict[str, Any] = {"index MB": size / 1e6}
+        if group:
+            figures["limit MB"] = group.limit_cache(size // 4) / 1e6
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            found = [index.search(batch, NEIGHBOURS) for batch in batches]
+            seconds.append(time.perf_counter() - start)
+        if group:
+            figures["cached MB"] = group.statistic("cache") / 1e6
+    figures["ms of a query"] = statistics.median(seconds) / len(queries) * 1000
     figures["anonymous MB"] = int(status("RssAnon")) / 1024
     return {**figures, "found": [np.concatenate(part) for part in zip(*found, strict=True)]}
 
 
-class Evictor(threading.Thread):
-    """Keeps the page cache of some files below a limit by dropping random blocks."""
-
-    def __init__(self, files: list[Path], limit: int) -> None:
-        super().__init__(daemon=True)
-        self._limit, self._running, self.largest, self.dropped = limit, True, 0, 0
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._files = [(path.open("rb"), np.memmap(path, np.uint8, "r"), mappings(path)) for path in files]
-        self._blocks = [
-            (f, start) for f, (_, pages, _) in enumerate(self._files) for start in range(0, len(pages), BLOCK)
-        ]
-        self._random = np.random.default_rng(0)
-        # The files are in the cache, because an earlier search read them.
-        for block in self._blocks:
-            self._drop(*block)
-
-    def run(self) -> None:
-        while self._running:
-            if (cached := self._count()) > self._limit:
-                self.largest = max(self.largest, cached)
-                for number in self._random.permutation(len(self._blocks)):
-                    self._drop(*self._blocks[number])
-                    if not number % 8 and self._count() <= 0.75 * self._limit:
-                        break
-                self.dropped += cached - self._count()
-            time.sleep(0.001)
-
-    def stop(self) -> None:
-        self._running = False
-        self.join()
-
-    def _count(self) -> int:
-        """Return the number of bytes of the files in the page cache."""
-        cached = 0
-        for _, pages, _ in self._files:
-            states = np.empty(-(-len(pages) // mmap.PAGESIZE), np.uint8)
-            pointer = ctypes.c_void_p(states.ctypes.data)
-            assert not self._libc.mincore(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(pages)), pointer)
-            cached += int((states & 1).sum()) * mmap.PAGESIZE
-        return cached
-
-    def _drop(self, number: int, start: int) -> None:
-        file, pages, maps = self._files[number]
-        length = min(BLOCK, len(pages) - start)
-        for address in (*maps, pages.ctypes.data):
-            self._libc.madvise(ctypes.c_void_p(address + start), ctypes.c_size_t(length), MADV_DONTNEED)
-        os.posix_fadvise(file.fileno(), start, length, os.POSIX_FADV_DONTNEED)
+def drop_from_cache(path: Path) -> None:
+    """Remove a file from the page cache. Pages that are cached already would not count for a new control group."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def mappings(path: Path) -> list[int]:
-    """Return the addresses at which this process has mapped a file."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return [int(line.partition("-")[0], 16) for line in lines if line.endswith(f" {path.resolve()}")]
+class ControlGroup:
+    """Contains this process in a memory control group (version 1) of its own."""
+
+    def __init__(self) -> None:
+        self._folder = CONTROL_GROUPS / f"doap-{os.getpid()}"
+
+    def __enter__(self) -> ControlGroup:
+        self._folder.mkdir()
+        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (CONTROL_GROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        self._folder.rmdir()
+
+    def limit_cache(self, cache: int) -> int:
+        """Allow as much page cache beside the present heap; return the limit of both in bytes."""
+        limit = self.statistic("rss") + cache
+        (self._folder / "memory.limit_in_bytes").write_text(str(limit))
+        return limit
+
+    def statistic(self, name: str) -> int:
+        """Return a value of memory.stat in bytes."""
+        lines = (self._folder / "memory.stat").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
 def measure_large(options: Any, work: Path, shards: list[range]) -> dict[str, Any]:

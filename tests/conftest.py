@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -57,3 +60,10 @@ def cuda() -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return torch.device("cuda")
+
+
+@pytest.fixture
+def import_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a module of the folder `tools`, which is not part of the package."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools")
+    return importlib.import_module

@@ -1,6 +1,5 @@
 """The examples run unchanged with only the extra `examples` installed, and improve a descriptor."""
 
-import importlib
 import json
 import re
 import subprocess
@@ -38,10 +37,9 @@ runpy.run_path(script, run_name="__main__")
 
 
 @pytest.fixture
-def not_in_extra(monkeypatch):
+def not_in_extra(import_tool):
     """Names of the installed modules that `pip install 'doap[examples]'` does not install."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    installed_packages = importlib.import_module("sbom").installed_packages
+    installed_packages = import_tool("sbom").installed_packages
     # The metadata of an editable installation may be older than pyproject.toml.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requires = [*project["dependencies"], *project["optional-dependencies"]["examples"]]

@@ -42,7 +42,7 @@ def test_a_shipped_file_is_small_has_float16_weights_and_a_model_card(name):
 @EACH
 def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
     ledger = doap.load(name).metadata["ledger"]
-    assert len(ledger) > 600
+    assert len(ledger) > (600 if name == "doap-fast" else 1000)
     assert {row["split"] for row in ledger} == {"train"}
     strange = {row["licence"] for row in ledger if not row["licence"].startswith(LICENCES)}
     assert not strange
@@ -52,14 +52,16 @@ def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
 @EACH
 def test_the_metadata_contain_the_recipe_and_no_machine_paths(name):
     metadata = doap.load(name).metadata
-    assert metadata["recipe"]["loss"]["name"] in ("listwise-ap", "regularised-ap")
+    assert metadata["recipe"]["loss"]["name"] == ("regularised-ap" if name == "doap-fast" else "listwise-ap")
     assert not any(word in json.dumps(metadata) for word in ("/tmp", "/home", "/root", "/work"))
 
 
 @EACH
 def test_the_recipes_are_read_unchanged_by_this_version(name):
     metadata = doap.load(name).metadata
-    for recipe in (*metadata.get("earlier_recipes", []), metadata["recipe"]):
+    # doap-fast was trained in one run.
+    earlier = [] if name == "doap-fast" else metadata["earlier_recipes"]
+    for recipe in (*earlier, metadata["recipe"]):
         read = json.loads(Config.model_validate(recipe).model_dump_json())
         assert read["about"] == recipe.pop("about")
         for section, values in recipe.items():

@@ -7,6 +7,7 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -119,13 +120,14 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
-def begin_worker(environment: Mapping[str, str]) -> None:
-    """Prepare this worker process.
+def begin_worker(environment: Mapping[str, str], pickled: bytes = pickle.dumps(None)) -> Any:
+    """Prepare this worker process, and return the value that its parent pickled for it.
 
-    It ends when its parent ends, even if the parent is killed.
+    The process ends when its parent ends, even if the parent is killed.
 
     Args:
         environment: Environment variables of the parent. A server that forks workers has earlier ones.
+        pickled: A pickled value. It is unpickled after the environment is set, because opening a storage needs that.
     """
     _set_environment(environment)
     parent = multiprocessing.parent_process()
@@ -136,6 +138,7 @@ def begin_worker(environment: Mapping[str, str]) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+    return pickle.loads(pickled)
 
 
 class ChildFault(Exception):  # noqa: N818 - named after what happened

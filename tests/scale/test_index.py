@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,6 +132,16 @@ def test_candidates_are_compared_with_the_original_descriptors(coded):
     distances, ids = index.search(rows, 5, probes=lists, candidates=0)
     assert np.abs(np.take_along_axis(expected, ids, 1) - distances).max() > 1e-3
     index.verify(features)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the kernel does not list its advice")
+def test_no_data_around_a_candidate_is_read(coded):
+    """Reading megabytes around each of thousands of candidates made searches hundreds of times slower."""
+    _, index = coded
+    mappings = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    rows = [one for one in mappings if str(index.folder / "rows-") in one]
+    assert rows
+    assert all(" rr" in one.rpartition("VmFlags:")[2] for one in rows)
 
 
 def test_missing_candidates_come_last(coded):

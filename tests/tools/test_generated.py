@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 
-@pytest.fixture
-def import_tool(monkeypatch: pytest.MonkeyPatch):
-    if not RESULTS.is_dir():
-        pytest.skip("results/ is only in the repository")
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module
+pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="results/ is only in the repository")
 
 
 @pytest.mark.parametrize("name", SHIPPED)

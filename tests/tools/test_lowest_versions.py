@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
@@ -12,9 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("lowest_versions")
+def tool(import_tool):
+    return import_tool("lowest_versions")
 
 
 def test_a_lower_bound_becomes_a_pin(tool) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,8 @@ pytest.importorskip("packaging")
 
 
 @pytest.fixture
-def sbom(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "tools")
-    return importlib.import_module("sbom")
+def sbom(import_tool):
+    return import_tool("sbom")
 
 
 def test_direct_and_indirect_dependencies_have_a_version_and_a_licence(sbom) -> None:

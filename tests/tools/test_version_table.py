@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,9 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("version_table")
+def tool(import_tool):
+    return import_tool("version_table")
 
 
 def test_tests_of_a_report_are_counted_by_outcome(tool) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from doap.export.colmap_database import import_pycolmap
+from doap.geometry.colmap import pose_from_colmap
+from doap.geometry.pose import Pose
 
 MIN_IMAGES = 3
 """Minimum number of images of a model. COLMAP discards models of fewer than ten images by default, but twenty images
@@ -73,3 +75,8 @@ def summarise_models(models: Sequence[Any]) -> Reconstruction:
         float(largest.compute_mean_track_length()),
         float(largest.compute_mean_reprojection_error()),
     )
+
+
+def registered_poses(model: Any) -> dict[str, Pose]:
+    """Return the poses of the registered images of a model, world to camera, by name."""
+    return {image.name: pose_from_colmap(image.cam_from_world()) for image in model.images.values() if image.has_pose}

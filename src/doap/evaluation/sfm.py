@@ -42,7 +42,7 @@ from doap.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.homography import area_under_recall
-from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
+from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, registered_poses, summarise_models
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, draw_pairs, select_ratio_by_pose
 from doap.evaluation.posed_pairs import pairs_of
@@ -51,7 +51,7 @@ from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
 from doap.export.colmap_database import create_database, verify_matches, write_matched_features
 from doap.files import sha256
-from doap.geometry.colmap import camera_to_colmap, pose_from_colmap
+from doap.geometry.colmap import camera_to_colmap
 from doap.geometry.pose import Pose, pose_error
 from doap.types import Progress, no_progress
 
@@ -140,14 +140,7 @@ class SfmBenchmark:
             verify_matches(database, self.settings.seed)
             out = Path(folder) / "models"
             models = map_database(database, scene.folder, out, self.settings.seed, refine_intrinsics=not known)
-            poses = [
-                {
-                    image.name: pose_from_colmap(image.cam_from_world())
-                    for image in model.images.values()
-                    if image.has_pose
-                }
-                for model in models
-            ]
+            poses = [registered_poses(model) for model in models]
             model = summarise_models(models)
         truth = dict(zip(paths, (image.pose for image in scene.images), strict=True))
         return ReconstructedScene(relative_pose_errors(truth, poses), model.registered / len(paths), model)

@@ -107,7 +107,6 @@ def detect_images(sources: Sequence[Source], detect: Detect, workers: int) -> Ge
 
 def _start_pool(detect: Detect, workers: int) -> ProcessPoolExecutor:
     context = worker_context(__name__)
-    # Opening a storage needs the environment, so the worker sets it before it unpickles the stage.
     arguments = (dict(os.environ), pickle.dumps(detect))
     return ProcessPoolExecutor(workers, context, initializer=_initialise, initargs=arguments)
 
@@ -125,8 +124,7 @@ def _check_start(pool: ProcessPoolExecutor) -> None:
 def _initialise(environment: Mapping[str, str], detect: bytes) -> None:
     """Prepare a worker process."""
     global _detect
-    begin_worker(environment)
-    _detect = pickle.loads(detect)
+    _detect = begin_worker(environment, detect)
     prepare_worker()
     # The calling process handles interrupts and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

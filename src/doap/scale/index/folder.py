@@ -22,6 +22,7 @@ reader closes it. A reader that finds a file missing while it opens the index st
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -319,13 +320,25 @@ def map_frames(folder: Path, segment: dict[str, Any]) -> NDArray[np.float32]:
         raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 
 
-def map_rows(folder: Path, segment: dict[str, Any], dim: int) -> NDArray[np.float16] | None:
-    """Map the original descriptors (N, D) of a segment into memory; None if it has none."""
+def map_rows(folder: Path, segment: dict[str, Any], dim: int, *, in_order: bool = True) -> NDArray[np.float16] | None:
+    """Map the original descriptors (N, D) of a segment into memory; None if it has none.
+
+    Args:
+        folder: Folder of the index.
+        segment: Entry of the segment in meta.json.
+        dim: Dimension D.
+        in_order: Whether they are read in order. If single rows are read, the system would read up to megabytes around
+            each of them in vain.
+    """
     if segment.get("rows") is None or not segment["count"]:
         return None
     path = folder / segment["rows"]
     try:
-        return np.memmap(path, np.float16, "r", shape=(segment["count"], dim))
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not in_order and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(mapped, np.float16, segment["count"] * dim).reshape(-1, dim)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 

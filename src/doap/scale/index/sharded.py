@@ -192,7 +192,6 @@ class _Processes:
         with starting_workers():
             for folder in folders:
                 ours, theirs = context.Pipe()
-                # Opening a storage needs the environment, so the process sets it before it unpickles the folder.
                 arguments = (theirs, dict(os.environ), pickle.dumps(folder), in_memory, threads)
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
@@ -254,8 +253,7 @@ def _serve(
 ) -> None:
     """Open an index and answer calls until the connection closes; run in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    begin_worker(environment)
-    folder: Storage = pickle.loads(pickled)
+    folder: Storage = begin_worker(environment, pickled)
     faiss_library().omp_set_num_threads(threads)
     index: Index | None = None
     while True:
