@@ -53,6 +53,7 @@ maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
 _ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
+_EMPTY_HEADER = re.compile(r'<th class="head[^"]*"><p></p></th>')
 _PARAMETERS = re.compile(r"<dl>\n(?:<dd>.*</dd>\n)+</dl>")
 _UPWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)\s]+)\)")
 
@@ -103,12 +104,13 @@ def _short_arrays(
 def _accessible(_app: Sphinx, _page: str, _template: str, context: dict[str, object], _tree: object) -> None:
     """Add what screen readers need: a level of the navigation's captions, and roles of the parameters of a signature.
 
-    A signature on several lines is a definition list without terms, which is a list.
+    A signature on several lines is a definition list without terms, which is a list. A table header without text is an
+    ordinary cell.
     """
     tree = str(context.get("furo_navigation_tree", ""))
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     if body := context.get("body"):
-        context["body"] = _PARAMETERS.sub(_as_list, str(body))
+        context["body"] = _EMPTY_HEADER.sub("<td></td>", _PARAMETERS.sub(_as_list, str(body)))
 
 
 def _as_list(parameters: re.Match[str]) -> str:

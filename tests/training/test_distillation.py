@@ -28,7 +28,7 @@ def config(patches, weight=5.0, **sections):
     base = {
         "data": {"train": patches, "batch_size": 64},
         "network": {"name": "fast", "dim": 16},
-        "teacher": {"file": "doap-128", "weight": weight},
+        "teacher": {"file": "doap-fast", "weight": weight},
         "schedule": {"steps": 30},
         "run": {"validate_every": 1000},
     }
@@ -54,7 +54,7 @@ def test_a_rotated_teacher_is_matched_perfectly():
 
 def test_the_network_learns_the_similarities_of_the_teacher(patches, tmp_path):
     view = torch.from_numpy(open_set(patches).gather(np.arange(80))).unsqueeze(1) / 255
-    taught = doap.load("doap-128").describe(view)
+    taught = doap.load("doap-fast").describe(view)
     left = {}
     for weight in (1e-6, 5.0):
         changes = {"network": {"name": "fast", "dim": 64}, "schedule": {"steps": 100}}
@@ -66,7 +66,7 @@ def test_the_network_learns_the_similarities_of_the_teacher(patches, tmp_path):
 
 def test_the_ledger_names_the_photos_of_the_teacher(patches, tmp_path):
     best = train(config(patches, schedule={"steps": 1}), tmp_path)
-    theirs = Descriptor.load("doap-128").metadata["ledger"]
+    theirs = Descriptor.load("doap-fast").metadata["ledger"]
     ours = Descriptor.load(best).metadata["ledger"]
     assert theirs
     assert ours == theirs  # the set of synthetic photos has no ledger
