@@ -114,7 +114,8 @@ def _accessible(_app: Sphinx, _page: str, _template: str, context: dict[str, obj
 
 
 def _as_list(parameters: re.Match[str]) -> str:
-    return parameters[0].replace("<dl>", '<dl role="list">').replace("<dd>", '<dd role="listitem">')
+    items = parameters[0].replace("<dd>", '<div role="listitem">').replace("</dd>", "</div>")
+    return items.replace("<dl>", '<div role="list">').replace("</dl>", "</div>")
 
 
 def _write_llms(app: Sphinx, error: Exception | None) -> None:

@@ -41,7 +41,15 @@ def rendered(tmp_path_factory):
 
 
 def test_focal_length_is_recovered_and_poses_are_kept(rendered, tmp_path):
-    (built,) = build_posed_scenes([(rendered / "poses.csv", rendered)], tmp_path, max_keypoints=600)
+    names = []
+    (built,) = build_posed_scenes(
+        [(rendered / "poses.csv", rendered)],
+        tmp_path,
+        max_keypoints=600,
+        progress=lambda _done, _total, name: names.append(name),
+    )
+    # Steps of COLMAP that take minutes on larger scenes.
+    assert {"geometric verification", "triangulation and refinement"} <= set(names)
     model = pycolmap.Reconstruction(built / "sparse")
     truth = read_poses(rendered / "poses.csv")["corner"]
     assert model.num_points3D() > 100

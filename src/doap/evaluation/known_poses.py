@@ -85,7 +85,7 @@ def build_posed_scenes(
         descriptors: Descriptors whose matches are triangulated. Matches of a later one are added where both keypoints
             are unmatched.
         max_keypoints: Maximum number of keypoints per image.
-        progress: Progress callback over images and image pairs of a scene.
+        progress: Progress callback over images and image pairs of a scene, and then over rounds of triangulation.
 
     Returns:
         The folders of the scenes.
@@ -139,7 +139,8 @@ def _build(
     unfinished = out / "sparse.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        progress(number, ROUNDS, "triangulation and refinement")
         model = pycolmap.triangulate_points(model, merged, images, unfinished, refine_intrinsics=True)
     model.write(unfinished)
     unfinished.rename(out / "sparse")

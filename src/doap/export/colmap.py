@@ -171,6 +171,7 @@ def _write_database(
             _write_manifest(unfinished, manifest)
         if job.pairs is not None:
             _write_matches(unfinished, job, features, progress)
+            progress(job.total, job.total, "geometric verification")
             verify_matches(unfinished, max_error=job.max_error)
         unfinished.replace(job.out)
     progress(job.total, job.total, "finished")
