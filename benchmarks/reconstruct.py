@@ -5,7 +5,8 @@
 Each argument is a folder of scenes in one of the formats of `doap.evaluation.posed_scenes`. The variants are
 
     colmap    COLMAP's feature extractor, exhaustive matcher and verification, as they are by default
-    NAME      the database of `doap colmap IMAGES --out DATABASE --descriptor NAME`, without other options
+    NAME      the database of `doap colmap IMAGES --out DATABASE --descriptor NAME`, with its defaults or with --ratio
+              and --max-error
 
 COLMAP guesses the intrinsics from EXIF data and refines them. All variants use the same mapper and one thread. Each
 database is mapped with several seeds. Figures are means over these models; `centre_errors` lists the median error of
@@ -42,6 +43,8 @@ def main() -> None:
     parser.add_argument("roots", type=Path, nargs="+", help="folders of scenes")
     parser.add_argument("--scenes", nargs="*", help="names of scenes (default: all)")
     parser.add_argument("--descriptors", nargs="*", default=["rootsift", "doap-128"])
+    parser.add_argument("--ratio", type=float, default=0.8, help="`--ratio` of `doap colmap`")
+    parser.add_argument("--max-error", type=float, default=1.0, help="`--max-error` of `doap colmap`")
     parser.add_argument("--images", type=int, default=15, help="maximum number of images per scene, evenly spaced")
     parser.add_argument("--models", type=int, default=3, help="number of models per database, each with its own seed")
     options = parser.parse_args()
@@ -69,7 +72,7 @@ def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[st
             if variant == "colmap":
                 write_with_colmap(images, database, options.seed)
             else:
-                doap.write_colmap(images, database, variant)
+                doap.write_colmap(images, database, variant, ratio=options.ratio, max_error=options.max_error)
             models = [
                 map_database(database, images, Path(folder) / str(seed), seed)
                 for seed in range(options.seed, options.seed + options.models)
