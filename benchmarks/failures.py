@@ -19,7 +19,9 @@ import record
 from numpy.typing import NDArray
 
 import doap
+from doap.describer import Describer
 from doap.descriptor import SHIPPED
+from doap.evaluation.homography import project
 from doap.images import draw_matches, read_grey
 from doap.images.synthetic_views import warp
 
@@ -40,34 +42,28 @@ def main() -> None:
     """Match all cases with all descriptors, and write the pictures and the numbers."""
     options = record.arguments(__doc__).parse_args()
     photo = read_grey(ROOT / "src" / "doap" / "samples" / "photo.jpg")
-    figures: dict[str, Any] = {"keypoints": KEYPOINTS, "tolerance, px": TOLERANCE, "cases": {}}
-    pictures: dict[str, list[Grey]] = {name: [] for name in SHIPPED}
-    for case, make in CASES.items():
-        view = make(photo)
-        figures["cases"][case] = {}
-        for name in (*SHIPPED, "rootsift"):
-            counts, picture = match(view, name, case)
-            figures["cases"][case][name] = counts
-            if name in pictures:
-                pictures[name].append(picture)
-    for name, panels in pictures.items():
-        width = max(panel.shape[1] for panel in panels)
-        padded = [np.pad(one, ((0, 0), (0, width - one.shape[1]), (0, 0)), mode="edge") for one in panels]
-        cv2.imwrite(str(PICTURES / f"failures-{name}.jpg"), np.vstack(padded), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-    record.write(options.out, options.seed, figures)
+    views = {case: make(photo) for case, make in CASES.items()}
+    counts: dict[str, dict[str, Any]] = {case: {} for case in CASES}
+    for name in (*SHIPPED, "rootsift"):
+        # In float32, the result does not depend on the hardware.
+        descriptor = doap.load(name, device="cpu", precision="float32")
+        pictures = []
+        for case, view in views.items():
+            counts[case][name], picture = match(view, descriptor, case)
+            pictures.append(picture)
+        if name in SHIPPED:
+            path = PICTURES / f"failures-{name}.jpg"
+            cv2.imwrite(str(path), np.vstack(pictures), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+    record.write(options.out, options.seed, {"keypoints": KEYPOINTS, "tolerance, px": TOLERANCE, "cases": counts})
 
 
-def match(view: View, name: str, case: str) -> tuple[dict[str, int], Grey]:
+def match(view: View, descriptor: Describer, case: str) -> tuple[dict[str, int], Grey]:
     """Return the number of matches and of correct ones, and their picture."""
     image0, image1, homography = view
-    # In float32, the result does not depend on the hardware.
-    precision = {"device": "cpu", "precision": "float32"} if name in SHIPPED else {}
-    descriptor = doap.load(name, **precision)
     features0, features1 = (doap.extract(image, descriptor, max_keypoints=KEYPOINTS) for image in (image0, image1))
     matches = doap.match(features0, features1)
     points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
-    expected = cv2.perspectiveTransform(points0[:, None].astype(np.float64), homography)[:, 0]
-    correct = np.linalg.norm(points1 - expected, axis=1) <= TOLERANCE
+    correct = np.linalg.norm(points1 - project(points0, homography), axis=1) <= TOLERANCE
     title = f"{case}: {correct.sum()} of {len(matches)} matches are correct"
     keypoints = (features0.keypoints, features1.keypoints)
     picture = draw_matches(image0, image1, *keypoints, matches, correct, title, longest_side=PHOTO_SIDE)

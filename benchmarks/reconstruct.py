@@ -33,7 +33,7 @@ import doap
 from doap.evaluation.mapping import map_database, registered_poses, summarise_models
 from doap.evaluation.posed_scenes import PosedScene, read_posed_scenes
 from doap.evaluation.sfm import relative_pose_errors
-from doap.geometry.pose import Pose
+from doap.geometry.pose import Pose, rotation_angle
 
 CPU = pycolmap.Device.cpu
 
@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("roots", type=Path, nargs="+", help="folders of scenes")
     parser.add_argument("--scenes", nargs="*", help="names of scenes (default: all)")
     parser.add_argument("--descriptors", nargs="*", default=["rootsift", "doap-128"])
-    parser.add_argument("--ratio", type=float, default=0.8, help="`--ratio` of `doap colmap`")
-    parser.add_argument("--max-error", type=float, default=1.0, help="`--max-error` of `doap colmap`")
+    parser.add_argument("--ratio", type=float, help="ratio test of `doap colmap` (default: its own)")
+    parser.add_argument("--max-error", type=float, help="epipolar error of `doap colmap` (default: its own)")
     parser.add_argument("--images", type=int, default=15, help="maximum number of images per scene, evenly spaced")
     parser.add_argument("--models", type=int, default=3, help="number of models per database, each with its own seed")
     options = parser.parse_args()
@@ -62,6 +62,8 @@ def main() -> None:
 
 def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the figures of all variants for one scene."""
+    given = {"ratio": options.ratio, "max_error": options.max_error}
+    settings = {name: value for name, value in given.items() if value is not None}
     figures = {}
     for variant in ("colmap", *options.descriptors):
         with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +74,7 @@ def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[st
             if variant == "colmap":
                 write_with_colmap(images, database, options.seed)
             else:
-                doap.write_colmap(images, database, variant, ratio=options.ratio, max_error=options.max_error)
+                doap.write_colmap(images, database, variant, **settings)
             models = [
                 map_database(database, images, Path(folder) / str(seed), seed)
                 for seed in range(options.seed, options.seed + options.models)
@@ -83,12 +85,8 @@ def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[st
 
 def summarise(runs: list[list[Any]], scene: PosedScene) -> dict[str, Any]:
     """Return the means of all figures over several runs of the mapper."""
-    rows = [
-        vars(summarise_models(models))
-        | correct_pairs(models, scene)
-        | (camera_errors(models[0], scene) if models else {})
-        for models in runs
-    ]
+    truth = {image.path.name: image.pose for image in scene.images}
+    rows = [figures_of(models, truth) for models in runs]
     names = dict.fromkeys(name for row in rows for name in row)
     found = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
     means = {name: statistics.fmean(values) for name, values in found.items() if values}
@@ -113,16 +111,16 @@ def contents(database: Path) -> dict[str, int]:
         return {"keypoints": opened.num_keypoints(), "verified_matches": opened.num_inlier_matches()}
 
 
-def correct_pairs(models: list[Any], scene: PosedScene) -> dict[str, float]:
-    """Return the share of all pairs of photos whose relative pose is right."""
-    truth = {image.path.name: image.pose for image in scene.images}
-    errors = relative_pose_errors(truth, [registered_poses(model) for model in models])
-    return {"pairs_within_5_degrees": float((errors <= 5).mean())}
+def figures_of(models: list[Any], truth: dict[str, Pose]) -> dict[str, Any]:
+    """Return the figures of one run of the mapper."""
+    poses = [registered_poses(model) for model in models]
+    errors = relative_pose_errors(truth, poses)
+    figures = {**vars(summarise_models(models)), "pairs_within_5_degrees": float((errors <= 5).mean())}
+    return {**figures, **camera_errors(poses[0], truth)} if poses else figures
 
 
-def camera_errors(model: Any, scene: PosedScene) -> dict[str, float]:
+def camera_errors(poses: dict[str, Pose], truth: dict[str, Pose]) -> dict[str, float]:
     """Return the errors of centres and rotations after aligning the centres with a similarity (Umeyama)."""
-    truth, poses = {image.path.name: image.pose for image in scene.images}, registered_poses(model)
     centres, true_centres = (np.array([centre(some[name]) for name in poses]) for some in (poses, truth))
     similarity = pycolmap.estimate_sim3d(centres, true_centres)
     if similarity is None:
@@ -131,7 +129,7 @@ def camera_errors(model: Any, scene: PosedScene) -> dict[str, float]:
     extent = np.linalg.norm(true_centres - true_centres.mean(axis=0), axis=1).mean()
     rotation = similarity.rotation.matrix()
     residuals = [pose.rotation @ rotation.T @ truth[name].rotation.T for name, pose in poses.items()]
-    angles = [np.degrees(np.arccos(np.clip((np.trace(one) - 1) / 2, -1, 1))) for one in residuals]
+    angles = [rotation_angle(one) for one in residuals]
     return {
         "median_centre_error": float(np.median(distances) / extent),
         "largest_centre_error": float(distances.max() / extent),

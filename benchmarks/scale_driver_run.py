@@ -69,7 +69,7 @@ def main() -> None:
     count_bytes()
     own = {"num_cpus": options.workers, "include_dashboard": False} if options.address == "local" else {}
     ray.init(options.address, log_to_driver=False, logging_level="ERROR", **own)
-    # Earlier versions used Ray Data.
+    # The script also measures versions that use Ray Data.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     for run in options.runs:
         figures = extract(out=options.out, **run)

@@ -169,6 +169,6 @@ def test_the_preset_scores_at_least_nine_tenths_of_the_best(data_folder, name):
     # Without an orientation, nothing matches in a rotated view at any patch size.
     views = SyntheticViews(count=2, max_roll=10 if name in ("fast", "harris-laplace") else 45)
     detector = DETECTORS[name]()
-    tried = [detector.magnification * step for step in (0.6, 1, 1.6)]
+    tried = [detector.magnification * step for step in (0.5, 0.7, 1, 1.4, 2)]
     found = calibrate(photos, rootsift(), detector, tried, views=views, max_keypoints=300)
-    assert found.trials[1].score > 0.9 * found.best.score
+    assert found.trials[2].score > 0.9 * found.best.score

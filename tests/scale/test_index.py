@@ -134,7 +134,7 @@ def test_candidates_are_compared_with_the_original_descriptors(coded):
     index.verify(features)
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the kernel does not list its advice")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc/self/smaps")
 def test_no_data_around_a_candidate_is_read(coded):
     """Reading megabytes around each of thousands of candidates made searches hundreds of times slower."""
     _, index = coded

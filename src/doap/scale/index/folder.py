@@ -320,15 +320,15 @@ def map_frames(folder: Path, segment: dict[str, Any]) -> NDArray[np.float32]:
         raise DataError(f"{path}: damaged. Copy or build the index again.") from error
 
 
-def map_rows(folder: Path, segment: dict[str, Any], dim: int, *, in_order: bool = True) -> NDArray[np.float16] | None:
+def map_rows(folder: Path, segment: dict[str, Any], dim: int, *, sequential: bool = True) -> NDArray[np.float16] | None:
     """Map the original descriptors (N, D) of a segment into memory; None if it has none.
 
     Args:
         folder: Folder of the index.
         segment: Entry of the segment in meta.json.
         dim: Dimension D.
-        in_order: Whether they are read in order. If single rows are read, the system would read up to megabytes around
-            each of them in vain.
+        sequential: Whether the rows are read in order. Otherwise, read-ahead is turned off: it would read up to
+            megabytes around every row.
     """
     if segment.get("rows") is None or not segment["count"]:
         return None
@@ -336,7 +336,7 @@ def map_rows(folder: Path, segment: dict[str, Any], dim: int, *, in_order: bool 
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if not in_order and hasattr(mmap, "MADV_RANDOM"):
+        if not sequential and hasattr(mmap, "MADV_RANDOM"):
             mapped.madvise(mmap.MADV_RANDOM)
         return np.frombuffer(mapped, np.float16, segment["count"] * dim).reshape(-1, dim)
     except (OSError, ValueError) as error:

@@ -104,7 +104,7 @@ class Index(BaseIndex):
         segments = meta["segments"]
         self._files = [EngineFile(self.folder / segment["index"], self.kind) for segment in segments]
         self._frames = [map_frames(self.folder, segment) for segment in segments]
-        self._rows = [map_rows(self.folder, segment, self.dim, in_order=False) for segment in segments]
+        self._rows = [map_rows(self.folder, segment, self.dim, sequential=False) for segment in segments]
 
     @property
     def name(self) -> str:
