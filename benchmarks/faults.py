@@ -81,7 +81,7 @@ class Bench:
     def new_folder(self) -> Path:
         """Return a new folder with what the command changes."""
         self.runs += 1
-        folder = self.work / f"{self.name.replace(' ', '-')}-{self.runs}"
+        folder = self.work / str(self.runs)
         folder.mkdir(parents=True)
         self.command.prepare(self.inputs, folder)
         return folder
@@ -90,7 +90,11 @@ class Bench:
         """Start the command."""
         images = how.pop("images", None) or self.inputs / (self.command.images or "images")
         words = self.command.arguments(self.inputs, images, folder)
-        return Process(words, folder.with_name(folder.name + ".temporary"), fork=how.pop("fork", self.forks), **how)
+        return Process(words, self.temporary(folder), fork=how.pop("fork", self.forks), **how)
+
+    def temporary(self, folder: Path) -> Path:
+        """Return the folder for temporary files. Its path is short, because Ray creates sockets in it."""
+        return folder.with_suffix(".tmp")
 
     def run(self, folder: Path, **how: Any) -> Ended:
         """Run the command to its end."""
@@ -160,8 +164,7 @@ def kill(bench: Bench) -> dict[str, Any]:
             bench.check(f"{what}: prints a traceback", "Traceback" not in ended.errors, ended)
         else:
             process.wait()
-        left = folder.with_name(folder.name + ".temporary")
-        counts["temporary files left"] += len(list(left.iterdir()))
+        counts["temporary files left"] += len(list(bench.temporary(folder).iterdir()))
         counts[bench.complete(what, folder)] += 1
     return counts
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -252,6 +253,22 @@ def test_a_part_is_written_when_it_is_full_and_on_exit(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert FeatureSet(tmp_path).names == ["a", "b", "c"]
+
+
+def test_tables_are_combined_while_they_wait(tmp_path):
+    """A thousand waiting tables of small images took 9 MB, and counting their bytes took longer than the extraction."""
+    images = [image(f"{n:03}.png", n) for n in range(200)]
+    alive = []
+    with PartWriter(tmp_path, extractor()) as writer:
+        for one in images:
+            table = make_table([one], extractor())
+            alive.append(weakref.ref(table))
+            writer.add(table)
+        del table
+        assert sum(table() is not None for table in alive) < 64
+    assert len(parts_of(tmp_path)) == 1
+    for read, written in zip(FeatureSet(tmp_path).stream(), images, strict=True):
+        assert_same(read, written, 2**-11)
 
 
 def test_rows_are_written_after_two_minutes(tmp_path, monkeypatch):

@@ -84,6 +84,8 @@ UNCHANGED = "unchanged"
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 5 << 20, 8
 # A part is written when it reaches this size or age: few files, and little work lost in a power cut.
 _PART_BYTES, _PART_SECONDS = 64 << 20, 120
+# A table takes 9 kB in addition to its rows, in blocks too small for the allocator to return, so tables are combined.
+_BLOCK_TABLES = 64
 _PART = re.compile(r"(?P<shard>shard-\d{6}-of-(?P<count>\d{6})/)?part-(?P<run>\d{6,})-[0-9a-f]{16}\.parquet")
 _SHARD = re.compile(r"(shard-\d{6}-of-(?P<count>\d{6})/)" + META)
 _LOG = logging.getLogger(__name__)
@@ -376,7 +378,8 @@ class PartWriter:
         self.target = PartTarget(storage, max(runs, default=0) + 1, json.dumps(meta, sort_keys=True))
         self.before = FeatureSet(storage)
         self._waiting: list[pa.Table] = []
-        self._since = 0.0
+        self._blocks: list[pa.Table] = []
+        self._size, self._since = 0, 0.0
         self._committed: list[pa.Table] = []
 
     def __enter__(self) -> PartWriter:
@@ -394,20 +397,24 @@ class PartWriter:
 
     def add(self, rows: pa.Table) -> None:
         """Add rows; they reach the disk when the part is full, after two minutes, or on exit."""
-        self._since = self._since if self._waiting else time.monotonic()
+        if not self._size:
+            self._since = time.monotonic()
         self._waiting.append(rows)
-        size = sum(table.nbytes for table in self._waiting)
-        if size >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
+        self._size += rows.nbytes
+        if self._size >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
             self._write()
+        elif len(self._waiting) == _BLOCK_TABLES:
+            self._blocks.append(pa.concat_tables(self._waiting).combine_chunks())
+            self._waiting = []
 
     def commit(self, rows: pa.Table) -> None:
         """Add rows of the manifest, from a part that a worker has written."""
         self._committed.append(rows.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA))
 
     def _write(self) -> None:
-        if self._waiting:
-            self.commit(self.target.write(pa.concat_tables(self._waiting)))
-            self._waiting = []
+        if self._size:
+            self.commit(self.target.write(pa.concat_tables([*self._blocks, *self._waiting])))
+            self._blocks, self._waiting, self._size = [], [], 0
 
     def _merge(self) -> pa.Table:
         """Return the newest row of every image."""
