@@ -54,6 +54,18 @@ def test_an_index_does_not_refer_to_files_of_other_folders(tmp_path):
         Index(tmp_path / "index")
 
 
+def test_names_in_an_index_are_valid_text(tmp_path):
+    """Parquet stores bytes and does not check that they are UTF-8."""
+    SAMPLES["index"].write(tmp_path)
+    index = Index(tmp_path / "index")
+    path = tmp_path / "index" / index.meta["images"]
+    name = index.images.names[0].encode()
+    # The file has a copy of the name in its statistics, and no checksums.
+    path.write_bytes(path.read_bytes().replace(name, b"\xff" * len(name)))
+    with pytest.raises(DataError, match=r"images-\d+\.parquet: damaged"):
+        Index(tmp_path / "index")
+
+
 def test_a_segment_of_an_index_has_a_first_id(tmp_path):
     SAMPLES["index"].write(tmp_path)
     path = tmp_path / "index" / "meta.json"

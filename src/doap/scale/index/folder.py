@@ -296,6 +296,7 @@ def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
     path = folder / meta["images"]
     try:
         table = pq.read_table(path, schema=SCHEMA, use_threads=False)
+        table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: damaged. Copy the index again.") from error
     counts = table["descriptors"].to_numpy()
