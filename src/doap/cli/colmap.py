@@ -48,7 +48,7 @@ def colmap(
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
     ] = "exhaustive",
     overlap: Annotated[int, typer.Option(min=1, help="With sequential: number of following images.")] = 10,
-    ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.")] = 0.8,
+    ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.")] = 0.9,
     max_error: MaxError = 1.0,
     camera_mode: Annotated[
         CameraMode,

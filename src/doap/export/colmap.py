@@ -47,8 +47,8 @@ from doap.types import Features, Progress, no_progress
 
 Manifest = dict[str, Any]
 FORMAT = 2
-MAX_ERROR = 1.0
-"""Default of `max_error`, selected on validation scenes with known cameras."""
+RATIO, MAX_ERROR = 0.9, 1.0
+"""Defaults of `ratio` and `max_error`, selected for doap-128 on validation scenes with known cameras."""
 # Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.
 _CACHED_IMAGES = 32
 
@@ -107,7 +107,7 @@ def write_colmap(
     tile: int | None = None,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
-    ratio: float | None = 0.8,
+    ratio: float | None = RATIO,
     max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
     workers: int | None = 1,
