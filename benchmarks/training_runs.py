@@ -53,7 +53,9 @@ def train(
     sections = {**sections, "run": {"validate_every": 1_000_000, "checkpoint_every": 50, **sections.get("run", {})}}
     recipe.write_text(
         "\n".join(
-            f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items())
+            # TOML has no null. A missing value is the default, which is None.
+            f"[{name}]\n"
+            + "\n".join(f"{key} = {json.dumps(value)}" for key, value in fields.items() if value is not None)
             for name, fields in sections.items()
         )
     )
