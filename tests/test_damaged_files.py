@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 
+import numpy as np
 import pytest
 
 from doap.errors import DataError, DoapError
@@ -52,6 +53,16 @@ def test_an_index_does_not_refer_to_files_of_other_folders(tmp_path):
     (tmp_path / "index" / "meta.json").write_text(json.dumps(meta | {"images": "../features/_manifest.parquet"}))
     with pytest.raises(DataError, match=r"meta.json: not an index: images"):
         Index(tmp_path / "index")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_lists_of_an_index_are_those_in_its_metadata(in_memory, tmp_path):
+    SAMPLES["index"].write(tmp_path)
+    path = tmp_path / "index" / "meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps(meta | {"index": meta["index"] | {"kind": "ivf", "lists": 3, "probes": 1}}))
+    with pytest.raises(DataError, match=r"segment-\d+\.faiss: expected .* in 3 lists, got .* in 0 lists"):
+        Index(tmp_path / "index", in_memory=in_memory).search(np.zeros((1, 16), np.float32), 1)
 
 
 def test_names_in_an_index_are_valid_text(tmp_path):

@@ -115,6 +115,15 @@ def _inverted(engine: Any) -> Any:
     return engine if hasattr(engine, "invlists") else faiss_library().extract_index_ivf(engine)
 
 
+def count_lists(engine: Any) -> int:
+    """Return the number of inverted lists; 0 for flat indexes."""
+    if hasattr(engine, "invlists"):
+        return int(engine.nlist)
+    faiss = faiss_library()
+    inverted = None if isinstance(engine, faiss.IndexBinary) else faiss.try_extract_index_ivf(engine)
+    return 0 if inverted is None else int(inverted.nlist)
+
+
 def list_ids(engine: Any, plan_kind: str) -> NDArray[np.int64]:
     """Return the ids (N,) in an index, in any order."""
     faiss = faiss_library()
@@ -250,7 +259,7 @@ class EngineFile:
         except (RuntimeError, MemoryError) as error:
             # A damaged length may request more memory than exists.
             raise DataError(f"{self.path}: {_state(self.path)}. Copy or build the index again.") from error
-        if not in_memory:
+        if not in_memory and count_lists(engine):
             # FAISS would read the lists of all queries of a batch ahead, with 32 threads. If they do not fit into
             # memory, the system drops them before they are searched.
             faiss.downcast_InvertedLists(_inverted(engine).invlists).prefetch_nthread = 0

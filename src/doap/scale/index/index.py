@@ -19,6 +19,7 @@ from doap.scale.index.engine import (
     EngineFile,
     IndexKind,
     IndexPlan,
+    count_lists,
     list_ids,
     merge_into,
     missing_distance,
@@ -31,6 +32,7 @@ from doap.scale.index.engine import (
 from doap.scale.index.folder import check_files, map_frames, map_rows, read_images, trained_file
 from doap.scale.index.snapshots import check_objects, open_snapshot
 from doap.scale.storage import Storage, open_storage
+from doap.text import counted
 
 # 17 MB of descriptors with 64 candidates and 128 dimensions.
 _QUERIES_PER_BLOCK = 512
@@ -240,10 +242,15 @@ class Index(BaseIndex):
         return self._check(self.meta["segments"][number], engine)
 
     def _check(self, segment: dict[str, Any], engine: Any) -> Any:
-        """Return the FAISS index of a segment if it has the size and dimension in meta.json."""
-        if engine.ntotal != segment["count"] or engine.d != self.dim:
-            raise DataError(
-                f"{self.folder / segment['index']}: expected {segment['count']:,} descriptors with D = {self.dim}, got "
-                f"{engine.ntotal:,} with D = {engine.d}. Copy or build the index again."
+        """Return the FAISS index of a segment if it has the size, dimension and number of lists in meta.json."""
+        found, expected = (
+            f"{counted(count, 'descriptor')} with D = {dim} in {counted(lists, 'list')}"
+            for count, dim, lists in (
+                (engine.ntotal, engine.d, count_lists(engine)),
+                (segment["count"], self.dim, self.plan.lists),
             )
+        )
+        if found != expected:
+            path = self.folder / segment["index"]
+            raise DataError(f"{path}: expected {expected}, got {found}. Copy or build the index again.")
         return engine
