@@ -37,6 +37,19 @@ def test_an_intact_model_is_opened(model):
     assert open_model(model).num_points3D() == 40
 
 
+def test_names_in_a_text_model_are_utf8(model, tmp_path):
+    reconstruction = open_model(model)
+    name = next(iter(reconstruction.images.values())).name.encode()
+    text = tmp_path / "text"
+    text.mkdir()
+    reconstruction.write_text(text)
+    assert open_model(text).num_points3D() == 40
+    images = text / "images.txt"
+    images.write_bytes(images.read_bytes().replace(name, b"\xff" + name[1:]))
+    with pytest.raises(DataError, match=r"text: the COLMAP model cannot be read .*utf-8"):
+        open_model(text)
+
+
 HUGE = struct.pack("<Q", 1 << 60)
 NAN = struct.pack("<d", np.nan)
 

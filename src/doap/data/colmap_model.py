@@ -23,9 +23,13 @@ def open_model(model: Path) -> Any:
         raise DataError(f"{model}: not a COLMAP model. Missing files (.bin or .txt): {', '.join(sorted(missing))}.")
     _check_binary(model)
     try:
-        return pycolmap.Reconstruction(str(model))
+        reconstruction = pycolmap.Reconstruction(str(model))
+        # pycolmap decodes a name when it is read. Text files are not checked before.
+        for image in reconstruction.images.values():
+            str(image.name)
     except (ValueError, RuntimeError, IndexError) as error:
         raise DataError(f"{model}: the COLMAP model cannot be read ({error}).") from error
+    return reconstruction
 
 
 class _Cursor:
