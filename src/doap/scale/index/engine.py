@@ -111,16 +111,16 @@ def set_probes(engine: Any, probes: int) -> None:
 
 
 def _inverted(engine: Any) -> Any:
-    """Return the part of an index that has inverted lists; not for flat indexes."""
-    return engine if hasattr(engine, "invlists") else faiss_library().extract_index_ivf(engine)
+    """Return the part of an index that has inverted lists; None for flat indexes."""
+    if hasattr(engine, "invlists"):
+        return engine
+    faiss = faiss_library()
+    return None if isinstance(engine, faiss.IndexBinary) else faiss.try_extract_index_ivf(engine)
 
 
 def count_lists(engine: Any) -> int:
     """Return the number of inverted lists; 0 for flat indexes."""
-    if hasattr(engine, "invlists"):
-        return int(engine.nlist)
-    faiss = faiss_library()
-    inverted = None if isinstance(engine, faiss.IndexBinary) else faiss.try_extract_index_ivf(engine)
+    inverted = _inverted(engine)
     return 0 if inverted is None else int(inverted.nlist)
 
 

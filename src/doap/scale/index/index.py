@@ -243,14 +243,13 @@ class Index(BaseIndex):
 
     def _check(self, segment: dict[str, Any], engine: Any) -> Any:
         """Return the FAISS index of a segment if it has the size, dimension and number of lists in meta.json."""
-        found, expected = (
-            f"{counted(count, 'descriptor')} with D = {dim} in {counted(lists, 'list')}"
-            for count, dim, lists in (
-                (engine.ntotal, engine.d, count_lists(engine)),
-                (segment["count"], self.dim, self.plan.lists),
-            )
-        )
+        expected = segment["count"], self.dim, self.plan.lists
+        found = engine.ntotal, engine.d, count_lists(engine)
         if found != expected:
+            wanted, got = (
+                f"{counted(count, 'descriptor')} with D = {dim} in {counted(lists, 'list')}"
+                for count, dim, lists in (expected, found)
+            )
             path = self.folder / segment["index"]
-            raise DataError(f"{path}: expected {expected}, got {found}. Copy or build the index again.")
+            raise DataError(f"{path}: expected {wanted}, got {got}. Copy or build the index again.")
         return engine
