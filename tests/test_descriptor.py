@@ -259,6 +259,14 @@ def test_missing_and_damaged_files_are_an_error(tmp_path):
         ({"format": 1, "spec": {**SPEC, "network": "resnet"}}, "network 'resnet' is not part of doap"),
         ({"format": 1, "spec": {**SPEC, "arguments": {"dims": 16}}}, "unknown key 'dims'; did you mean 'dim'?"),
         ({"format": 1, "spec": {**SPEC, "dim": 24}}, "the weights do not fit the network"),
+        (
+            {"format": 1, "spec": {**SPEC, "arguments": {"dim": 10**30}}},
+            "dim: input should be less than or equal to 65536",
+        ),
+        (
+            {"format": 1, "spec": {**SPEC, "arguments": {"inner": 10**30}}},
+            "inner: input should be less than or equal to 65536",
+        ),
         ({"format": 1, "spec": SPEC}, "the weights do not fit the network 'l2net'"),
     ],
 )

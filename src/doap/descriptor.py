@@ -31,7 +31,7 @@ from doap.networks import NETWORKS, PatchNetwork
 from doap.networks.inference import for_inference
 from doap.registry import select
 from doap.settings import StrictModel, explain
-from doap.types import Kind
+from doap.types import MAX_DIM, Kind
 
 FORMAT = 1
 """Version of the metadata in a descriptor's file."""
@@ -53,7 +53,7 @@ class DescriptorSpec(StrictModel):
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
     patch_size: int = Field(ge=1, le=1024, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
-    dim: int = Field(ge=1, le=65536, description="D, the number of dimensions or bits.")
+    dim: int = Field(ge=1, le=MAX_DIM, description="D, the number of dimensions or bits.")
     extent: float = Field(gt=0, description="Side of the patch, divided by the side of the detector's frame.")
     precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 

@@ -9,13 +9,13 @@ from doap.networks.heads import HEADS
 from doap.networks.l2net import convolution, initialise
 from doap.networks.network import PatchNetwork
 from doap.settings import StrictModel
-from doap.types import Kind
+from doap.types import MAX_DIM, Kind
 
 
 class FastNetSettings(StrictModel):
     """Settings of `FastNet`."""
 
-    dim: int = Field(128, ge=8, description="D, the number of dimensions or bits.")
+    dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
 
 
 class FastNet(PatchNetwork):

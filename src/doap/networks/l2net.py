@@ -8,18 +8,19 @@ from torch import Tensor, nn
 from doap.networks.heads import HEADS
 from doap.networks.network import PatchNetwork
 from doap.settings import StrictModel
-from doap.types import Kind
+from doap.types import MAX_DIM, Kind
 
 
 class L2NetSettings(StrictModel):
     """Settings of `L2Net` and `L2NetST`."""
 
-    dim: int = Field(128, ge=8, description="D, the number of dimensions or bits.")
+    dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout rate before the last convolution.")
     width: float = Field(1.0, ge=0.25, le=4, description="Factor of the number of channels of all layers but the last.")
     inner: int | None = Field(
         None,
         ge=8,
+        le=MAX_DIM,
         description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits need "
         "few more weights than 128 dimensions, and can be initialised from these.",
     )
