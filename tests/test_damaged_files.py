@@ -8,8 +8,11 @@ import json
 import random
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from doap.data.store import open_set
 from doap.errors import DataError, DoapError
 from doap.scale.index import Index
 from oracles.file_samples import SAMPLES
@@ -77,11 +80,40 @@ def test_names_in_an_index_are_valid_text(tmp_path):
         Index(tmp_path / "index")
 
 
-def test_a_segment_of_an_index_has_a_first_id(tmp_path):
+def test_images_of_an_index_have_as_many_descriptors_as_its_segments(tmp_path):
+    SAMPLES["index"].write(tmp_path)
+    path = tmp_path / "index" / Index(tmp_path / "index").meta["images"]
+    table = pq.read_table(path)
+    column = table.schema.get_field_index("descriptors")
+    counts = pa.array([2**31 - 1] * len(table), pa.int32())
+    pq.write_table(table.set_column(column, "descriptors", counts), path)
+    # The size of a file is checked first.
+    meta = json.loads((tmp_path / "index" / "meta.json").read_text())
+    meta["files"][path.name]["bytes"] = path.stat().st_size
+    (tmp_path / "index" / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(DataError, match=r"images-\d+\.parquet: expected images with 40 descriptors"):
+        Index(tmp_path / "index")
+
+
+def test_names_in_a_patch_set_are_valid_text(tmp_path):
+    """Parquet stores bytes and does not check that they are UTF-8."""
+    SAMPLES["set"].write(tmp_path)
+    path = tmp_path / "set" / "groups.parquet"
+    table = pq.read_table(path, memory_map=False)
+    invalid = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    scenes = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), invalid, safe=False)
+    column = table.schema.get_field_index("scene")
+    pq.write_table(table.set_column(column, table.schema.field("scene"), scenes), path)
+    with pytest.raises(DataError, match=r"groups\.parquet: not a readable Parquet file"):
+        open_set(tmp_path / "set")
+
+
+@pytest.mark.parametrize(("first_id", "message"), [(None, "segments"), (1, "expected consecutive ids, got 1")])
+def test_a_segment_of_an_index_has_a_first_id(first_id, message, tmp_path):
     SAMPLES["index"].write(tmp_path)
     path = tmp_path / "index" / "meta.json"
     meta = json.loads(path.read_text())
-    meta["segments"][0]["first_id"] = None
+    meta["segments"][0]["first_id"] = first_id
     path.write_text(json.dumps(meta))
-    with pytest.raises(DataError, match=r"meta.json: not an index: segments"):
+    with pytest.raises(DataError, match=f"meta.json: not an index: .*{message}"):
         Index(tmp_path / "index")

@@ -366,6 +366,8 @@ def _read(path: Path, *columns: str) -> pa.Table:
                 found = ", ".join(f"{field.name} {field.type}" for field in groups.schema_arrow)
                 raise DataError(f"{file}: expected the columns of format {FORMAT}, got {found}. {_REBUILD}")
             table = groups.read(columns=list(columns), use_threads=False)
+        # Parquet does not check that texts are UTF-8.
+        table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
         fault = "not a readable Parquet file" if file.exists() else "no such file"
         raise DataError(f"{file}: {fault}. {_REBUILD}") from error

@@ -123,6 +123,11 @@ class _Meta:
         plan = self.index
         if min(plan.lists, plan.probes, plan.sample) < 0 or plan.probes > plan.lists:
             raise ArgumentError(f"index: expected probes of 0 to {plan.lists} lists, got {plan.probes}.")
+        next_id = 0
+        for segment in self.segments:
+            if segment.first_id != next_id:
+                raise ArgumentError(f"segments: expected consecutive ids, got {segment.first_id} instead of {next_id}.")
+            next_id += segment.count
         if plan.kind == "ivf-pq" and any(segment.rows is None for segment in self.segments):
             raise ArgumentError("segments: expected rows in every segment of an ivf-pq index.")
 
@@ -303,6 +308,12 @@ def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
     # A column with nulls becomes floats.
     if any(column.null_count for column in table.columns) or (len(counts) and counts.min() < 0):
         raise DataError(f"{path}: damaged. Copy the index again.")
+    # Readers allocate memory by these numbers.
+    if (found := counts.sum()) != (expected := sum(segment["count"] for segment in meta["segments"])):
+        raise DataError(
+            f"{path}: expected images with {expected:,} descriptors, as in the segments, got {found:,}. "
+            "Copy or build the index again."
+        )
     return ImageTable(
         table["name"].to_pylist(),
         table["checksum"].to_pylist(),
@@ -315,10 +326,15 @@ def map_frames(folder: Path, segment: dict[str, Any]) -> NDArray[np.float32]:
     """Map the frames (N, 2, 3) of a segment into memory."""
     path = folder / segment["frames"]
     try:
-        return np.load(path, mmap_mode="r" if segment["count"] else None, allow_pickle=False)  # type: ignore[no-any-return]
+        frames: NDArray[np.float32] = np.load(path, mmap_mode="r" if segment["count"] else None, allow_pickle=False)
     # numpy parses the header as Python code, whose parser raises many types of errors.
     except Exception as error:
         raise DataError(f"{path}: damaged. Copy or build the index again.") from error
+    if frames.shape != (expected := (segment["count"], 2, 3)) or frames.dtype != np.float32:
+        raise DataError(
+            f"{path}: expected float32 {expected}, got {frames.dtype} {frames.shape}. Copy or build the index again."
+        )
+    return frames
 
 
 def map_rows(folder: Path, segment: dict[str, Any], dim: int, *, sequential: bool = True) -> NDArray[np.float16] | None:
