@@ -21,8 +21,8 @@ from oracles.mutations import damage
 for needed in ("faiss", "h5py", "pycolmap"):
     pytest.importorskip(needed)
 
-# A damaged hloc file is read in a process of its own, and weights are large.
-INPUTS = {"hloc": 2, "weights": 10}
+# A damaged hloc file is read in a process of its own.
+INPUTS = {"hloc": 2}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)

@@ -137,7 +137,7 @@ def write_ledger(folder: Path) -> None:
 
 def write_weights(folder: Path) -> None:
     torch.manual_seed(0)
-    Descriptor.build("l2net", dim=8, extent=1.5).save(folder / "weights.safetensors")
+    Descriptor.build("fast", dim=8, extent=1.5).save(folder / "weights.safetensors")
 
 
 def describe(path: Path) -> Any:
