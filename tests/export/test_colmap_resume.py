@@ -176,6 +176,19 @@ def test_a_changed_photo_updates_keypoints_and_matches(photos, tmp_path, databas
     assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
 
 
+def test_cameras_and_keypoints_are_of_the_same_version_of_a_photo(photos, tmp_path):
+    folder, out = tmp_path / "photos", tmp_path / "database.db"
+    shutil.copytree(photos, folder)
+
+    def replace_photo(done, _, name):
+        if done == 4 and name.endswith("images/s"):
+            cv2.imwrite(str(folder / "3.png"), read_grey(folder / "3.png")[:-20])
+
+    with pytest.raises(DataError, match=r"3\.png: the image or its mask changed .* Run the same command again"):
+        write(folder, out, progress=replace_photo)
+    assert content(write(folder, out).out) == content(write(folder, tmp_path / "fresh.db").out)
+
+
 def test_worker_processes_write_the_same_database(photos, tmp_path, database):
     written = write(photos, tmp_path / "database.db", descriptor="rootsift", workers=2)
     assert content(written.out) == content(database.out)

@@ -179,6 +179,21 @@ def test_a_second_run_updates_the_files_and_deletes_those_of_removed_images(imag
     assert all((out / name).read_bytes() != first[name] for name in names(out) if name.endswith((".npz", ".desc")))
 
 
+def test_keypoints_and_colours_are_of_the_same_version_of_an_image(images, tmp_path):
+    def replace_image(done, total, _):
+        if done == total:
+            write_photo(images / "a.png", 2, HEIGHT, WIDTH)
+
+    with pytest.raises(DataError, match=r"a\.png: the image or its mask changed .* Run the same command again"):
+        run(images, tmp_path / "out", "opensfm", progress=replace_image)
+    run(images, tmp_path / "out", "opensfm")
+    points, stored = read_opensfm(tmp_path / "out" / "a.png.features.npz")
+    expected = extract(images / "a.png")
+    np.testing.assert_allclose(points[:, :2], expected.keypoints, atol=1e-4)
+    x, y = np.rint(expected.keypoints).astype(int).T
+    assert np.array_equal(stored["colors"], read_colour(images / "a.png")[y, x, ::-1])
+
+
 @pytest.mark.parametrize(("to", "foreign"), [("opensfm", "a.png.features.npz"), ("openmvg", "image_describer.json")])
 def test_files_of_the_programs_themselves_are_not_overwritten(images, tmp_path, to, foreign):
     out = tmp_path / "out"

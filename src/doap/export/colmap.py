@@ -84,8 +84,10 @@ class ColmapSummary:
 
 @dataclass(frozen=True)
 class _Job:
-    """Checked arguments of `write_colmap`, and the number of images and pairs."""
+    """Checked arguments of `write_colmap`, the stamps of all images, and the number of images and pairs."""
 
+    source: ImageFolder
+    listing: dict[str, str]
     images: Path
     out: Path
     pairs: list[NamePair] | None
@@ -151,7 +153,7 @@ def write_colmap(
         _check_storable(extractor.info)
     make_folder(out.parent)
     total = len(listing) + len(chosen or ())
-    job = _Job(images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
+    job = _Job(source, listing, images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
     folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
@@ -239,6 +241,8 @@ def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
     for ending in ("", "-wal", "-shm"):
         _beside(database, ending).unlink(missing_ok=True)
     create_database(database, job.images, features.names, job.camera_mode)
+    # COLMAP reads the sizes and focal lengths of the cameras from the files.
+    job.source.check_unchanged({name: job.listing[name] for name in features.names})
     store = _is_storable(features.extractor)
     with pycolmap.Database.open(database) as opened:
         ids = read_ids(opened)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from doap.scale.extractor import ExtractorInfo
 from doap.types import Features
@@ -14,13 +16,13 @@ class DescribedImage(NamedTuple):
     """An image to write.
 
     Attributes:
-        path: The image file.
+        read_colour: Reads the image, (H, W, 3) uint8 as blue, green, red, if its features are still up to date.
         features: Its features.
         extractor: Settings of the features.
         signed: Whether any descriptor of any image has negative values.
     """
 
-    path: Path
+    read_colour: Callable[[], NDArray[np.uint8]]
     features: Features
     extractor: ExtractorInfo
     signed: bool

@@ -161,7 +161,8 @@ def _write_files(
     signed = real and any(bool((image.features.descriptors < 0).any()) for image in features.stream())
     _write_all(out, common)
     for image in features.stream():
-        described = DescribedImage(Path(source.locate(image.name)), image.features, features.extractor, signed)
+        read_colour = partial(source.read_colour, image.name, image.checksum)
+        described = DescribedImage(read_colour, image.features, features.extractor, signed)
         contents = (encode(described) for encode in target.encoders.values())
         _write_all(out, dict(zip(target.files(image.name), contents, strict=True)))
     current = {*common, *(file for name in features.names for file in target.files(name))}

@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from doap.export.feature_format import DescribedImage, FeatureFormat
-from doap.images import angles, read_colour, scales
+from doap.images import angles, scales
 from doap.scale.extractor import ExtractorInfo
 
 VERSION = 3
@@ -34,7 +34,7 @@ def _encode(image: DescribedImage) -> bytes:
     keypoints = features.keypoints.astype(np.float64)
     xy = (keypoints + 0.5 - np.array([width, height]) / 2) / longest
     size = 2 * scales(features.frames) / image.extractor.magnification / longest
-    pixels = read_colour(image.path)
+    pixels = image.read_colour()
     columns, rows = np.rint(keypoints).astype(int).clip(0, np.array(pixels.shape[1::-1]) - 1).T
     file = io.BytesIO()
     np.savez_compressed(

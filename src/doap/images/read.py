@@ -85,9 +85,14 @@ def decode_mask(data: bytes, name: str, size: tuple[int, ...]) -> NDArray[np.uin
 
 def read_colour(path: str | Path) -> NDArray[np.uint8]:
     """Read an image in colour, to show it: (H, W, 3) uint8 as blue, green, red, by the rules of `read_grey`."""
+    return decode_colour(_read_file(path), str(path))
+
+
+def decode_colour(data: bytes, name: str) -> NDArray[np.uint8]:
+    """Decode the contents of an image file as `read_colour` does; `name` is its path or URL."""
     import cv2
 
-    return _to_8_bit(_decode(_read_file(path), str(path), cv2.IMREAD_COLOR), path)
+    return _to_8_bit(_decode(data, name, cv2.IMREAD_COLOR), name)
 
 
 def _read_file(path: str | Path) -> bytes:

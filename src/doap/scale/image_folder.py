@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
 from doap.images.header import declared_size
-from doap.images.read import check_names, decode_grey, decode_mask, is_image
+from doap.images.read import check_names, decode_colour, decode_grey, decode_mask, is_image
 from doap.scale.storage import LocalFolder, Storage, open_storage
 from doap.text import counted
 
 # Headers end before this byte, except for unusual files. Those are checked when their pixels are read.
 _HEADER_BYTES = 1 << 20
+# A changed image with the same size and time is not extracted again.
+_CHANGED = (
+    "the image or its mask changed after its features were extracted. Run the same command again. If that does not "
+    "help, delete the folder of features first."
+)
 
 
 class Source(NamedTuple):
@@ -139,6 +144,23 @@ class ImageFolder:
         if self.masks is None or contents.mask is None:
             return grey, None
         return grey, decode_mask(contents.mask, self.masks.locate(f"{name}.png"), grey.shape)
+
+    def read_colour(self, name: str, checksum: str) -> NDArray[np.uint8]:
+        """Read an image in colour, (H, W, 3) as blue, green, red; refuse it if it no longer has this checksum."""
+        path = self.locate(name)
+        try:
+            contents = self.read(name)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}. Check the path.") from error
+        if contents.checksum != checksum:
+            raise DataError(f"{path}: {_CHANGED}")
+        return decode_colour(contents.image, path)
+
+    def check_unchanged(self, listing: Mapping[str, str]) -> None:
+        """Refuse images whose stamps, or those of their masks, are no longer those of a listing."""
+        current = self.list()
+        if changed := next((name for name, stamp in listing.items() if current.get(name) != stamp), None):
+            raise DataError(f"{self.locate(changed)}: {_CHANGED}")
 
     def check_masks(self, names: Sequence[str]) -> None:
         """Refuse masks on this machine whose headers declare another size than those of their images."""
