@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from doap.processes import ChildFault, call_in_child, interrupts_blocked, worker_context
+from oracles.forked import Forked
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
 # from the system.
@@ -183,3 +184,20 @@ def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(
 
     monkeypatch.setattr("multiprocessing.forkserver.ensure_running", fail)
     assert worker_context("doap.scale.local").get_start_method() == "spawn"
+
+
+BUSY_AT_ITS_END = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+from doap.processes import worker_context
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, worker_context("doap.scale.local"))
+    pool.submit(time.sleep, 0.1).result()
+    print("finished")
+"""
+
+
+def test_a_forked_program_that_leaves_an_executor_running_ends() -> None:
+    ended = Forked(BUSY_AT_ITS_END).wait(120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "finished\n", "")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,4 +58,9 @@ def _execute(code: str, words: list[str], environment: dict[str, str], *outputs:
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = words
-    exec(compile(code, "-c", "exec"), {"__name__": "__main__"})
+    try:
+        exec(compile(code, "-c", "exec"), {"__name__": "__main__"})
+    finally:
+        # An interpreter stops executors and joins threads before it runs exit handlers. A process of multiprocessing
+        # runs the exit handlers of multiprocessing first, which close the queues of executors and wait for workers.
+        threading._shutdown()
