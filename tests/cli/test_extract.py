@@ -1,6 +1,8 @@
 """The `doap extract` command."""
 
 import json
+import re
+import socket
 
 import pytest
 
@@ -69,6 +71,42 @@ def test_errors_are_one_line(doap, images, tmp_path):
         assert (ran.returncode, ran.stdout) == (1, "")
         assert len([line for line in ran.stderr.splitlines() if line.startswith("doap: ") and word in line]) == 1
         assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("address", "variable"), [("127.0.0.1:{port}", ""), ("ray://127.0.0.1:{port}", ""), ("auto", "127.0.0.1:{port}")]
+)
+def test_a_ray_cluster_that_does_not_answer_is_one_line_at_once(doap, images, tmp_path, monkeypatch, address, variable):
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    monkeypatch.setenv("RAY_ADDRESS", variable.format(port=port))
+    words = ("--descriptor", "rootsift", "--engine", "ray", "--address", address.format(port=port))
+    ran = doap("extract", images, "--out", tmp_path / "features", *words)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert re.search(rf"address: cannot connect to Ray at .*127\.0\.0\.1:{port}: .* Check the address", ran.stderr)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:port"])
+def test_an_address_that_is_none_is_one_line(doap, images, tmp_path, address):
+    pytest.importorskip("ray")
+    words = ("--descriptor", "rootsift", "--engine", "ray", "--address", address)
+    ran = doap("extract", images, "--out", tmp_path / "features", *words)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert ran.stderr.startswith("doap: address: ")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ray_that_cannot_start_is_one_line(doap, images, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    # The paths of its sockets may have about 100 characters.
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 30)))
+    words = ("--descriptor", "rootsift", "--engine", "ray")
+    ran = doap("extract", images, "--out", tmp_path / "features", *words)
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert re.match(r"doap: engine: Ray cannot start on this machine: .* Use the local engine", ran.stderr)
 
 
 def test_wrong_usage_exits_with_two(doap, images, tmp_path):

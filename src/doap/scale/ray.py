@@ -8,15 +8,18 @@ one actor per GPU describes and writes. Ray repeats a task whose process or mach
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import cycle, islice
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from doap.device import resolve_device
-from doap.errors import ArgumentError, DoapError, import_extra
+from doap.errors import ArgumentError, DoapError, import_extra, is_out_of_memory
 from doap.scale.features import FailedImage, PartTarget
 from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker
@@ -30,6 +33,8 @@ IMAGES_PER_GPU_PART = 32
 TASKS_PER_WORKER = 2
 """Number of tasks that run or wait, per processor of the cluster."""
 _WAIT_SECONDS = 1.0
+_CONNECT_SECONDS = 10.0
+_CHECK_CLUSTER = "Check the address and that the cluster runs (`ray status`)."
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,11 +79,7 @@ def extract_with_ray(
     ray = import_extra("ray", "scale")
     start = not ray.is_initialized()
     if start:
-        # Ray's own log files keep everything.
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        # Without "local", Ray would connect to a cluster that happens to run on this machine.
-        own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
-        ray.init(**({"address": address} if address else own), **quiet)
+        _start_ray(ray, workers, address)
     try:
         stages = Stages(detect, describe, target)
         plan = plan_workers(ray.cluster_resources(), describe, device)
@@ -97,6 +98,53 @@ def extract_with_ray(
     finally:
         if start:
             ray.shutdown()
+
+
+def _start_ray(ray: Any, workers: int, address: str | None) -> None:
+    """Connect to the cluster at an address, or start Ray on this machine."""
+    if address:
+        _check_answer(ray, address)
+    # Ray's own log files keep everything.
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    # Without "local", Ray would connect to a cluster that happens to run on this machine.
+    own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+    try:
+        ray.init(**({"address": address} if address else own), **quiet)
+    # Ray raises exceptions of many types, also of the base class.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        if address:
+            raise ArgumentError(f"address: cannot connect to Ray at {address}: {reason}. {_CHECK_CLUSTER}") from error
+        raise ArgumentError(
+            f"engine: Ray cannot start on this machine: {reason}. Use the local engine, or the address of a cluster."
+        ) from error
+
+
+def _check_answer(ray: Any, address: str) -> None:
+    """Refuse an address that nobody listens at. Ray itself would try for minutes, and then end the process."""
+    # Ray prefers the variable to a search on this machine.
+    target = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
+    try:
+        parts = urlsplit(target if "://" in target else f"ray://{target}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ArgumentError(f"address: expected auto, HOST:PORT or ray://HOST:PORT, got {target!r}.") from error
+    # Ray explains other addresses at once.
+    if parts.scheme != "ray" or not host or not port:
+        return
+    # A cluster on this machine may listen at its network address only.
+    hosts = [host, ray.util.get_node_ip_address()] if host in ("localhost", "127.0.0.1", "::1") else [host]
+    reason = ""
+    for one in hosts:
+        try:
+            socket.create_connection((one, port), _CONNECT_SECONDS).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            return
+    raise ArgumentError(f"address: cannot connect to Ray at {target}: {reason}. {_CHECK_CLUSTER}")
 
 
 def plan_workers(cluster: Mapping[str, float], describe: Describe, device: str) -> Plan:
