@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from doap.cli import main as run_command_line
 
 TIMEOUT = 600.0
 """Seconds after which a process is killed."""
+_PROGRESS = re.compile(r"[\d,]+( of [\d,]+)?, \d+:\d\d:\d\d elapsed")
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class Ended:
 
     @property
     def lines(self) -> list[str]:
-        """Lines on stderr."""
-        return self.errors.splitlines()
+        """Lines on stderr, except for those of the progress, which a slow machine prints."""
+        return [line for line in self.errors.splitlines() if not _PROGRESS.match(line)]
 
     @property
     def is_one_line(self) -> bool:
