@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 _OUT_OF_MEMORY = re.compile(
@@ -22,6 +24,8 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 _PROBE_BYTES = 32 << 20
+# A process that has come this close to its limit may have failed because of it.
+_MARGIN_BYTES = 64 << 20
 
 
 class DoapError(Exception):
@@ -66,21 +70,46 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception, or one that caused it, reports that memory could not be allocated.
 
     Only Python has an exception for it. Libraries in C++ and the loader of shared libraries have messages, and some
-    libraries fail in other ways. An allocation then shows whether memory is exhausted.
+    libraries fail in other ways. The state of this process then shows whether memory is exhausted. An error that doap
+    raises intentionally needs both, because a damaged length in a file can request any amount of memory.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
     """
+    if isinstance(error, DoapError):
+        return _reports_memory(error) and _is_exhausted()
+    return _reports_memory(error) or _is_exhausted()
+
+
+def _reports_memory(error: BaseException) -> bool:
+    """Return whether an exception, or one that caused it, is about memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError) or _OUT_OF_MEMORY.search(str(cause)):
             return True
         cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _is_exhausted() -> bool:
+    """Return whether an allocation fails, or whether this process has come close to its limit (`ulimit -v`).
+
+    Most of the memory may be free again when an exception is handled.
+    """
     try:
         bytearray(_PROBE_BYTES)
     except MemoryError:
         return True
-    return False
+    if not sys.platform.startswith("linux"):
+        return False
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return False
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    peak = re.search(r"^VmPeak:\s+(\d+) kB", status, re.MULTILINE)
+    return peak is not None and 1024 * int(peak[1]) > limit - _MARGIN_BYTES
 
 
 def import_extra(module: str, extra: str) -> Any:

@@ -11,7 +11,8 @@ import pytest
 import doap as library
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
-from doap.errors import import_extra, is_out_of_memory
+from doap.errors import DataError, import_extra, is_out_of_memory
+from oracles.forked import run_forked
 from oracles.photos import write_photo
 
 resource = pytest.importorskip("resource")
@@ -36,6 +37,7 @@ def inputs(tmp_path_factory):
     (folder / "recipe.toml").write_text(
         '[schedule]\nsteps = 2\n[data]\nbatch_size = 16\n[network]\nname = "fast"\n[run]\ntensorboard = true\n'
     )
+    (folder / "plain.toml").write_text((folder / "recipe.toml").read_text().replace("true", "false"))
     return folder
 
 
@@ -90,6 +92,33 @@ def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
     ran = subprocess.run([sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
     assert ran.stderr.startswith("doap: Not enough memory. ")
+
+
+LIMITED_WORK = """
+import resource, sys
+import doap.cli, doap.export.onnx, doap.training
+size = 4096 * int(open("/proc/self/statm").read().split()[0]) + (4 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+doap.cli.main()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    "command",
+    ["train plain.toml --data set --out {out}/run --device cpu", "export fast.safetensors --out {out}/a.onnx"],
+)
+def test_too_little_memory_is_one_line_that_blames_neither_files_nor_networks(inputs, tmp_path, command):
+    words = [inputs / word if (inputs / word).exists() else word for word in command.format(out=tmp_path).split()]
+    ran = run_forked(LIMITED_WORK, *words)
+    assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
+    assert ran.stderr.startswith("doap: Not enough memory. ")
+
+
+def test_a_damaged_length_that_requests_memory_is_not_too_little_memory():
+    error = DataError("index.faiss: damaged.")
+    error.__cause__ = MemoryError("std::bad_alloc")
+    assert not is_out_of_memory(error)
 
 
 @pytest.mark.parametrize(

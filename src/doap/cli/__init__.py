@@ -88,9 +88,6 @@ def main() -> None:
     except KeyboardInterrupt:
         echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
-    except DoapError as error:
-        echo(f"doap: {' '.join(str(error).split())}", err=True)
-        sys.exit(1)
     except Exception as error:
         if not (line := _explain(error)):
             raise
@@ -99,9 +96,11 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> str | None:
-    """Return one line about a fault of the machine; None for any other exception, which is a bug in doap."""
+    """Return one line about an intended error or a fault of the machine; None for any other one, a bug in doap."""
     if is_out_of_memory(error):
         return "Not enough memory. Use smaller images or batches, fewer workers, or a machine with more memory."
+    if isinstance(error, DoapError):
+        return " ".join(str(error).split())
     # Without a number, it is not about a file: the message of a library.
     if not isinstance(error, OSError) or error.errno is None:
         return None

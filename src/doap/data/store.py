@@ -25,7 +25,7 @@ from pydantic import Field
 
 from doap.data.sampler import from_tracks
 from doap.data.writer import FORMAT, SCHEMA, SetWriter, unit_rows
-from doap.errors import ArgumentError, DataError
+from doap.errors import ArgumentError, DataError, is_out_of_memory
 from doap.files import read_json, sha256
 from doap.settings import validate
 
@@ -344,6 +344,8 @@ def _map_patches(path: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
         patches = np.load(path, mmap_mode="r", allow_pickle=False)
     # numpy parses the header as Python code, whose parser raises many types of errors.
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         fault = "truncated or damaged" if path.exists() else "missing"
         raise DataError(f"{path}: the file is {fault}, expected an array {shape}. {_REBUILD}") from error
     if patches.shape != shape or patches.dtype != np.uint8:

@@ -24,7 +24,7 @@ from doap.baselines.onnx import PREFIX
 from doap.checks import check_shape
 from doap.data.store import PatchSet
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError, MissingExtra
+from doap.errors import ArgumentError, DataError, import_extra, is_out_of_memory
 from doap.export import ExportSummary
 from doap.files import OutputLock, atomic_write, make_folder
 from doap.functional import unpack_bits
@@ -101,11 +101,9 @@ class _Graph(nn.Module):
 
 
 def _write_float32(descriptor: Descriptor, path: Path) -> None:
-    try:
-        import onnx
-        import onnxscript  # noqa: F401 - torch needs it
-    except ImportError as error:
-        raise MissingExtra("onnx and onnxscript", "export") from error
+    onnx = import_extra("onnx", "export")
+    # torch needs it.
+    import_extra("onnxscript", "export")
     # Two patches, because the exporter would fix a batch size of one.
     example = torch.zeros(2, 1, descriptor.patch_size, descriptor.patch_size)
     try:
@@ -121,6 +119,9 @@ def _write_float32(descriptor: Descriptor, path: Path) -> None:
                 verbose=False,
             )
     except torch.onnx.errors.OnnxExporterError as error:
+        # The exporter hides the error of a library that does not fit into memory.
+        if is_out_of_memory(error):
+            raise
         reason = str(error.__cause__ or error).partition("\n")[0]
         raise ArgumentError(
             f"descriptor: torch cannot export the network to ONNX ({reason}). Use operations that ONNX supports."
