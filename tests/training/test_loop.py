@@ -239,6 +239,28 @@ def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(pa
     assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, 4)
 
 
+@pytest.mark.parametrize("bits", [16, 32])
+def test_a_real_descriptor_initialises_a_binary_one_of_another_size_except_for_its_output_layer(
+    patches, trained, tmp_path, bits
+):
+    slow = {"optimiser": {"learning_rate": 1e-9}, "schedule": {"steps": 2}}
+    network = {"kind": "binary", "dim": bits, "init": trained}
+    second = train(config(patches, network=network, **slow), tmp_path)
+    start, end = load_file(trained), load_file(second)
+    learned = [name for name in start if name.endswith("weight")]
+    new = [
+        name for name in learned if start[name].shape != end[name].shape or not torch.allclose(start[name], end[name])
+    ]
+    assert new == ([] if bits == 16 else ["features.12.weight"])
+    assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, bits // 8)
+
+
+def test_a_binary_descriptor_does_not_initialise_a_real_one(patches, tmp_path):
+    first = train(config(patches, network={"kind": "binary"}, schedule={"steps": 1}), tmp_path / "first")
+    with pytest.raises(DataError, match="expected 16 dimensions, real, as in the recipe, got 16, binary"):
+        train(config(patches, network={"init": first}), tmp_path / "second")
+
+
 def test_two_processes_have_identical_weights_and_log_once(patches, tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(SAVE_WEIGHTS_OF_EACH_RANK)

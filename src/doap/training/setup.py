@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor, nn
 
 from doap.data.batches import Batches
 from doap.data.mining import mine
@@ -73,8 +74,9 @@ def build_regression_sample(config: Config) -> PatchSample | None:
 def build_descriptor(config: Config) -> Descriptor:
     """Build the descriptor to train, with random weights or with those of `network.init`.
 
-    Initial weights of the same kind and dimension bring their own architecture. For a network with a last linear layer
-    (`inner`), weights of a real descriptor with `inner` dimensions initialise all layers but that one.
+    Initial weights of the same kind and dimension bring their own architecture. A real descriptor also initialises
+    a binary one of the same network, and a network with a last linear layer after `inner` dimensions, if it has as many
+    dimensions. The layers that the two have in common are taken over, and the others have random weights.
     """
     section, settings = config.network, dict(config.network.settings)
     descriptor = Descriptor.build(section.name, section.kind, **settings)
@@ -84,25 +86,38 @@ def build_descriptor(config: Config) -> Descriptor:
         return descriptor
     init = Descriptor.load(section.init)
     assert init.spec.network is not None
-    if (init.spec.network, init.kind, init.dim) == (section.name, "real", settings.get("inner")):
-        descriptor.network.load_state_dict({**descriptor.network.state_dict(), **init.network.state_dict()})
+    real_of_same_network = (init.spec.network, init.kind) == (section.name, "real")
+    if real_of_same_network and (section.kind == "binary" or init.dim == settings.get("inner")):
+        changes = {"dim", "inner", "dropout"}
     elif (init.kind, init.dim) == (descriptor.kind, descriptor.dim):
         # Dropout is a choice of the training, not of the architecture.
-        arguments = dict(init.spec.arguments)
-        if "dropout" in arguments:
-            arguments["dropout"] = settings.get("dropout", arguments["dropout"])
-        descriptor = Descriptor.build(init.spec.network, init.kind, **arguments)
-        descriptor.network.load_state_dict(init.network.state_dict())
+        changes = {"dropout"}
     else:
         raise DataError(
             f"{section.init}: expected {descriptor.dim} dimensions, {descriptor.kind}, as in the recipe, "
             f"got {init.dim}, {init.kind}; change network.dim and network.kind"
         )
+    arguments = {
+        name: settings.get(name, value) if name in changes else value for name, value in init.spec.arguments.items()
+    }
+    descriptor = Descriptor.build(init.spec.network, section.kind, **arguments)
+    _take_over(init.network, descriptor.network)
     descriptor.spec = descriptor.spec.model_copy(update={"extent": init.extent})
     descriptor.metadata["ledger"] = init.metadata.get("ledger", [])
     if "recipe" in init.metadata:
         descriptor.metadata["earlier_recipes"] = [*init.metadata.get("earlier_recipes", []), init.metadata["recipe"]]
     return descriptor
+
+
+def _take_over(source: nn.Module, target: nn.Module) -> None:
+    """Copy the weights that have the same name and shape in both networks; the output layers may differ."""
+    own = target.state_dict()
+    common = {name: weights for name, weights in source.state_dict().items() if _same_shape(weights, own.get(name))}
+    target.load_state_dict({**own, **common})
+
+
+def _same_shape(weights: Tensor, other: Tensor | None) -> bool:
+    return other is not None and weights.shape == other.shape
 
 
 def build_loss(config: Config, ranks: Ranks) -> Loss:
