@@ -30,6 +30,8 @@ MAX_KEYPOINTS = 1024
 VALIDATION_SCENES = "taj_mahal,fountain"
 RATIOS = (0.8, 0.85, 0.9)
 HOMOGRAPHY = ("homography AUC@1", "homography AUC@3")
+# The mAP of a run is that of validation patches.
+PLANAR = {**dict(zip(HOMOGRAPHY, HOMOGRAPHY, strict=True)), "mAP": "planar mAP"}
 
 
 def train(
@@ -103,7 +105,7 @@ class Scorer:
         return OxfordBenchmark(self._sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
 
     def score(self, run: Path) -> dict[str, float]:
-        """Return the pose AUC@10 and the homography AUC@1 and AUC@3 of the last weights of a run."""
+        """Return the pose AUC@10, homography AUC@1 and AUC@3, and planar mAP of the last weights of a run."""
         stored = run / "scores.json"
         if not stored.exists():
             stored.write_text(json.dumps(self.score_descriptor(run / "last.safetensors")))
@@ -113,7 +115,7 @@ class Scorer:
     def score_descriptor(self, source: str | Path) -> dict[str, float]:
         """Return the same figures of any descriptor that `doap.load` loads."""
         descriptor = doap.load(source)
-        return {"pose AUC@10": self._pose_area(descriptor), **self._homography_areas(descriptor)}
+        return {"pose AUC@10": self._pose_area(descriptor), **self._planar_figures(descriptor)}
 
     def _pose_area(self, descriptor: Describer) -> float:
         """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
@@ -126,10 +128,10 @@ class Scorer:
 
         return max(area(ratio) for ratio in RATIOS)
 
-    def _homography_areas(self, descriptor: Describer) -> dict[str, float]:
+    def _planar_figures(self, descriptor: Describer) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             result = doap.evaluate({"run": descriptor}, self._planar, None, folder).results["run"]
-        return {figure.name: figure.total.value for figure in result.figures if figure.name in HOMOGRAPHY}
+        return {PLANAR[figure.name]: figure.total.value for figure in result.figures if figure.name in PLANAR}
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
