@@ -14,7 +14,7 @@ tests that killed the last mutants of the same file run first, then the fastest.
 per test and leaves out slow tests and tests that start processes.
 
 `mutation_survivors.toml` explains survivors that no test can or should kill. They are not tested and count as survivors
-in the score. `--again` tests only the other survivors of an earlier run.
+in the score. `--again` tests only the other survivors of an earlier run, and a sample of targets that it does not have.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def main() -> None:
         import_libraries(["torch", "hypothesis", "scipy.stats", "cv2"])
         for target in options.targets:
             session = Session(target, source / "doap", options.quick, options.only)
-            if earlier:
+            if target in figures:
                 figures[target] = session.test_again(figures[target])
             else:
                 figures[target] = session.test_sample(options.mutants, options.seed)

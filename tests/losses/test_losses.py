@@ -279,6 +279,16 @@ def test_the_second_order_term_of_few_points_compares_each_with_all_others(point
     torch.testing.assert_close(loss(raw, groups) - ListwiseAP("hamming")(raw, groups), apart)
 
 
+def test_the_second_order_term_compares_the_first_two_patches_of_each_group():
+    """Groups may have other patches, and any order; a patch without a match is in no pair."""
+    raw = torch.randn(12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    groups = torch.tensor([2, 0, 0, 5, 1, 0, 2, 1, 1, 2, 0, 2])
+    unit = normalize(raw)
+    expected = looped_second_order(unit[[1, 4, 0]], unit[[2, 7, 6]])
+    difference = RegularisedAP(second_order=1.0)(raw, groups) - ListwiseAP()(raw, groups)
+    torch.testing.assert_close(difference, expected)
+
+
 def test_the_terms_of_a_regularised_loss_add_up():
     generator = torch.Generator().manual_seed(0)
     raw = torch.randn(40, 12, generator=generator)
