@@ -9,9 +9,10 @@ tests take more than three times the usual processor time. Each mutant is tested
 imported the large libraries, on a copy of the source code, so commands that a test starts contain the mutant too.
 
 A first run without mutants records the time of each test and the functions that it calls. A mutant of a function is
-tested with the tests that call the function, and with the tests that start processes; other mutants with all tests. The
-tests that killed the last mutants of the same file run first, then the fastest. `--quick` uses 10 hypothesis examples
-per test and leaves out slow tests and tests that start processes.
+tested with the tests that call the function, first with the fast ones in the process that has imported the tests, then
+with all of them and the tests that start processes; other mutants are tested with all tests. The tests that killed the
+last mutants of the same file run first, then the fastest. `--quick` uses 10 hypothesis examples per test and leaves out
+slow tests and tests that start processes.
 
 `mutation_survivors.toml` explains survivors that no test can or should kill. They are not tested and count as survivors
 in the score. `--again` tests only the other survivors of an earlier run, and a sample of targets that it does not have.
@@ -195,7 +196,7 @@ class Session:
         return survivors, list(outcomes.values()).count(TIMEOUT)
 
     def observe(self, mutants: list[Mutant]) -> dict[int, str]:
-        """Run all tests without a mutant; if quick, test the mutants of functions too, and return their outcomes."""
+        """Run all tests without a mutant, test the mutants of functions with the fast ones, and return outcomes."""
         observer = Observer(self.package, partial(self.test_functions, mutants))
         outcome, observed = run(self.paths, observer, LONGEST_SECONDS, self.options)
         if outcome != PASSED:
@@ -208,12 +209,13 @@ class Session:
         return {int(number): outcome for number, outcome in observed["outcomes"].items()}
 
     def test_functions(self, mutants: list[Mutant], observer: Observer, items: list[pytest.Item]) -> dict[int, str]:
-        """Test mutants that only change a function, in forks of the process that has collected the tests."""
+        """Test mutants that only change a function, in forks of the process that has collected the tests.
+
+        Unless quick, survivors have no outcome, because slow tests and tests that start processes may kill them.
+        """
         self.tests = observer.tests()
         seconds = sum(test.seconds for test in self.tests.values())
         self.log(f"{self.target}: {len(self.tests)} tests, {seconds:.0f} s")
-        if not self.quick:
-            return {}
         named = {item.nodeid: item for item in items}
         live = live_functions(self.package)
         outcomes = {}
@@ -226,14 +228,16 @@ class Session:
                 or not live[function.co_filename, function.co_qualname]
             ):
                 continue
-            order = self.order(mutant)
+            order = self.order(mutant, quick=True)
             action = partial(test_items, [named[name] for name in order], observer, function, live)
-            outcomes[number] = self.report(mutant, self.try_mutant(mutant, order, action))
+            outcome = self.try_mutant(mutant, order, action)
+            if self.quick or outcome != PASSED:
+                outcomes[number] = self.report(mutant, outcome)
         return outcomes
 
     def test_file(self, mutant: Mutant) -> str:
         """Test a mutant in a fork of this process, which has not imported doap."""
-        order = self.order(mutant)
+        order = self.order(mutant, self.quick)
         paths = list(dict.fromkeys(name.partition("::")[0].removeprefix("tests/") for name in order))
         return self.try_mutant(mutant, order, partial(run_tests, paths, Selection(order), self.options))
 
@@ -260,17 +264,17 @@ class Session:
         """Print a line, also from a fork without output."""
         os.write(self.output, f"{line}\n".encode())
 
-    def order(self, mutant: Mutant) -> list[str]:
-        """Return the names of the tests that may kill a mutant, the most promising first."""
+    def order(self, mutant: Mutant, quick: bool) -> list[str]:
+        """Return the names of the tests that may kill a mutant, the most promising first; if quick, only fast ones."""
         first, last = enclosing_function(self.originals[mutant.file], mutant.line)
         chosen = []
         for name, test in self.tests.items():
             calls = any(file == str(mutant.file) and first <= line <= last for file, line in test.functions)
             starts = PROCESS in test.functions
-            if not (starts and self.quick) and (calls or starts or first == 0):
+            if not (starts and quick) and (calls or starts or first == 0):
                 chosen.append(name)
         fast = [name for name in chosen if self.tests[name].seconds <= SLOW_SECONDS]
-        chosen = fast if fast and self.quick else chosen
+        chosen = fast if fast and quick else chosen
         killers = self.killers[mutant.file]
         rank = {name: killers.index(name) if name in killers else KILLERS for name in chosen}
         return sorted(chosen, key=lambda name: (rank[name], self.tests[name].seconds))

@@ -44,6 +44,15 @@ def test_precision_is_that_at_the_first_threshold_with_the_recall():
     assert empty.tolist() == [0]
 
 
+@pytest.mark.parametrize(("percent", "positives"), [(7, 100), (14, 50), (28, 25), (55, 100), (95, 20)])
+def test_rounding_does_not_require_one_correct_match_too_many(percent, positives):
+    """28 % of 25 are 7 matches, but 0.28·25 is a little more than 7 in floating point."""
+    needed = percent * positives // 100
+    correct = np.arange(positives) < needed
+    found = precision_at(np.array([percent / 100]), np.arange(positives, dtype=np.float32), correct, positives)
+    assert found.tolist() == [1.0]
+
+
 @pytest.fixture
 def row_of_four():
     """Two equal images with four keypoints each, in reverse order in image 1, and descriptors with two wrong matches.
