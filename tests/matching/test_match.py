@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from doap.errors import ArgumentError, ShapeError
 from doap.functional import pack_bits
 from doap.matching import match_descriptors
-from doap.matching.binary import match_binary
+from doap.matching.binary import _Keys, match_binary
 from doap.matching.blocks import MAX_ROWS, row_blocks
 from doap.matching.real import match_real
 
@@ -206,6 +206,19 @@ def test_extreme_float32_values_are_matched_correctly(scale):
     assert as_tuples(match_descriptors(rows[:20], rows[20:], ratio=0.95)[0]) == expected
 
 
+@pytest.mark.parametrize("length", [1, 512, 1e4])
+@pytest.mark.parametrize("slack", [-1e-5, 1e-5])
+def test_the_ratio_test_is_exact_for_descriptors_of_any_length(length, slack):
+    """Each query has a neighbour at almost exactly the ratio; a float32 product is not precise enough to decide."""
+    random = torch.Generator().manual_seed(0)
+    queries, aside0, aside1 = normalize(torch.randn(3, 64, 32, generator=random, dtype=torch.float64), dim=2) * length
+    gallery = torch.cat([queries + 0.02 * 0.8 * (1 + slack) * aside0, queries + 0.02 * aside1])
+    pairs, _ = match_descriptors(queries.float(), gallery.float(), ratio=0.8, mutual=False)
+    expected, _ = matches_of(euclidean_table(queries.float(), gallery.float()), 0.8, False)
+    assert as_tuples(pairs) == expected
+    assert len(pairs) == (64 if slack < 0 else 0)
+
+
 def test_autocast_and_matmul_precision_do_not_change_the_result():
     rows = real_rows("one bit apart", 400, 64, torch.Generator().manual_seed(0))
     expected = match_descriptors(rows[:200], rows[200:], ratio=0.99)
@@ -250,6 +263,19 @@ def test_a_gallery_of_one_passes_any_ratio(dtype):
     assert match_descriptors(queries, gallery, ratio=1e-9)[0].tolist() == [[0, 0]]
 
 
+@pytest.mark.parametrize(
+    ("bits", "rows", "columns", "dtype"),
+    [(256, 2048, 2048, torch.int32), (256, 1, 2**23, torch.int64), (4096, 2**19, 2**19, torch.int64)],
+)
+def test_the_keys_of_large_tables_have_64_bits(bits, rows, columns, dtype):
+    """Matching so many descriptors would take too long for a test."""
+    keys = _Keys.fit(bits, rows, columns)
+    assert keys.dtype == dtype
+    largest = torch.tensor((bits << keys.shift) + rows - 1 + columns - 1, dtype=dtype)
+    assert keys.distances(largest) == bits
+    assert keys.columns(largest, torch.tensor(rows - 1)) == columns - 1
+
+
 REAL, BITS = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.uint8)
 
 
@@ -268,6 +294,8 @@ REAL, BITS = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.uint8)
         (REAL, REAL / 0, {}, ArgumentError, "gallery: expected finite rows with a sum of squares below .* got nan"),
         (REAL + torch.inf, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
         (REAL + 1e19, REAL, {}, ArgumentError, "queries: expected finite rows .* got inf"),
+        # The sum of two such squares would overflow.
+        (REAL, REAL + 7e18, {}, ArgumentError, r"gallery: .* a sum of squares below 1\.7e\+38, got 2e\+38"),
     ],
 )
 def test_bad_input_is_refused(queries, gallery, options, error, message):
