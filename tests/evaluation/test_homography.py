@@ -47,6 +47,7 @@ def test_corner_error_is_the_mean_of_four_corners():
     assert corner_error(aside, np.eye(3), (240, 320)) == pytest.approx(5)
     # The corners are at 0 and 319: those to the right move by 319, those to the left not at all.
     assert corner_error(np.diag([2.0, 1, 1]), np.eye(3), (240, 320)) == pytest.approx(319 / 2)
+    assert corner_error(np.diag([1.0, 2, 1]), np.eye(3), (240, 320)) == pytest.approx(239 / 2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pytest
 import torch
@@ -98,6 +100,12 @@ def test_without_wrong_or_without_right_matches_there_is_no_worst_or_no_best(row
     assert (perfect.recall, perfect.worst) == (1, None)
     wrong = score_one_to_one(pair, one, one)
     assert (wrong.recall, wrong.average_precision, wrong.best) == (0, 0, None)
+
+
+def test_objects_with_arrays_are_compared_by_identity(row_of_four):
+    pair = row_of_four[0]
+    for one in (pair, pair.photos[0], score_pair(*row_of_four), score_one_to_one(*row_of_four)):
+        assert len({one, copy(one)}) == 2
 
 
 def test_the_accuracy_of_a_pair_counts_mutual_neighbours_near_the_true_position(row_of_four):

@@ -207,6 +207,12 @@ def test_one_to_one_takes_each_item_once_in_order(pairs):
     assert one_to_one(np.array(pairs, np.int64).reshape(-1, 2), 7, 5).tolist() == expected
 
 
+def test_one_to_one_takes_all_pairs_of_a_long_list_without_conflicts():
+    """The list is processed in several chunks."""
+    pairs = np.stack([np.arange(100_000), np.arange(100_000)[::-1]], axis=1)
+    np.testing.assert_array_equal(one_to_one(pairs, 100_000, 100_000), np.arange(100_000))
+
+
 def test_a_pair_with_exactly_the_largest_error_is_kept():
     frames0, frames1 = random_frames(30, 0), random_frames(30, 1)
     _, errors = correspondences(frames0, frames1, np.eye(3), 0.5)
