@@ -222,6 +222,13 @@ def test_a_damaged_manifest_deletes_nothing_outside_the_folder(images, tmp_path)
     assert victim.exists()
 
 
+def test_by_default_an_image_has_up_to_8192_keypoints(tmp_path):
+    write_photo(tmp_path / "images" / "large.png", 0, 480, 640)
+    write_features(tmp_path / "images", tmp_path / "out", teblid(), to="openmvg")
+    keypoints, rows = read_openmvg(tmp_path / "out", "large", 64)
+    assert len(keypoints) == len(rows) == 8192
+
+
 def test_masks_drop_keypoints(images, tmp_path):
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[:, : WIDTH // 2] = 255

@@ -97,6 +97,12 @@ def test_features_have_the_layout_of_hloc(images, tmp_path):
     assert (group["keypoints"].dtype, group["descriptors"].dtype) == (np.float32, np.float32)
 
 
+def test_by_default_an_image_has_up_to_2048_keypoints(tmp_path):
+    write_photo(tmp_path / "images" / "large.png", 0, 480, 640)
+    write_hloc(tmp_path / "images", tmp_path / "f.h5", teblid())
+    assert contents(tmp_path / "f.h5")["large.png/keypoints"].shape == (2048, 2)
+
+
 def test_keypoints_are_in_the_pixels_as_stored(images, tmp_path):
     """EXIF orientation is ignored, as in hloc and COLMAP."""
     from PIL import Image

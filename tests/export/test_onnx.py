@@ -71,6 +71,19 @@ class Branching(nn.Module):
         return numbers if bool(patches.sum() > 0) else -numbers
 
 
+class Flipping(nn.Module):
+    """A network with one small activation, whose sign changes when it is exported, and seven larger ones."""
+
+    def __init__(self, small, large):
+        super().__init__()
+        self.small, self.large = small, large
+
+    def forward(self, patches):
+        numbers = self.large * (1 + patches[:, 0, :2, :4].flatten(1).abs())
+        small = -self.small if torch.compiler.is_compiling() else self.small
+        return torch.cat([torch.full_like(numbers[:, :1], small), numbers[:, 1:]], dim=1)
+
+
 def test_features_of_a_photo_agree_with_the_descriptor(shipped, photo):
     descriptor, written = shipped
     exported: Describer = doap.load(written.out)
@@ -182,6 +195,30 @@ def test_a_file_that_differs_is_not_written(tmp_path, kind, rule):
     assert out.read_text() == "unchanged"
 
 
+def test_a_bit_may_differ_only_if_its_activation_is_small_compared_with_the_others(tmp_path):
+    """The limit is 1e-4 of the root mean square, not 1e-4 itself."""
+    written = write_onnx(Descriptor(Flipping(small=1e-3, large=100.0), 16, "binary"), tmp_path / "large.onnx")
+    assert (written.max_difference, written.agreement) == (1 / 8, 7 / 8)
+    with pytest.raises(DataError, match=r"72 of 576 differ \(mean agreement 0\.8750\)"):
+        write_onnx(Descriptor(Flipping(small=5e-5, large=0.01), 16, "binary"), tmp_path / "small.onnx")
+
+
+def test_the_verification_has_flat_patches_and_noise_of_four_scales_and_many_contrasts():
+    flat, ripple, *noise = make_test_patches(32)
+    assert (flat == 0.5).all()
+    assert ripple.mean() == 0.5
+    assert 0 < (ripple - 0.5).abs().max() < 0.1 / 255
+    levels = 255 * torch.stack(noise).reshape(4, 16, 32, 32)
+    torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-4)
+    assert (levels.amin() >= 0, levels.amax() <= 255) == (True, True)
+    contrast = levels.std(dim=(2, 3))
+    assert (contrast > 0).all()
+    assert (contrast[:, 0] > 10 * contrast[:, -1]).all()
+    # Noise of more cells has steeper slopes.
+    slope = (levels.diff(dim=3).abs().mean(dim=(2, 3)) / contrast)[:, :8].mean(dim=1)
+    assert (slope[1:] > 1.3 * slope[:-1]).all()
+
+
 def test_a_network_that_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="descriptor: torch cannot export the network to ONNX"):
         write_onnx(Descriptor(Branching(), 16), tmp_path / "branching.onnx")
@@ -206,6 +243,16 @@ def test_unsuitable_calibration_patches_are_refused(patch_set, photo, tmp_path):
     few = open_set(write_set(tmp_path / "few.patches", photo, max_keypoints=9))
     with pytest.raises(ArgumentError, match="calibration: expected 64 patches or more, got 9"):
         write_onnx(Descriptor.build(), tmp_path / "a.onnx", calibration=few)
+
+
+def test_64_patches_are_enough_to_calibrate(photo, tmp_path):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 8, 8, stride=8), nn.ReLU(), nn.Flatten())
+    patches = open_set(write_set(tmp_path / "64.patches", photo, max_keypoints=64, size=16))
+    assert len(patches.patches) == 64
+    written = write_onnx(Descriptor(network, 16), tmp_path / "int8.onnx", calibration=patches)
+    # Every second patch calibrates; the others measure the agreement.
+    assert (written.precision, written.patches) == ("int8", 32)
 
 
 def test_without_onnxscript_the_error_names_the_extra(monkeypatch, tmp_path):

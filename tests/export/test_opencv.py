@@ -153,6 +153,14 @@ def test_keypoints_are_detected_within_the_mask(photo):
     assert len(keypoints) == len(descriptors) == 50
 
 
+def test_by_default_the_strongest_2048_keypoints_are_detected(tmp_path):
+    large = read_grey(write_photo(tmp_path / "large.png", 0, 480, 640))
+    found = Feature2D(rootsift()).detect(large)
+    assert len(found) == 2048
+    more = Feature2D(rootsift(), max_keypoints=2049).detect(large)
+    assert [values(point) for point in found] == [values(point) for point in more[:2048]]
+
+
 def test_without_keypoints_the_result_equals_opencvs():
     black = np.zeros((60, 80), np.uint8)
     features = Feature2D(rootsift())
