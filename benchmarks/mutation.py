@@ -42,6 +42,7 @@ import pytest
 import record
 from mutants import Mutant, changed_function, enclosing_function, find_positions, live_functions, skeleton
 from observed_tests import (
+    FAILED,
     PASSED,
     PROCESS,
     ROOT,
@@ -203,8 +204,8 @@ class Session:
             raise SystemExit(f"{self.target}: the tests fail without a mutant: {str(observed)[:300]}")
         import_libraries(observed["modules"])
         self.tests = {
-            name: Test(seconds, frozenset((file, line) for file, line in functions))
-            for name, (seconds, functions) in observed["tests"].items()
+            name: Test(seconds, frozenset((file, line) for file, line in functions), shared)
+            for name, (seconds, functions, shared) in observed["tests"].items()
         }
         return {int(number): outcome for number, outcome in observed["outcomes"].items()}
 
@@ -247,7 +248,7 @@ class Session:
             return PASSED
         mutant.file.write_text(mutant.code, encoding="utf-8")
         try:
-            outcome, killer = in_fork(action, 3 * sum(self.tests[name].seconds for name in order) + GRACE_SECONDS)
+            outcome, killer = in_fork(action, 3 * self.usual_seconds(order) + GRACE_SECONDS)
         finally:
             mutant.file.write_text(self.originals[mutant.file], encoding="utf-8")
         if killer:
@@ -255,9 +256,15 @@ class Session:
             self.killers[mutant.file] = [killer, *earlier][:KILLERS]
         return outcome
 
+    def usual_seconds(self, names: list[str]) -> float:
+        """Return the time of tests and of the fixtures that they share, which another test may have set up."""
+        shared = {fixture: seconds for name in names for fixture, seconds in self.tests[name].shared.items()}
+        return sum(self.tests[name].seconds for name in names) + sum(shared.values())
+
     def report(self, mutant: Mutant, outcome: str) -> str:
         """Print an outcome and return it."""
-        self.log(f"{self.target}: {outcome} {mutant.describe(self.package) if outcome == PASSED else ''}")
+        killer = next(iter(self.killers[mutant.file]), "") if outcome == FAILED else ""
+        self.log(f"{self.target}: {outcome} {killer} {mutant.describe(self.package)}")
         return outcome
 
     def log(self, line: str) -> None:

@@ -29,10 +29,11 @@ PROCESS = ("process", 0)
 
 @dataclass(frozen=True)
 class Test:
-    """Usual time of a test and the functions it calls, as file and first line."""
+    """Usual time of a test, the functions it calls, as file and first line, and times of fixtures that tests share."""
 
     seconds: float
     functions: frozenset[tuple[str, int]]
+    shared: dict[str, float]
 
 
 class Observer:
@@ -51,6 +52,7 @@ class Observer:
         self.functions: set[tuple[str, int]] = set()
         self.collected: set[tuple[str, int]] = set()
         self.fixtures: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        self.shared: dict[str, float] = defaultdict(float)
         self.seconds: dict[str, float] = {}
         self.called: dict[str, set[tuple[str, int]]] = {}
         self.names: dict[str, list[str]] = {}
@@ -109,8 +111,12 @@ class Observer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        start = time.process_time()
         with self.recording(self.fixtures[fixturedef.argname]):
-            return (yield)
+            result = yield
+        if self.active and fixturedef.scope != "function":
+            self.shared[fixturedef.argname] += time.process_time() - start
+        return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -124,6 +130,7 @@ class Observer:
                 frozenset(
                     self.called[name].union(self.collected, *(self.fixtures[fixture] for fixture in self.names[name]))
                 ),
+                {fixture: self.shared[fixture] for fixture in self.names[name] if fixture in self.shared},
             )
             for name, seconds in self.seconds.items()
         }
@@ -134,7 +141,7 @@ class Observer:
             return self.failed
         own = ("doap", "tests", "oracles", "conftest", "__main__")
         modules = [name for name in sys.modules if name.partition(".")[0] not in own]
-        tests = {name: (test.seconds, sorted(test.functions)) for name, test in self.tests().items()}
+        tests = {name: (test.seconds, sorted(test.functions), test.shared) for name, test in self.tests().items()}
         return {"modules": modules, "tests": tests, "outcomes": self.outcomes}
 
 
