@@ -1,6 +1,7 @@
 """Ctrl-C, too little memory and missing libraries are one line in every command."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from oracles.forked import run_forked
 from oracles.photos import write_photo
 
 resource = pytest.importorskip("resource")
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,6 @@ def inputs(tmp_path_factory):
     (folder / "recipe.toml").write_text(
         '[schedule]\nsteps = 2\n[data]\nbatch_size = 16\n[network]\nname = "fast"\n[run]\ntensorboard = true\n'
     )
-    (folder / "plain.toml").write_text((folder / "recipe.toml").read_text().replace("true", "false"))
     return folder
 
 
@@ -86,7 +87,7 @@ doap.cli.main()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@on_linux
 def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
     words = ("extract", inputs / "photos", "--out", tmp_path / "out")
     ran = subprocess.run([sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True)
@@ -94,23 +95,56 @@ def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
     assert ran.stderr.startswith("doap: Not enough memory. ")
 
 
-LIMITED_WORK = """
+LIMIT = """
 import resource, sys
-import doap.cli, doap.export.onnx, doap.training
-size = 4096 * int(open("/proc/self/statm").read().split()[0]) + (4 << 20)
+import doap.cli, doap.data, doap.export.onnx
+import torch
+from doap.errors import is_out_of_memory
+size = 4096 * int(open("/proc/self/statm").read().split()[0]) + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
-doap.cli.main()
+"""
+REACH_LIMIT = f"""{LIMIT}
+blocks = []
+try:
+    while True:
+        blocks.append(bytearray(16 << 20))
+except MemoryError:
+    blocks.clear()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(
-    "command",
-    ["train plain.toml --data set --out {out}/run --device cpu", "export fast.safetensors --out {out}/a.onnx"],
-)
-def test_too_little_memory_is_one_line_that_blames_neither_files_nor_networks(inputs, tmp_path, command):
-    words = [inputs / word if (inputs / word).exists() else word for word in command.format(out=tmp_path).split()]
-    ran = run_forked(LIMITED_WORK, *words)
+@on_linux
+def test_too_little_memory_is_recognised_when_it_is_free_again():
+    ran = run_forked(f"{REACH_LIMIT}print(is_out_of_memory(ImportError(\"cannot import name 'part'\")))")
+    assert ran.stdout == "True\n", ran.stderr
+
+
+EXPORT = """
+class Unexportable(torch.nn.Module):
+    def forward(self, patches):
+        return torch.from_numpy(patches.flatten(1)[:, :16].numpy())
+
+try:
+    doap.export.onnx.write_onnx(doap.descriptor.Descriptor(Unexportable(), 16, "real"), sys.argv[1])
+except Exception as error:
+    print(isinstance(error, doap.errors.DoapError), is_out_of_memory(error))
+"""
+
+
+@on_linux
+@pytest.mark.parametrize(("limit", "expected"), [("", "True False\n"), (REACH_LIMIT, "False True\n")])
+def test_a_failed_export_blames_the_network_only_if_there_is_enough_memory(tmp_path, limit, expected):
+    pytest.importorskip("onnxscript")
+    imports = "import sys\nimport doap.descriptor, doap.errors, doap.export.onnx\nimport torch\n"
+    imports += "from doap.errors import is_out_of_memory\n"
+    assert run_forked(imports + limit + EXPORT, tmp_path / "a.onnx").stdout == expected
+
+
+@on_linux
+def test_patches_that_exceed_the_memory_are_not_reported_as_damaged(inputs, tmp_path):
+    folder = shutil.copytree(inputs / "set", tmp_path / "set")
+    np.lib.format.open_memmap(folder / "patches.npy", "w+", np.uint8, (1 << 20, 32, 32))
+    ran = run_forked(f"{LIMIT}doap.cli.main()", "data", "check", folder)
     assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
     assert ran.stderr.startswith("doap: Not enough memory. ")
 
