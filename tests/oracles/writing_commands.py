@@ -106,13 +106,18 @@ def _write_model(folder: Path) -> None:
 
 
 def read_features(folder: Path) -> Any:
-    """Return the features of a set, and the names of all rows as another Parquet reader sees them."""
+    """Return the features of a set, and the names of the current rows as another Parquet reader sees them.
+
+    An image that changed may also have rows of its earlier versions; those of the newest run count.
+    """
+    features = FeatureSet(folder)
     images = {
         one.name: _digest(one.features.frames, one.features.responses, one.features.descriptors.numpy())
-        for one in FeatureSet(folder).stream()
+        for one in features.stream()
     }
-    rows = ds.dataset(folder, format="parquet").to_table(columns=["name"])["name"].to_pylist()
-    return {"images": images, "failed": FeatureSet(folder).failed, "rows": sorted(rows)}
+    rows = ds.dataset(folder, format="parquet").to_table(columns=["name", "checksum"]).to_pylist()
+    current = [row["name"] for row in rows if row["checksum"] == features.checksums.get(row["name"])]
+    return {"images": images, "failed": features.failed, "rows": sorted(current)}
 
 
 def read_hdf5(path: Path) -> Any:
