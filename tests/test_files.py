@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from doap.errors import DataError
-from doap.files import OutputLock, atomic_write
+from doap.files import OutputLock, atomic_write, beside
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
@@ -139,3 +140,15 @@ def test_a_forked_worker_does_not_keep_the_lock_of_its_killed_parent(tmp_path):
                     time.sleep(0.05)
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("path", [".", "..", "name/.."])
+def test_a_path_beside_a_folder_without_a_name_is_in_its_parent(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(path).resolve()
+    assert beside(Path(path), "{}.unfinished") == folder.parent / f"{folder.name}.unfinished"
+
+
+def test_nothing_is_beside_the_root_of_a_file_system(tmp_path):
+    with pytest.raises(DataError, match="the root of a file system"):
+        beside(Path(tmp_path.anchor), "{}.unfinished")

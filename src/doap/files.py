@@ -40,6 +40,21 @@ _PROBE_BYTES = 1 << 16
 _LOCKED_BYTE = 1 << 20
 
 
+def beside(path: Path, name: str) -> Path:
+    """Return a path in the folder of a file or folder; `{}` in the name is replaced by the name of that file or folder.
+
+    >>> beside(Path("features.h5"), "{}.unfinished").name
+    'features.h5.unfinished'
+
+    Raises:
+        DataError: If the path is the root of a file system, which is in no folder.
+    """
+    named = path if path.name not in ("", "..") else path.resolve()
+    if not named.name:
+        raise DataError(f"{path}: expected a file or folder to write, got the root of a file system. Choose another.")
+    return named.with_name(name.format(named.name))
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path; fsync and rename it to `path` on success.
@@ -55,7 +70,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     'complete'
     """
     # The underscore hides it from programs that read a folder of Parquet files.
-    unfinished = path.with_name(f"_{path.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    unfinished = beside(path, f"_{{}}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         yield unfinished
         # Without fsync, a power failure after the renaming may leave an empty file.
@@ -133,7 +148,7 @@ class OutputLock:
 
     def __init__(self, path: Path, *, inside: bool = False) -> None:
         self.path, real = path, path.resolve()
-        self._file = real / LOCK if inside else real.with_name(f"{real.name}.lock")
+        self._file = real / LOCK if inside else beside(real, "{}.lock")
         self._descriptor: int | None = None
         while self._descriptor is None:
             self._descriptor = self._acquire()

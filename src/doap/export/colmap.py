@@ -36,7 +36,7 @@ from doap.export.colmap_database import (
     verify_matches,
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.files import OutputLock, make_folder
+from doap.files import OutputLock, beside, make_folder
 from doap.functional import quantise
 from doap.pipeline import match
 from doap.scale.extraction import ExtractionSummary, use_features
@@ -154,7 +154,7 @@ def write_colmap(
     make_folder(out.parent)
     total = len(listing) + len(chosen or ())
     job = _Job(source, listing, images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
-    folder, write = _beside(out, ".features"), partial(_write_database, job, progress)
+    folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
         return use_features(source, listing, folder, extractor, workers, total, progress, write)
@@ -165,7 +165,7 @@ def _write_database(
 ) -> ColmapSummary:
     manifest, previous = _make_manifest(job, features), _read_manifest(job.out)
     if previous != manifest:
-        unfinished = _beside(job.out, ".unfinished")
+        unfinished = beside(job.out, "{}.unfinished")
         if _read_manifest(unfinished) != manifest:
             _start_database(unfinished, job, features)
             if previous is not None:
@@ -221,7 +221,7 @@ def _check_replaceable(out: Path) -> None:
     if out.exists() and _read_manifest(out) is None:
         raise DataError(f"{out}: exists and was not written by doap. Choose another name.")
     # SQLite would apply the journal of the open database to the new one.
-    if (journal := _beside(out, "-wal")).exists():
+    if (journal := beside(out, "{}-wal")).exists():
         raise DataError(f"{out}: another program has the database open ({journal.name} exists). Close it.")
 
 
@@ -231,15 +231,11 @@ def _write_manifest(database: Path, manifest: Manifest) -> None:
         opened.execute("INSERT INTO doap VALUES (?)", [json.dumps(manifest)])
 
 
-def _beside(database: Path, ending: str) -> Path:
-    return database.with_name(database.name + ending)
-
-
 def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
     """Create a database with cameras, images, keypoints and descriptors."""
     pycolmap = import_pycolmap()
     for ending in ("", "-wal", "-shm"):
-        _beside(database, ending).unlink(missing_ok=True)
+        beside(database, f"{{}}{ending}").unlink(missing_ok=True)
     create_database(database, job.images, features.names, job.camera_mode)
     # COLMAP reads the sizes and focal lengths of the cameras from the files.
     job.source.check_unchanged({name: job.listing[name] for name in features.names})

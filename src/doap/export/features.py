@@ -27,7 +27,7 @@ from doap.errors import DataError
 from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.export.openmvg import OPENMVG
 from doap.export.opensfm import OPENSFM
-from doap.files import OutputLock, atomic_write, make_folder, read_json
+from doap.files import OutputLock, atomic_write, beside, make_folder, read_json
 from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet
@@ -106,7 +106,7 @@ def write_features(
     common = target.prepare(extractor.info)
     with OutputLock(make_folder(out), inside=True):
         _claim(out, [*common, *(file for name in names for file in target.files(name))])
-        folder = out.with_name(out.name + ".features")
+        folder = beside(out, "{}.features")
         write = partial(_write_files, source, out, target, common)
         return use_features(source, listing, folder, extractor, workers, len(names), progress, write)
 

@@ -41,7 +41,7 @@ from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.hdf5 import ATTRIBUTE, copy_groups, read_contents, write_file
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.files import OutputLock, atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, beside, make_folder
 from doap.matching import match_descriptors
 from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import ExtractorInfo, open_extractor
@@ -136,7 +136,7 @@ def write_hloc(
     files = _Files(
         out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
     )
-    folder, total = out.with_name(out.name + ".features"), len(names) + len(chosen)
+    folder, total = beside(out, "{}.features"), len(names) + len(chosen)
     with ExitStack() as locks:
         for path in files.paths:
             locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
@@ -218,7 +218,7 @@ class _Files:
         HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
         opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
         """
-        unfinished = out.with_name(out.name + ".unfinished")
+        unfinished = beside(out, "{}.unfinished")
         resumed = self._read_unfinished(unfinished)
         source = resumed or before
         current = {name: features.checksums[name] for name in features.names}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, make_folder
+from doap.files import OutputLock, atomic_write, beside, make_folder
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.engine import MIN_PER_LIST, IndexKind, IndexPlan, new_engine, plan_index, write_engine
@@ -136,7 +136,7 @@ def _new_folder(storage: Storage) -> Iterator[Path]:
         if out.exists():
             hint = "Delete it, choose another folder, or add to it with doap index add."
             raise DataError(f"{out}: already exists. {hint}")
-        unfinished = out.with_name(out.name + ".unfinished")
+        unfinished = beside(out, "{}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
             yield make_folder(unfinished)
