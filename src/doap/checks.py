@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MAX_PATCH_SIZE = 1024
+"""Largest side S of a patch in pixels."""
+MAX_DIM = 65536
+"""Largest number D of dimensions or bits of a descriptor."""
+
+
 class HasShape(Protocol):
     """Anything with a `shape`: torch tensors, numpy arrays, memory maps."""
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import check_choice, check_finite
+from doap.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_finite
 from doap.describer import Describer, PatchFunction, check_patches, fixed_patches, from_function, hash_weights
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -51,7 +51,7 @@ class DescriptorSpec(StrictModel):
         description="Name in `doap.networks.NETWORKS` or package.module:Class; None for any other network."
     )
     arguments: dict[str, Any] = Field(description="Settings of the network, for example its dropout rate.")
-    patch_size: int = Field(ge=1, le=1024, description="S, the side of a patch in pixels.")
+    patch_size: int = Field(ge=1, le=MAX_PATCH_SIZE, description="S, the side of a patch in pixels.")
     kind: Kind = Field(description="`real` for unit vectors, `binary` for bits.")
     dim: int = Field(ge=1, le=MAX_DIM, description="D, the number of dimensions or bits.")
     extent: float = Field(gt=0, description="Side of the patch, divided by the side of the detector's frame.")

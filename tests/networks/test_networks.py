@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
+from doap.checks import MAX_DIM
+from doap.errors import ArgumentError
 from doap.networks import NETWORKS, FastNet, L2Net, L2NetST, SpatialTransformer, parameter_groups
 
 EACH = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
@@ -104,3 +106,10 @@ def test_the_layer_that_predicts_the_transformation_learns_at_a_hundredth_of_the
 
 def test_a_network_without_a_transformer_has_one_parameter_group():
     assert len(parameter_groups(L2Net(), 0.1)) == 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_have_the_limits_of_descriptors(name):
+    for key in {"dim", "inner"} & NETWORKS[name].Settings.model_fields.keys():
+        with pytest.raises(ArgumentError, match=f"less than or equal to {MAX_DIM}"):
+            NETWORKS[name].Settings.check(**{key: MAX_DIM + 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor, nn
 
+from doap.checks import MAX_DIM
 from doap.networks.heads import HEADS
 from doap.networks.l2net import convolution, initialise
 from doap.networks.network import PatchNetwork
