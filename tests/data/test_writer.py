@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from doap.checks import MAX_PATCH_SIZE
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups, finished, npy_header
 from doap.errors import ArgumentError, DataError, ShapeError
@@ -321,3 +322,16 @@ def test_a_build_killed_while_it_removes_its_journal_is_finished_by_the_same_com
     assert not (tmp_path / "set.unfinished").exists()
     with pytest.raises(DataError, match="already exists"):
         build(tmp_path / "set")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such file names")
+def test_a_relative_folder_with_a_colon_is_not_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert finished(build(Path("a:b")))
+
+
+@pytest.mark.parametrize("side", [0, MAX_PATCH_SIZE + 1, 10**30])
+def test_a_patch_size_beyond_the_limits_is_refused(side: int, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="expected 1 to 1,024 pixels"):
+        SetWriter(tmp_path / "set", side, BUILDER, LEDGER)
+    assert not list(tmp_path.iterdir())

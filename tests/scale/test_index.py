@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -362,3 +363,11 @@ def test_only_images_of_the_index_can_be_removed(tmp_path):
     remove_images(folder, ["0.jpg"])
     with pytest.raises(ArgumentError, match=r"0.jpg: .* it was removed before"):
         remove_images(folder, ["0.jpg"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such file names")
+def test_a_relative_folder_with_a_colon_is_not_a_url(tmp_path, monkeypatch):
+    features = write_features(tmp_path / "features", some_images())
+    monkeypatch.chdir(tmp_path)
+    build_index(features, "a:b", kind="flat")
+    assert Index("a:b").names == Index(build_index(features, tmp_path / "plain", kind="flat")).names

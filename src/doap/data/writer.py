@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
+from doap.checks import MAX_PATCH_SIZE, check_shape
 from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, make_folder, read_json, sha256
+from doap.files import OutputLock, atomic_write, beside, make_folder, read_json, sha256
 
 FORMAT = 2
 SCHEMA = pa.schema(
@@ -152,8 +152,10 @@ class SetWriter:
     """
 
     def __init__(self, out: str | Path, patch_size: int, builder: dict[str, Any], ledger: list[dict[str, Any]]) -> None:
+        if not 1 <= patch_size <= MAX_PATCH_SIZE:
+            raise ArgumentError(f"patch_size: expected 1 to {MAX_PATCH_SIZE:,} pixels, got {patch_size}.")
         self.out, self.patch_size, self.builder, self.ledger = Path(out), patch_size, builder, ledger
-        self.folder = self.out.with_name(self.out.name + ".unfinished")
+        self.folder = beside(self.out, "{}.unfinished")
         self._way_out = f"Remove {self.folder} or choose another --out."
         self._units, self._set = self.folder / "units", self.folder / "set"
         self._patches = self._set / "patches.npy"
@@ -250,7 +252,9 @@ class SetWriter:
         groups = self._groups()
         if not len(groups):
             raise DataError(f"{self.folder}: expected at least one group, got none in {self.done} units.")
-        pq.write_table(groups, self._set / "groups.parquet", compression="zstd")
+        # An open file, because Arrow takes a path with a colon for a URL.
+        with (self._set / "groups.parquet").open("wb") as file:
+            pq.write_table(groups, file, compression="zstd")
         with self._patches.open("r+b") as file:
             file.write(npy_header(self._count, self.patch_size))
         meta = {

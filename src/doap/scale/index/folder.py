@@ -221,8 +221,9 @@ def write_change(folder: Path, meta: dict[str, Any], images: ImageTable) -> dict
         },
         schema=SCHEMA,
     )
-    with atomic_write(file) as unfinished:
-        pq.write_table(table, unfinished, compression="zstd")
+    # An open file, because Arrow takes a path with a colon for a URL.
+    with atomic_write(file) as unfinished, unfinished.open("wb") as stream:
+        pq.write_table(table, stream, compression="zstd")
     current = sorted({trained_file(meta["files"]), file.name, *list_segment_files(meta)})
     files = {name: meta["files"].get(name) or _identify(folder / name) for name in current}
     changed = {**meta, "revision": revision, "images": file.name, "files": files}
@@ -300,7 +301,8 @@ def read_images(folder: Path, meta: dict[str, Any]) -> ImageTable:
     """Read the images of an index."""
     path = folder / meta["images"]
     try:
-        table = pq.read_table(path, schema=SCHEMA, use_threads=False)
+        with path.open("rb") as stream:
+            table = pq.read_table(stream, schema=SCHEMA, use_threads=False)
         table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: damaged. Copy the index again.") from error
