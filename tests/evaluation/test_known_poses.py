@@ -130,3 +130,20 @@ def test_damaged_rows_are_named_with_the_line(tmp_path, line):
     file.write_text(f"{HEADER}\n{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"poses.csv, line 2: expected file"):
         read_poses(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no line with file, rotation_matrix and translation_vector"),
+        (b"Four score and seven years ago\n", "no line with file"),
+        (HEADER.encode(), "no line with file"),
+        (b"Four score\nand seven years ago\n", "line 2: expected file, rotation_matrix"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "expected a CSV of camera poses in UTF-8"),
+        (f"{HEADER}\na/b.png,m,{';'.join('123456789')},nan;0;0".encode(), "line 2: expected finite numbers"),
+    ],
+)
+def test_a_file_with_other_contents_is_refused(tmp_path, content, message):
+    (tmp_path / "poses.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_poses(tmp_path / "poses.csv")

@@ -29,6 +29,7 @@ RATIO = 0.9
 """Threshold of the ratio test. Triangulation with known poses rejects wrong matches, so it can be loose."""
 ROUNDS = 4
 """Rounds of triangulation and refinement: better intrinsics triangulate more points."""
+_COLUMNS = "file, rotation_matrix and translation_vector"
 
 
 def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
@@ -45,23 +46,33 @@ def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
     models: dict[str, dict[str, dict[str, Pose]]] = {}
     if not Path(file).is_file():
         raise DataError(f"{file}: no such file. Expected a CSV of camera poses.")
-    with Path(file).open(encoding="utf-8", newline="") as stream:
-        for number, row in enumerate(csv.DictReader(stream), start=2):
-            try:
-                rotation = np.array(row["rotation_matrix"].split(";"), np.float64).reshape(3, 3)
-                translation = np.array(row["translation_vector"].split(";"), np.float64).reshape(3)
-                folder = row["file"].rpartition("/")[0]
-            except (KeyError, ValueError, AttributeError) as error:
-                raise DataError(
-                    f"{file}, line {number}: expected file, rotation_matrix and translation_vector."
-                ) from error
-            of_folder = models.setdefault(folder, {})
-            of_folder.setdefault(row.get("model") or folder, {})[row["file"]] = Pose(rotation, translation)
+    try:
+        with Path(file).open(encoding="utf-8", newline="") as stream:
+            for number, row in enumerate(csv.DictReader(stream), start=2):
+                folder, pose = _parse_pose(row, f"{file}, line {number}")
+                models.setdefault(folder, {}).setdefault(row.get("model") or folder, {})[row["file"]] = pose
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: expected a CSV of camera poses in UTF-8, got {error}.") from error
+    if not models:
+        raise DataError(f"{file}: expected a CSV of camera poses, got no line with {_COLUMNS}.")
     scenes: dict[str, dict[str, Pose]] = {}
     for folder, of_folder in models.items():
         for model, poses in of_folder.items():
             scenes[folder if len(of_folder) == 1 else model.replace("/", "-")] = poses
     return scenes
+
+
+def _parse_pose(row: dict[str, str], line: str) -> tuple[str, Pose]:
+    """Return the folder and the pose of an image."""
+    try:
+        rotation = np.array(row["rotation_matrix"].split(";"), np.float64).reshape(3, 3)
+        translation = np.array(row["translation_vector"].split(";"), np.float64).reshape(3)
+        folder = row["file"].rpartition("/")[0]
+    except (KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"{line}: expected {_COLUMNS}.") from error
+    if not np.isfinite(rotation).all() or not np.isfinite(translation).all():
+        raise DataError(f"{line}: expected finite numbers in {_COLUMNS}.")
+    return folder, Pose(rotation, translation)
 
 
 def build_posed_scenes(
