@@ -74,6 +74,60 @@ def test_missing_files_exit_with_one_and_one_line(doap, path, tmp_path, monkeypa
     assert re.fullmatch(r"doap: .*\bno\b.*: .*\n", ran.stderr)
 
 
+def replaced_words(path, value):
+    """Yield the arguments of a command with each value replaced by another, one at a time."""
+    words = MISSING_FILES[path].split()
+    for number, word in enumerate(words):
+        if not word.startswith("--"):
+            yield [*path.split(), *words[:number], value, *words[number + 1 :]]
+
+
+@pytest.mark.parametrize("path", MISSING_FILES)
+def test_an_empty_argument_is_wrong_usage(doap, path, tmp_path, monkeypatch):
+    """An unset variable of a shell, which must not be taken for the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for words in replaced_words(path, ""):
+        ran = doap(*words)
+        assert (ran.returncode, ran.stdout) == (2, ""), words
+        assert "Usage: doap" in ran.stderr
+
+
+@pytest.mark.parametrize("path", MISSING_FILES)
+def test_a_name_that_is_not_utf8_is_wrong_usage(doap, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in replaced_words(path, "\udcff.png"):
+        ran = doap(*words)
+        assert (ran.returncode, ran.stdout) == (2, ""), words
+        assert r"\udcff.png" in ran.stderr
+
+
+def test_an_option_with_an_empty_value_after_the_equals_sign_is_wrong_usage(doap):
+    ran = doap("match", "--sample", "--out=")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--out" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "calibrate no --roll nan",
+        "calibrate no --roll inf",
+        "calibrate no --magnification inf",
+        "match no no --threshold inf",
+        f"match no no --max-keypoints {10**30}",
+        f"extract no --out out --workers {2**64}",
+        f"index build no --out out --seed {10**30}",
+        "data from-images no --out out --extent inf",
+        "data from-images no --out out --patch-size 1025",
+        f"data from-images no --out out --workers {2**63}",
+    ],
+)
+def test_numbers_that_no_computation_can_use_are_wrong_usage(doap, words):
+    ran = doap(*words.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert words.split()[-2] in ran.stderr
+
+
 @pytest.mark.parametrize("path", ALL)
 def test_wrong_usage_exits_with_two(doap, path):
     ran = doap(*path.split(), "--no-such-option")

@@ -6,6 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from doap.cli.picture import check_writable
+from doap.errors import DataError
 from doap.images import read_grey
 from oracles.photos import write_photo
 
@@ -107,3 +109,13 @@ def test_real_photos_of_one_scene_have_inliers(doap, data_folder):
         doap("match", folder / "0000.jpg", folder / "0001.jpg", "--max-keypoints", 1000, "--json").stdout
     )
     assert values["inliers"] > 200
+
+
+@pytest.mark.parametrize("name", ["\udcff.png", "a.\udcff", "a"])
+def test_a_picture_name_that_opencv_cannot_take_does_not_crash(tmp_path, name):
+    """OpenCV itself ends the process if a name is not UTF-8."""
+    if name.endswith(".png"):
+        check_writable(tmp_path / name)
+    else:
+        with pytest.raises(DataError, match="expected an image file"):
+            check_writable(tmp_path / name)

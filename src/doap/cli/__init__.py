@@ -15,6 +15,7 @@ from doap import __version__
 from doap.cli import data, index
 from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
+from doap.cli.commands import CommandGroup
 from doap.cli.compare import compare
 from doap.cli.doctor import doctor
 from doap.cli.eval import evaluate
@@ -31,7 +32,7 @@ from doap.cli.terminal import echo
 from doap.cli.train import train
 from doap.errors import DoapError, is_out_of_memory
 
-app = typer.Typer(
+app = CommandGroup(
     name="doap",
     help="Learn, evaluate and deploy local image descriptors optimised for Average Precision.",
     epilog="doap match --sample --out matches.png",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Seed
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Seed, Views
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
@@ -24,7 +24,7 @@ def calibrate(
         typer.Option(help="Value to try; repeatable.", show_default="seven values around the detector's own"),
     ] = None,
     max_photos: Annotated[int, typer.Option(min=1, help="Maximum number of photos, spread over all.")] = 10,
-    views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 2,
+    views: Views = 2,
     roll: Annotated[
         float, typer.Option(min=0, help="Maximum in-plane rotation in degrees; use a small one without orientation.")
     ] = 45.0,

@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.options import AsJson, Seed
+from doap.checks import MAX_PATCH_SIZE
+from doap.cli.commands import CommandGroup
+from doap.cli.options import AsJson, Seed, Views
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
 
-app = typer.Typer(
+app = CommandGroup(
     help="Build and inspect patch sets: groups of patches that show the same point, for training and evaluation.",
     epilog="doap data from-images photos/ --out my.patches",
     no_args_is_help=True,
@@ -23,8 +25,8 @@ app = typer.Typer(
 SCENES_SHOWN = 30
 PHOTOS_SHOWN = 5
 Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
-PatchSize = Annotated[int, typer.Option(min=8, help="Side of the patches in pixels.")]
-Extent = Annotated[float, typer.Option(min=0.1, help="Patch width relative to SIFT's support.")]
+PatchSize = Annotated[int, typer.Option(min=8, max=MAX_PATCH_SIZE, help="Side of the patches in pixels.")]
+Extent = Annotated[float, typer.Option(min=0.1, max=100, help="Patch width relative to SIFT's support.")]
 
 
 @app.command("from-colmap", epilog="doap data from-colmap sparse/0 images/ --database database.db --out my.patches")
@@ -62,7 +64,7 @@ def from_images(
     split: Annotated[str | None, typer.Option(help="Split of the ledger to use.")] = None,
     patch_size: PatchSize = 32,
     extent: Extent = 1.0,
-    views: Annotated[int, typer.Option(min=1, help="Synthetic views per photo.")] = 7,
+    views: Views = 7,
     keypoints: Annotated[int, typer.Option(min=1, help="Keypoints to follow per photo.")] = 500,
     tracks: Annotated[
         bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from doap.cli.commands import CommandGroup
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
@@ -19,7 +20,7 @@ from doap.text import counted
 if TYPE_CHECKING:
     from doap.scale import SearchResult
 
-app = typer.Typer(
+app = CommandGroup(
     help="Build, update and query an image index.",
     epilog="doap index search photo.jpg --index images.index",
     no_args_is_help=True,

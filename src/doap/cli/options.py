@@ -44,6 +44,7 @@ NetworkPrecision = Annotated[
     Precision, typer.Option(help="auto uses bfloat16 where it is fast and was measured to lose no accuracy.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Views = Annotated[int, typer.Option(min=1, max=1000, help="Synthetic views per photo.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -18,7 +18,8 @@ def check_writable(out: Path) -> None:
 
     if not out.parent.is_dir():
         raise DataError(f"{out}: the folder {out.parent} does not exist. Create it first.")
-    if not cv2.haveImageWriter(out.name):
+    # OpenCV crashes if a name is not UTF-8, so it only gets a plain extension.
+    if not out.suffix.isascii() or not cv2.haveImageWriter(f"picture{out.suffix}"):
         raise DataError(f"{out}: expected an image file such as *.png or *.jpg, got {out.suffix or 'no extension'!r}.")
 
 
