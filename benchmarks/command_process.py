@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import resource
@@ -115,6 +116,26 @@ class Process:
         while (left := self._start + moment - time.perf_counter()) > 0 and self.poll() is None:
             time.sleep(min(left, 0.002))
         return self.poll() is None
+
+
+def import_all() -> None:
+    """Import what the commands import, so that forked processes do not spend their time on it."""
+    import faiss  # noqa: F401
+    import h5py  # noqa: F401
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import onnxscript  # noqa: F401
+    import pycolmap  # noqa: F401
+    import typer.rich_utils  # noqa: F401
+
+    import doap.evaluation
+    import doap.export.onnx
+    import doap.localization
+    import doap.scale
+    import doap.training  # noqa: F401
+
+    # The garbage collection of a forked process would copy the memory of all objects.
+    gc.freeze()
 
 
 def _become(words: list[str], temporary: Path, memory: int | None, *outputs: int) -> None:

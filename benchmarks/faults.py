@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import record
-from command_process import Ended, Process
+from command_process import Ended, Process, import_all
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles.photos import write_photo
@@ -457,7 +457,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs"
         write_inputs(inputs)
-        _import_all()
+        import_all()
         generators = {name: random.Random(f"{options.seed} {name}") for name in COMMANDS}
         benches = {
             name: Bench(name, COMMANDS[name], inputs, Path(folder) / "work", generators[name], options.times)
@@ -490,19 +490,6 @@ def run_all(fault: str, benches: list[Bench], end: float, out: Path | None, seed
         }
         print(f"{fault}, {bench.name}: {json.dumps(found)}", flush=True)
         record.write(out, seed, figures)
-
-
-def _import_all() -> None:
-    """Import what the commands import, so that forked processes do not spend their time on it."""
-    import faiss  # noqa: F401
-    import h5py  # noqa: F401
-    import onnx  # noqa: F401
-    import onnxruntime  # noqa: F401
-    import onnxscript  # noqa: F401
-    import pycolmap  # noqa: F401
-
-    import doap.export.onnx
-    import doap.training  # noqa: F401
 
 
 if __name__ == "__main__":
