@@ -31,7 +31,16 @@ NO_START = (
     "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
 )
 
+MAX_WORKERS = 1024
+"""Largest number of worker processes."""
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+
+
+def check_workers(workers: int) -> None:
+    """Check a number of worker processes before the first one starts."""
+    if not 1 <= workers <= MAX_WORKERS:
+        raise ArgumentError(f"workers: expected 1 to {MAX_WORKERS:,}, got {workers}.")
 
 
 @contextmanager

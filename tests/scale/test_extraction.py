@@ -439,7 +439,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     (tmp_path / "none").mkdir()
     for images, settings, error, words in [
         (photos, {"engine": "dask"}, ArgumentError, "engine: expected one of local, ray"),
-        (photos, {"workers": 0}, ArgumentError, "workers: expected 1 or more"),
+        (photos, {"workers": 0}, ArgumentError, "workers: expected 1 to 1,024, got 0"),
+        (photos, {"workers": 2**31}, ArgumentError, "workers: expected 1 to 1,024, got 2147483648"),
         (photos, {"address": "auto"}, ArgumentError, "address: only the ray engine"),
         (photos, {"stored": "bits"}, ArgumentError, "stored: expected float32, float16 or uint8 for a real"),
         (photos, {"max_keypoints": 0}, ArgumentError, "max_keypoints"),

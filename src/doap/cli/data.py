@@ -14,6 +14,7 @@ from doap.cli.commands import CommandGroup
 from doap.cli.options import AsJson, Seed, Views
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
+from doap.processes import MAX_WORKERS
 from doap.text import counted
 
 app = CommandGroup(
@@ -70,7 +71,9 @@ def from_images(
         bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")
     ] = True,
     without_tracks: Annotated[list[str] | None, typer.Option(help="Scene not to reconstruct; repeatable.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes; the result does not depend on it.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes; the result does not depend on it.")
+    ] = 1,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

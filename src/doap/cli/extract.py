@@ -25,6 +25,7 @@ from doap.cli.options import (
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
+from doap.processes import MAX_WORKERS
 from doap.text import counted
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def extract(
     verify: Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of worker processes.", show_default="number of CPU cores")
+        int | None,
+        typer.Option(min=1, max=MAX_WORKERS, help="Number of worker processes.", show_default="number of CPU cores"),
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to connect to, such as auto or ray://host:10001.")

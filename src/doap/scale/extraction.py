@@ -19,6 +19,7 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import Precision
 from doap.errors import ArgumentError, DataError
+from doap.processes import check_workers
 from doap.scale.extractor import Extractor, Stored, open_extractor
 from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
 from doap.scale.image_folder import ImageFolder, Shard, Source
@@ -244,8 +245,8 @@ def _make_engine(
 ) -> Run:
     """Return an engine. The local one runs in the calling process for one worker, and starts processes for more."""
     check_choice(engine, get_args(Engine), name="engine")
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers: expected 1 or more, got {workers}.")
+    if workers is not None:
+        check_workers(workers)
     if address is not None and engine != "ray":
         raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
     detect, describe = make_stages(folder, extractor)

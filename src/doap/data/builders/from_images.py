@@ -25,7 +25,7 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
-from doap.processes import begin_worker, end_on_interrupt, starting_workers, worker_context
+from doap.processes import begin_worker, check_workers, end_on_interrupt, starting_workers, worker_context
 from doap.types import Progress, no_progress
 
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
@@ -74,6 +74,7 @@ def build_from_images(
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
     """
+    check_workers(workers)
     folder = Path(folder)
     rows = read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
     scenes = _group_by_scene(rows, folder, without_tracks)
