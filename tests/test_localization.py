@@ -163,6 +163,8 @@ def test_the_command_prints_poses_and_fails_without_one(scene, localizer):
 def test_wrong_arguments_are_named(scene, localizer, tmp_path):
     with pytest.raises(ArgumentError, match=r"camera: expected an image of the model, such as 1\.png, got 9\.png"):
         localizer.localize(scene / "new.png", camera="9.png")
+    with pytest.raises(ArgumentError, match="threshold: expected more than 0 pixels, got 0"):
+        localizer.localize(scene / "new.png", camera="1.png", threshold=0)
     with pytest.raises(DataError, match=r"missing\.png: no such image"):
         localizer.localize(scene / "missing.png")
     with pytest.raises(DataError, match=r"expected the images of the model .*, such as 1\.png, got none of them"):

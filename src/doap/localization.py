@@ -8,6 +8,7 @@ observes the point within `NEAR` pixels of the keypoint.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ class Localizer:
         """
         if camera is not None and camera not in self._images:
             raise ArgumentError(f"camera: expected an image of the model, such as {min(self._images)}, got {camera}.")
+        if not 0 < threshold < math.inf:
+            raise ArgumentError(f"threshold: expected more than 0 pixels, got {threshold}.")
         if not Path(photo).is_file():
             raise DataError(f"{photo}: no such image.")
         query = self._extractor.extract(photo)
