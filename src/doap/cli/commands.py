@@ -12,12 +12,13 @@ from typer.core import TyperCommand
 
 from doap.cli.terminal import printable
 
-_LARGEST = 2**63 - 1
+MAX_INTEGER = 2**31 - 1
+"""Largest integer of an option without a maximum of its own: OpenCV, COLMAP and faiss count with 32 bits."""
 _UNSET = "Expected a value, got an empty text. Is a shell variable unset?"
 
 
 class CheckedCommand(TyperCommand):
-    """A command that refuses empty texts, names that are not UTF-8, and numbers that are not finite or beyond 64 bits.
+    """A command that refuses empty texts, names that are not UTF-8, and numbers that are not finite or too large.
 
     Typer takes an empty path for the current folder. Libraries for images, indexes and models take only names in UTF-8;
     some of them crash otherwise.
@@ -33,7 +34,7 @@ class CheckedCommand(TyperCommand):
             for param in params:
                 given = ctx.params.get(param.name)
                 for value in given if isinstance(given, list | tuple) else [given]:
-                    if expected := _expectation(value):
+                    if expected := _expectation(value, _maximum(param)):
                         raise typer.BadParameter(
                             f"Expected {expected}, got {printable(str(value))}.", ctx=ctx, param=param
                         )
@@ -57,7 +58,13 @@ class CommandGroup(typer.Typer):
         return super().command(name, **{"cls": CheckedCommand, **settings})
 
 
-def _expectation(value: object) -> str | None:
+def _maximum(param: Any) -> float:
+    """Return the largest value of an option. Older versions of Typer keep it in the type of the option."""
+    own = getattr(param, "max", None) or getattr(getattr(param, "type", None), "max", None)
+    return float(own or MAX_INTEGER)
+
+
+def _expectation(value: object, maximum: float) -> str | None:
     """Return what a value should have been; None if it is possible."""
     if isinstance(value, str | Path):
         try:
@@ -66,6 +73,6 @@ def _expectation(value: object) -> str | None:
             return "a name in UTF-8"
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
-    if isinstance(value, int) and abs(value) > _LARGEST:
-        return f"a number of at most {_LARGEST}"
+    if isinstance(value, int) and abs(value) > maximum:
+        return f"a number of at most {maximum:.0f}"
     return None

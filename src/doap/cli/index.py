@@ -95,7 +95,10 @@ def train(
     descriptors: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of descriptors in all shards together.", show_default="the number in FEATURES"
+            min=1,
+            max=2**62,
+            help="Number of descriptors in all shards together.",
+            show_default="the number in FEATURES",
         ),
     ] = None,
     max_keypoints: MaxKeypoints = None,
