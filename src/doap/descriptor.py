@@ -31,7 +31,7 @@ from doap.networks import NETWORKS, PatchNetwork
 from doap.networks.inference import for_inference
 from doap.registry import select
 from doap.settings import StrictModel, explain
-from doap.types import MAX_DIM, Kind
+from doap.types import Kind
 
 FORMAT = 1
 """Version of the metadata in a descriptor's file."""

@@ -17,10 +17,6 @@ from doap.errors import ArgumentError
 Kind = Literal["real", "binary"]
 """Type of a descriptor: real numbers or bits."""
 
-MAX_DIM = 65_536
-"""Maximum number of dimensions or bits of a descriptor. A file that declares more is refused before memory is
-allocated."""
-
 Progress = Callable[[int, int, str], None]
 """Progress callback of long functions: units done, total units, name of the current unit."""
 

@@ -10,7 +10,7 @@ from doap.networks.heads import HEADS
 from doap.networks.l2net import convolution, initialise
 from doap.networks.network import PatchNetwork
 from doap.settings import StrictModel
-from doap.types import MAX_DIM, Kind
+from doap.types import Kind
 
 
 class FastNetSettings(StrictModel):

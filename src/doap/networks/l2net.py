@@ -9,7 +9,7 @@ from doap.checks import MAX_DIM
 from doap.networks.heads import HEADS
 from doap.networks.network import PatchNetwork
 from doap.settings import StrictModel
-from doap.types import MAX_DIM, Kind
+from doap.types import Kind
 
 
 class L2NetSettings(StrictModel):
