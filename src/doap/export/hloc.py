@@ -206,9 +206,10 @@ class _Files:
             return
         with atomic_write(self.features) as unfinished:
             _create(unfinished, self.settings("features"))
-            with write_file(unfinished, "a") as file:
+            with write_file(unfinished, "r+") as (file, check):
                 for image in features.stream():
                     write_group(file, image.name, feature_group(image.features), [image.checksum])
+                    check()
 
     def _write_matches(
         self, out: Path, before: _Stored | None, features: FeatureSet, total: int, progress: Progress
@@ -241,7 +242,7 @@ class _Files:
         for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
             progress(number, total, f"{name0} {name1}")
             arrays = match_group(read(name0), read(name1), self.ratio)
-            with write_file(unfinished, "a") as file:
+            with write_file(unfinished, "r+") as (file, _):
                 write_group(file, pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
         unfinished.replace(out)
         return len(kept) + len(missing), len(missing)
@@ -345,5 +346,5 @@ def _read_stored(path: Path) -> _Stored | None:
 
 
 def _create(path: Path, settings: Settings) -> None:
-    with write_file(path, "w") as file:
+    with write_file(path, "w") as (file, _):
         file.attrs[ATTRIBUTE] = json.dumps(settings, sort_keys=True)
