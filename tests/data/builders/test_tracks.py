@@ -151,6 +151,15 @@ def test_faults_are_named_in_the_error(tmp_path, points):
         read_tracks(sparse)
 
 
+@pytest.mark.parametrize("content", [b"", b"Four score and seven years ago"])
+def test_a_file_that_is_not_a_database_is_refused_and_not_changed(tmp_path, points, content):
+    write_scene(tmp_path, points)
+    (tmp_path / "database.db").write_bytes(content)
+    with pytest.raises(DataError, match=r"database\.db: not a COLMAP database"):
+        read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+    assert (tmp_path / "database.db").read_bytes() == content
+
+
 def test_a_damaged_database_is_refused(tmp_path, points):
     write_scene(tmp_path, points)
     (tmp_path / "database.db").write_bytes(b"SQLite format 3\0" + bytes(4096))

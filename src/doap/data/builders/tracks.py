@@ -25,6 +25,7 @@ MAX_SCALE_ERROR = 0.5
 """Largest difference in octaves between the scale of an observation and the median of its track."""
 MAX_ANGLE_ERROR = 20.0
 """Largest difference in degrees between an observation's orientation and the mean of its track."""
+_SQLITE = b"SQLite format 3\0"
 _FAR = 1e9
 
 
@@ -230,6 +231,10 @@ def _read_keypoints(database: Path, ids: list[int]) -> list[Floats | None]:
     """Return the keypoints (N, columns) of some images; None for an image without."""
     import pycolmap
 
+    # COLMAP logs lines of its own about other files, and would write its tables to an empty one.
+    with database.open("rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            raise DataError(f"{database}: not a COLMAP database. Use the database of this model.")
     try:
         with pycolmap.Database.open(database) as opened:
             return [
