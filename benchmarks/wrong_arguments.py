@@ -144,7 +144,9 @@ class Parameter:
             return {"empty": "", **NUMBERS}
         ending = Path(self.valid).suffix if self.valid else ""
         names = {name: value + ending for name, value in NAMES.items()}
-        return {"empty": "", **names, **FILES}
+        # Never an output outside the folder of a run: root could replace the devices of the machine.
+        files = {name: value for name, value in FILES.items() if self.kind == "input" or not value.startswith("/dev")}
+        return {"empty": "", **names, **files}
 
     def refuses(self, label: str) -> bool:
         """Return whether no command may accept a value."""

@@ -152,3 +152,15 @@ def test_a_path_beside_a_folder_without_a_name_is_in_its_parent(tmp_path, monkey
 def test_nothing_is_beside_the_root_of_a_file_system(tmp_path):
     with pytest.raises(DataError, match="the root of a file system"):
         beside(Path(tmp_path.anchor), "{}.unfinished")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_a_special_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        pytest.raises(DataError, match="pipe: expected a file to write"),
+        atomic_write(tmp_path / "pipe") as unfinished,
+    ):
+        unfinished.write_text("new")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -69,6 +69,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text()
     'complete'
     """
+    # Renaming would replace a device such as /dev/null by a file, if the user may do that.
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: expected a file to write, got a folder or a device. Choose another output.")
     # The underscore hides it from programs that read a folder of Parquet files.
     unfinished = beside(path, f"_{{}}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
