@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from doap.processes import ChildFault, call_in_child, interrupts_blocked, worker_context
+from doap.processes import ChildFault, call_in_child, interrupts_blocked, interrupts_delayed, worker_context
 from oracles.forked import Forked
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
@@ -92,6 +92,27 @@ def test_a_blocked_interrupt_arrives_afterwards() -> None:
         # The handler runs at the next instruction.
         time.sleep(1)
     assert reached
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_delayed_interrupt_arrives_at_the_end_of_the_block(fails: bool) -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), interrupts_delayed():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+        if fails:
+            raise ValueError("a library fails because it was interrupted")
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_is_not_delayed() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), interrupts_delayed():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert not reached
 
 
 def test_a_call_in_a_child_process_returns_its_result() -> None:

@@ -60,6 +60,32 @@ def interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def interrupts_delayed() -> Iterator[None]:
+    """Delay the first Ctrl-C to the end of a block, for libraries that discard it. A second one takes effect at once.
+
+    In another thread than the main one, nothing is delayed, because only the main thread is interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = False
+
+    def note(*_: object) -> None:
+        nonlocal received
+        if received:
+            raise KeyboardInterrupt
+        received = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if received:
+            raise KeyboardInterrupt
+
+
 def end_on_interrupt() -> None:
     """End this worker process at Ctrl-C, without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -33,14 +33,14 @@ with full_disk(limit):
 
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("limit", [100, 2_000, 45_000, 180_000, 320_000])
-def test_a_full_disk_raises_one_error_and_leaves_no_file_that_looks_complete(tmp_path, limit, checked):
+def test_a_full_disk_raises_one_error_and_leaves_no_file_that_is_accepted(tmp_path, limit, checked):
     path = tmp_path / "a.h5"
     ran = run_forked(FULL_DISK, path, limit, checked)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "File too large\n", "")
     assert read_contents(path) is None
 
 
-def test_an_open_file_does_not_look_complete(tmp_path):
+def test_an_open_file_is_not_accepted(tmp_path):
     path = tmp_path / "a.h5"
     for mode, name in (("w", "first"), ("r+", "second")):
         with write_file(path, mode) as (file, _):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
 import sys
 from pathlib import Path
 
@@ -253,6 +254,18 @@ def test_64_patches_are_enough_to_calibrate(photo, tmp_path):
     written = write_onnx(Descriptor(network, 16), tmp_path / "int8.onnx", calibration=patches)
     # Every second patch calibrates; the others measure the agreement.
     assert (written.precision, written.patches) == ("int8", 32)
+
+
+def test_an_interrupt_that_torch_discards_is_not_a_fault_of_the_network(monkeypatch, tmp_path):
+    def discard_interrupt(*_, **__):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise torch.onnx.errors.OnnxExporterError from AttributeError("a module that is imported in part")
+
+    monkeypatch.setattr(torch.onnx, "export", discard_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_onnx(Descriptor.build("fast", dim=16), tmp_path / "a.onnx")
 
 
 def test_without_onnxscript_the_error_names_the_extra(monkeypatch, tmp_path):

@@ -70,9 +70,6 @@ class _Disk(io.RawIOBase):
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def readinto(self, buffer: Any) -> int:
         start, view = self._position, memoryview(buffer).cast("B")
         self._file.seek(start)

@@ -28,6 +28,7 @@ from doap.errors import ArgumentError, DataError, import_extra, is_out_of_memory
 from doap.export import ExportSummary
 from doap.files import OutputLock, atomic_write, make_folder
 from doap.functional import unpack_bits
+from doap.processes import interrupts_delayed
 
 OPSET = 18
 """The oldest opset that torch's exporter writes directly; ONNX Runtime supports it since 1.14."""
@@ -107,7 +108,8 @@ def _write_float32(descriptor: Descriptor, path: Path) -> None:
     # Two patches, because the exporter would fix a batch size of one.
     example = torch.zeros(2, 1, descriptor.patch_size, descriptor.patch_size)
     try:
-        with _quiet():
+        # torch discards an interrupt while it imports its own modules, and then fails for another reason.
+        with _quiet(), interrupts_delayed():
             program = torch.onnx.export(
                 _Graph(descriptor).eval(),
                 (example,),
