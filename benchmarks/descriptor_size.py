@@ -27,10 +27,12 @@ import training_runs
 from training_runs import Recipe
 
 import doap
+from doap.data.store import check_set
 from doap.training import read_recipe
 from doap.types import Kind
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "weights" / "7-fast.toml"
+REFERENCES = ("rootsift", "teblid")
 BITS_LOSS = {"bins": 8, "straight_through": True}
 
 
@@ -72,9 +74,16 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=1, help="number of runs that are active at a time")
     options = parser.parse_args()
     recipe: Recipe = read_recipe(RECIPE).model_dump(mode="json", exclude_unset=True, exclude={"about"})
+    contents = check_set(options.train)
+    settings = {
+        "training_set": {"groups from tracks": contents.from_tracks, "groups from photos": contents.from_photos},
+        "steps": options.steps,
+        "recipe": recipe,
+        "bits_loss": BITS_LOSS,
+    }
     scorer = training_runs.Scorer(options.scenes, options.sequences)
     references = [
-        {"descriptor": name, "bytes": size_of(name), **scorer.score_descriptor(name)} for name in ("rootsift", "teblid")
+        {"descriptor": name, "bytes": size_of(name), **scorer.score(options.runs / name, name)} for name in REFERENCES
     ]
     train = partial(train_output, recipe, options.steps, options.train, options.validation, options.runs)
     planned = [*product(options.seeds, OUTPUTS)]
@@ -84,7 +93,6 @@ def main() -> None:
             finished.setdefault(output, []).append({"seed": seed, **run["end"], **scorer.score(run["folder"])})
             print(output.name, finished[output][-1], flush=True)
             rows = [*references, *(summarise(one, runs) for one, runs in finished.items())]
-            settings = {"steps": options.steps, "recipe": recipe, "bits_loss": BITS_LOSS}
             record.write(options.out, options.seed, {**settings, "rows": rows})
 
 

@@ -104,11 +104,17 @@ class Scorer:
     def _planar(self) -> OxfordBenchmark:
         return OxfordBenchmark(self._sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
 
-    def score(self, run: Path) -> dict[str, float]:
-        """Return the pose AUC@10, homography AUC@1 and AUC@3, and planar mAP of the last weights of a run."""
+    def score(self, run: Path, source: str | Path | None = None) -> dict[str, float]:
+        """Return the pose AUC@10, homography AUC@1 and AUC@3, and planar mAP of the last weights of a run.
+
+        Args:
+            run: Folder in which the figures are stored.
+            source: Another descriptor to score, such as a baseline.
+        """
         stored = run / "scores.json"
         if not stored.exists():
-            stored.write_text(json.dumps(self.score_descriptor(run / "last.safetensors")))
+            run.mkdir(parents=True, exist_ok=True)
+            stored.write_text(json.dumps(self.score_descriptor(source or run / "last.safetensors")))
         found: dict[str, float] = json.loads(stored.read_text())
         return found
 

@@ -1,14 +1,16 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
 The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json,
-accuracy_and_time.svg shows results/evaluation. matches.jpg is the output of `doap match --sample`, and patches.png the
-output of `doap data preview`. report.png is a screenshot of the page that `doap report results/evaluation` writes, at a
-width of 1,000 pixels. hard_pair.py draws the picture of the README.
+accuracy_and_time.svg shows results/evaluation, and accuracy_and_bytes.svg shows results/descriptor-size.json.
+matches.jpg is the output of `doap match --sample`, and patches.png the output of `doap data preview`. report.png is a
+screenshot of the page that `doap report results/evaluation` writes, at a width of 1,000 pixels. hard_pair.py draws the
+picture of the README.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MultipleLocator
 from matplotlib.transforms import Bbox
 from torch import Tensor
 
@@ -176,6 +179,46 @@ def accuracy_and_time() -> Figure:
     return figure
 
 
+def accuracy_and_bytes() -> Figure:
+    """Draw three figures of merit of bits, floats and two baselines against the bytes of a descriptor."""
+    report = json.loads((HERE.parents[1] / "results" / "descriptor-size.json").read_text(encoding="utf-8"))
+    rows = {row["descriptor"]: row for row in report["rows"]}
+    # Bits that start from floats, whose name has a comma, are not part of the curve.
+    trained = {
+        kind: [row for name, row in rows.items() if name.endswith(kind) and "," not in name]
+        for kind in ("bits", "floats")
+    }
+    figure, panels = plt.subplots(1, 3, figsize=(7.6, 3.1), layout="constrained")
+    titles = {"pose AUC@10": "pose AUC@10°", "homography AUC@1": "homography AUC@1 px", "planar mAP": "planar mAP"}
+    for axes, (figure_name, title) in zip(panels, titles.items(), strict=True):
+        for (kind, curve), colour in zip(trained.items(), (LINE, MATCH), strict=True):
+            values = [100 * row[figure_name] for row in curve]
+            deviations = [100 * row["deviations"].get(figure_name, math.nan) for row in curve]
+            sizes = [row["bytes"] for row in curve]
+            axes.errorbar(sizes, values, deviations, marker="o", markersize=5, color=colour, capsize=3, label=kind)
+        for name, marker, label in (("teblid", "D", "TEBLID"), ("rootsift", "s", "RootSIFT")):
+            row = rows[name]
+            # Hollow and larger, so that it does not cover a point of a curve.
+            look = {"color": FAINT, "markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.6}
+            axes.plot(row["bytes"], 100 * row[figure_name], marker, label=label, **look)
+        ticks = (16, 32, 64, 128, 256, 512)
+        axes.set(xscale="log", xlim=(12, 690))
+        axes.set_title(title, size=11)
+        axes.set_xticks(ticks, map(str, ticks), size=9)
+        axes.minorticks_off()
+        axes.yaxis.set_major_locator(MultipleLocator(2))
+    # The same span in all panels, so that differences can be compared.
+    span = max(high - low for low, high in (axes.get_ylim() for axes in panels))
+    for axes in panels:
+        middle = sum(axes.get_ylim()) / 2
+        axes.set_ylim(middle - span / 2, middle + span / 2)
+    panels[0].set_ylabel("per cent")
+    figure.supxlabel("bytes per descriptor", size=11)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    return figure
+
+
 def label_points(axes: Axes, points: dict[str, tuple[float, float]]) -> None:
     """Write the name of each point at the nearest position where it covers no other name or point."""
     axes.autoscale_view()
@@ -207,7 +250,7 @@ def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time, accuracy_and_bytes):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
