@@ -383,7 +383,7 @@ def disk(bench: Bench) -> dict[str, Any]:
 
 @contextmanager
 def _small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder], capture_output=True)
     try:
         yield None if made.returncode else folder
