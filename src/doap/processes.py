@@ -64,7 +64,7 @@ def interrupts_blocked() -> Iterator[None]:
 def interrupts_delayed() -> Iterator[None]:
     """Delay the first Ctrl-C to the end of a block, for libraries that discard it. A second one takes effect at once.
 
-    In another thread than the main one, nothing is delayed, because only the main thread is interrupted.
+    In other threads nothing is delayed, because Ctrl-C only interrupts the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> str | None:
-    """Return one line about an intended error or a fault of the machine; None for any other one, a bug in doap."""
+    """Return one line about a `DoapError` or a fault of the machine; None for other exceptions, which are bugs."""
     if is_out_of_memory(error):
         return "Not enough memory. Use smaller images or batches, fewer workers, or a machine with more memory."
     if isinstance(error, DoapError):

@@ -49,8 +49,8 @@ class _Disk(io.RawIOBase):
     HDF5 does not recover from a failed write. It fails again whenever Python frees an object of the file, prints
     tracebacks and may crash.
 
-    While the file is open, the first byte of its signature is missing on the disk. So no program takes a file for
-    complete that was not closed, or not completely written.
+    While the file is open, the first byte of its signature is missing on the disk. So no program accepts a file that
+    was not closed, or not completely written.
     """
 
     def __init__(self, path: Path, mode: str) -> None:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from doap.errors import DataError
-from doap.files import OutputLock, atomic_write, make_folder, parse_json, read_json
+from doap.files import OutputLock, atomic_write, beside, make_folder, parse_json, read_json
 from doap.scale.index.folder import FILE_NAME, META, check_sizes, format_meta, read_meta, rename_files
 from doap.scale.storage import Storage
 
@@ -98,7 +98,7 @@ def working_folder(storage: Storage, before: dict[str, Any] | None) -> Iterator[
     _check_current(storage, before)
     cache = _cache_folder(storage)
     with OutputLock(cache):
-        folder = cache.with_name(f"{cache.name}.unfinished")
+        folder = beside(cache, "{}.unfinished")
         shutil.rmtree(folder, ignore_errors=True)
         try:
             yield make_folder(folder)
