@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ settings.register_profile("fixed", deadline=None, derandomize=True, database=Non
 settings.register_profile("quick", settings.get_profile("fixed"), max_examples=10)
 # A process in the background of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Ray would write its token to the home folder, and remember it when a test changes that folder.
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -42,17 +42,16 @@ MAX_KEYPOINTS, PHOTOS = 40, 8
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home folder for Ray's key, and a path on which its processes find the objects of these tests."""
+def path():
+    """A path on which the processes of Ray find the objects of these tests."""
     pytest.importorskip("ray", reason="ray is not installed; pip install 'doap[scale]'")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("PYTHONPATH", str(Path(oracles.__file__).parents[1]), prepend=os.pathsep)
         yield
 
 
 @pytest.fixture(scope="module")
-def cluster(home):
+def cluster(path):
     """A running Ray, which `extract_folder` uses and does not stop."""
     import ray
 
@@ -88,7 +87,7 @@ def rows_of(out):
     )
 
 
-def test_ray_and_local_extract_the_same_features(photos, network, home, tmp_path):
+def test_ray_and_local_extract_the_same_features(photos, network, path, tmp_path):
     """Without a running Ray, one is started and stopped."""
     ray = run(photos, tmp_path / "ray", network, "ray")
     local = run(photos, tmp_path / "local", network, "local")
