@@ -61,7 +61,7 @@ class PoseBenchmark:
         """Settings of the benchmark `pose`."""
 
         images: int = Field(30, ge=2, description="Maximum number of images per scene.")
-        pairs: int = Field(100, ge=1, description="Maximum number of pairs per test scene; half for validation.")
+        pairs: int = Field(100, ge=1, description="Maximum number of pairs per scene.")
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
@@ -76,7 +76,7 @@ class PoseBenchmark:
         every = read_posed_pairs(root)
         validation, test = split_scenes(_scenes(every), self.settings.validation, self.settings.test)
         images, limit = self.settings.images, self.settings.pairs
-        self.validation = draw_pairs([pair for pair in every if pair.scene in validation], images, limit // 2)
+        self.validation = draw_pairs([pair for pair in every if pair.scene in validation], images, limit)
         self.test = draw_pairs([pair for pair in every if pair.scene in test], images, limit)
         pairs = [*self.validation, *self.test]
         paths = sorted({path for pair in pairs for path in pair.paths})
@@ -134,7 +134,8 @@ def select_ratio_by_pose(
     scenes = [pair.scene for pair in pairs]
 
     def area(ratio: float) -> float:
-        return mean_of_scenes(scenes, pose_errors(matcher, pairs, ratio, settings, [0]), partial(_area, limit=10))
+        errors = pose_errors(matcher, pairs, ratio, settings, range(settings.seeds))
+        return mean_of_scenes(scenes, errors, partial(_area, limit=10))
 
     return select_ratio(matcher, settings.ratio, area if pairs else None)
 

@@ -108,7 +108,7 @@ class SfmBenchmark:
         # The same validation pairs as the benchmark `pose`, so both select the same ratio.
         self._pose_settings = PoseBenchmark.Settings(ratio=self.settings.ratio)
         pairs = [pair for name in validation for pair in pairs_of(scenes[name])]
-        self.validation = draw_pairs(pairs, self._pose_settings.images, self._pose_settings.pairs // 2)
+        self.validation = draw_pairs(pairs, self._pose_settings.images, self._pose_settings.pairs)
         paths = [image.path for scene in self.test for image in scene.images]
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         self._shared.read(paths, progress)
