@@ -201,6 +201,7 @@ MISSING = [
     ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --detector affine"),
     ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --filter adalam"),
     ("pillow_heif", "heif", "match heic/0.heic photos/1.png --descriptor rootsift"),
+    ("poselib", "eval", "eval rootsift pose photos --out out"),
     ("tensorboard", "train", "train recipe.toml --data set --out run --device cpu"),
 ]
 

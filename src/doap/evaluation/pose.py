@@ -1,8 +1,8 @@
 """Benchmark `pose`: relative camera pose of image pairs from matches.
 
-Keypoints are detected once for all descriptors. Mutual nearest neighbours that pass the ratio test give an essential
-matrix (RANSAC), which is decomposed into rotation and translation. The error of a pair is the larger of the rotation
-error and the angle between the translations, in degrees; a pair without an estimate has an infinite error.
+Keypoints are detected once for all descriptors. Rotation and translation are estimated by RANSAC from mutual nearest
+neighbours that pass the ratio test. The error of a pair is the larger of the rotation error and the angle between the
+translations, in degrees; a pair without an estimate has an infinite error.
 
     AUC@t    Area under the cumulative error curve up to t degrees, divided by t (as in SuperGlue).
     mAA@10   Mean share of pairs with an error of at most 1, 2, …, 10 degrees (as in the Image Matching Challenge).
@@ -33,7 +33,7 @@ from doap.evaluation.posed_pairs import PosedPair, read_posed_pairs
 from doap.evaluation.result import Curve, Dataset, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, select_ratio, split_scenes
 from doap.geometry.epipolar import epipolar_errors
-from doap.geometry.pose import PoseEstimator, estimate_pose, pose_error
+from doap.geometry.pose import PoseEstimator, check_installed, estimate_pose, pose_error
 from doap.random_streams import stream
 from doap.types import Progress, no_progress
 
@@ -65,14 +65,15 @@ class PoseBenchmark:
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
-        estimator: PoseEstimator = Field("opencv", description="RANSAC of OpenCV (MAGSAC++) or PoseLib.")
+        estimator: PoseEstimator = Field("poselib", description="RANSAC of PoseLib (LO-RANSAC) or OpenCV (MAGSAC++).")
         threshold: float = Field(1.0, gt=0, description="Inlier threshold of RANSAC in pixels.")
-        seeds: int = Field(3, ge=1, description="Number of seeds of RANSAC.")
+        seeds: int = Field(1, ge=1, description="Number of seeds of RANSAC.")
 
     name = "pose"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = self.Settings.parse(settings)
+        check_installed(self.settings.estimator)
         every = read_posed_pairs(root)
         validation, test = split_scenes(_scenes(every), self.settings.validation, self.settings.test)
         images, limit = self.settings.images, self.settings.pairs

@@ -52,7 +52,7 @@ from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_fi
 from doap.export.colmap_database import create_database, verify_matches, write_matched_features
 from doap.files import sha256
 from doap.geometry.colmap import camera_to_colmap
-from doap.geometry.pose import Pose, pose_error
+from doap.geometry.pose import Pose, check_installed, pose_error
 from doap.types import Progress, no_progress
 
 THRESHOLDS = (5, 0.5, 1, 10)
@@ -107,6 +107,8 @@ class SfmBenchmark:
                 raise DataError(f"{scene.folder}: expected {MIN_IMAGES} or more images, got {len(scene.images)}.")
         # The same validation pairs as the benchmark `pose`, so both select the same ratio.
         self._pose_settings = PoseBenchmark.Settings(ratio=self.settings.ratio)
+        if validation:
+            check_installed(self._pose_settings.estimator)
         pairs = [pair for name in validation for pair in pairs_of(scenes[name])]
         self.validation = draw_pairs(pairs, self._pose_settings.images, self._pose_settings.pairs)
         paths = [image.path for scene in self.test for image in scene.images]

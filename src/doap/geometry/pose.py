@@ -13,7 +13,7 @@ from doap.errors import import_extra
 from doap.geometry.estimate import CONFIDENCE, ITERATIONS, estimate_geometry
 
 Floats = NDArray[np.float64]
-PoseEstimator = Literal["opencv", "poselib"]
+PoseEstimator = Literal["poselib", "opencv"]
 
 _MIN_MATCHES = 5
 
@@ -115,13 +115,19 @@ def pose_error(estimated: Pose, truth: Pose, *, signed: bool = False) -> float:
     return max(rotation, angle)
 
 
+def check_installed(estimator: PoseEstimator) -> None:
+    """Raise `MissingExtra` if the library of an estimator is not installed."""
+    if estimator == "poselib":
+        import_extra("poselib", "eval")
+
+
 def estimate_pose(
     xy0: ArrayLike,
     xy1: ArrayLike,
     camera0: Camera,
     camera1: Camera,
     *,
-    estimator: PoseEstimator = "opencv",
+    estimator: PoseEstimator = "poselib",
     threshold: float = 1.0,
     seed: int = 0,
 ) -> EstimatedPose | None:
@@ -131,7 +137,7 @@ def estimate_pose(
         xy0: (M, 2) points of image 0, in pixels.
         xy1: (M, 2) matched points of image 1.
         camera0, camera1: Intrinsics.
-        estimator: `opencv` (essential matrix by MAGSAC++) or `poselib` (LO-RANSAC).
+        estimator: `poselib` (LO-RANSAC, needs the extra `eval`) or `opencv` (essential matrix by MAGSAC++).
         threshold: Inlier threshold in pixels; divided by the mean focal length of both cameras.
         seed: Random seed of RANSAC.
 
