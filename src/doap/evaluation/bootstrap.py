@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,17 +67,37 @@ def bootstrap_interval(
             and then units within each of them; a cluster that is drawn twice is resampled twice. The estimate counts
             clusters as units. None treats every unit as independent.
     """
+    return bootstrap_intervals(lambda weights: [statistic(weights)], units, seed, resamples, clusters=clusters)[0]
+
+
+def bootstrap_intervals(
+    statistics: Callable[[NDArray[np.float64]], Sequence[float]],
+    units: int,
+    seed: int,
+    resamples: int = 200,
+    *,
+    clusters: ArrayLike | None = None,
+) -> list[Estimate]:
+    """Estimate several statistics of the same resamples, each as `bootstrap_interval` does.
+
+    Args:
+        statistics: Function of the weights (units,) that returns the value of each statistic.
+        units: Number of units.
+        seed: Random seed.
+        resamples: Number of resamples.
+        clusters: (units,) labels.
+    """
     if units < 1:
         raise ArgumentError(f"units: expected 1 or more, got {units}.")
     count = units if clusters is None else len(np.unique(clusters))
     if count < MIN_CLUSTERS:
-        return Estimate(statistic(np.ones(units)), None, None, count)
+        return [Estimate(value, None, None, count) for value in statistics(np.ones(units))]
     if clusters is None:
         weights_of_resamples = _resamples(units, seed, resamples)
     else:
         weights_of_resamples = _cluster_resamples(np.unique(clusters, return_inverse=True)[1], seed, resamples)
-    drawn = [statistic(weights) for weights in weights_of_resamples]
-    return _estimate(statistic(np.ones(units)), drawn, count)
+    drawn = zip(*(statistics(weights) for weights in weights_of_resamples), strict=True)
+    return [_estimate(value, list(some), count) for value, some in zip(statistics(np.ones(units)), drawn, strict=True)]
 
 
 def central_interval(resampled: ArrayLike) -> tuple[float, float]:

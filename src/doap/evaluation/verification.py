@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.evaluation.bootstrap import bootstrap_interval
+from doap.evaluation.bootstrap import bootstrap_intervals
 from doap.evaluation.result import Curve, Direction, Estimate, Figure, Histogram, Scores
 from doap.functional.distance import pair_distances
 from doap.functional.metrics import (
@@ -78,7 +78,30 @@ def verification_figures(
         "FPR95 expected": ("lower", partial(fpr_of_counts, ties="expected")),
         "verification AP": ("higher", lambda *counts: float(average_precision_of_counts(*counts))),
     }
-    return tuple(_figure(name, *statistic, lists, clusters, seed) for name, statistic in statistics.items())
+    sizes = [len(pairs) for pairs in lists.values()]
+    cuts = list(accumulate(sizes))[:-1]
+
+    def of_list(pairs: SortedPairs, weights: NDArray[np.float64]) -> list[float]:
+        # Drawing and counting the pairs takes longer than a statistic of the counts.
+        counts = pairs.counts(torch.from_numpy(weights))
+        return [statistic(*counts) for _, statistic in statistics.values()]
+
+    def means_of_lists(weights: NDArray[np.float64]) -> list[float]:
+        by_list = zip(lists.values(), np.split(weights, cuts), strict=True)
+        means: list[float] = np.mean([of_list(pairs, part) for pairs, part in by_list], axis=0).tolist()
+        return means
+
+    totals = bootstrap_intervals(means_of_lists, sum(sizes), seed, clusters=clusters)
+    parts: dict[str, list[Estimate]] = {}
+    if len(lists) > 1:
+        for part, pairs in lists.items():
+            parts[part] = bootstrap_intervals(partial(of_list, pairs), len(pairs), seed)
+    unit = "pairs" if clusters is None else "scenes"
+    figures = []
+    for row, (name, (better, _)) in enumerate(statistics.items()):
+        of_parts = {part: estimates[row] for part, estimates in parts.items()}
+        figures.append(Figure(name, better, unit, totals[row], of_parts, part_unit="pairs"))
+    return tuple(figures)
 
 
 def verification_curves(distances: Tensor, positive: Tensor, suffix: str = "") -> tuple[Curve, Curve]:
@@ -124,29 +147,3 @@ def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> H
         np.histogram(distances[kind].double().numpy(), edges)[0] / int(kind.sum()) for kind in (positive, ~positive)
     ]
     return Histogram(edges.tolist(), *(share.tolist() for share in shares))
-
-
-def _figure(
-    name: str,
-    better: Direction,
-    statistic: Statistic,
-    lists: Mapping[str, SortedPairs],
-    clusters: NDArray[np.int64] | None,
-    seed: int,
-) -> Figure:
-    sizes = [len(pairs) for pairs in lists.values()]
-    cuts = list(accumulate(sizes))[:-1]
-
-    def of_list(pairs: SortedPairs, weights: NDArray[np.float64]) -> float:
-        return statistic(*pairs.counts(torch.from_numpy(weights)))
-
-    def mean_of_lists(weights: NDArray[np.float64]) -> float:
-        by_list = zip(lists.values(), np.split(weights, cuts), strict=True)
-        return float(np.mean([of_list(pairs, part) for pairs, part in by_list]))
-
-    total = bootstrap_interval(mean_of_lists, sum(sizes), seed, clusters=clusters)
-    parts: dict[str, Estimate] = {}
-    if len(lists) > 1:
-        for part, pairs in lists.items():
-            parts[part] = bootstrap_interval(partial(of_list, pairs), len(pairs), seed)
-    return Figure(name, better, "pairs" if clusters is None else "scenes", total, parts, part_unit="pairs")
