@@ -88,18 +88,20 @@ BLOCKS = {page.name: find_blocks(page) for page in PAGES}
 def workspace(tmp_path_factory):
     """A folder with small versions of the files that the pages use."""
     folder = tmp_path_factory.mktemp("workspace")
-    left = read_grey(write_photo(folder / "left.jpg", 0, 100, 130))
-    rotations = [cv2.getRotationMatrix2D((65, 50), 4.0 * turn, 1) for turn in range(6)]
+    # About 180 keypoints per photo: enough for all commands, and few to describe with a large network.
+    height, width = 70, 90
+    left = read_grey(write_photo(folder / "left.jpg", 0, height, width))
+    rotations = [cv2.getRotationMatrix2D((width / 2, height / 2), 4.0 * turn, 1) for turn in range(6)]
     (folder / "data" / "oxford" / "rotated").mkdir(parents=True)
     for number, rotation in enumerate(rotations, start=1):
         path = folder / "data" / "oxford" / "rotated" / f"img{number}.png"
-        cv2.imwrite(str(path), cv2.warpAffine(left, rotation, (130, 100)))
+        cv2.imwrite(str(path), cv2.warpAffine(left, rotation, (width, height)))
         if number > 1:
             np.savetxt(path.with_name(f"H1to{number}p"), np.vstack([rotation, [0, 0, 1]]))
     shutil.copy(path.with_name("img3.png"), folder / "right.jpg")
     shutil.copy(folder / "left.jpg", folder / "photo.jpg")
     for number in range(6):
-        write_photo(folder / "photos" / f"{number}.jpg", number, 100, 130)
+        write_photo(folder / "photos" / f"{number}.jpg", number, height, width)
     torch.manual_seed(0)
     doap.Descriptor.build("fast", extent=1.5).save(folder / "my.safetensors")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
@@ -184,13 +186,19 @@ def test_blocks_that_are_not_run_have_a_reason(capsys):
     assert all(len(block.reason.split()) >= 2 for block in skipped)
 
 
+@pytest.fixture(scope="module")
+def command_line():
+    """The commands of doap; making them takes longer than parsing a command."""
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize("page", BLOCKS)
-def test_commands_that_are_not_run_parse(page):
+def test_commands_that_are_not_run_parse(page, command_line):
     for words in (words for block in BLOCKS[page] if block.reason is not None for words in block.commands):
         if "doap" not in words:
             continue
         arguments = words[words.index("doap") + 1 :]
-        context = typer.main.get_command(app).make_context("doap", arguments.copy())
+        context = command_line.make_context("doap", arguments.copy())
         while hasattr(context.command, "commands"):
             name, command, arguments = context.command.resolve_command(context, arguments)
             context = command.make_context(name, arguments.copy(), parent=context)
