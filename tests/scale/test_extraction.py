@@ -52,7 +52,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
-    return Descriptor.build().eval()
+    return Descriptor.build("fast").eval()
 
 
 def run(images, out, descriptor, **settings):
@@ -324,7 +324,7 @@ if __name__ == "__main__":
     # 1 writes a part per batch.
     doap.scale.features._PART_BYTES = int(sys.argv[3])
     torch.manual_seed(0)
-    network = Descriptor.build().eval()
+    network = Descriptor.build("fast").eval()
     workers = int(sys.argv[4])
     extract_folder(sys.argv[1], sys.argv[2], network, max_keypoints=40, workers=workers, progress=report)
 """
