@@ -335,15 +335,14 @@ def test_dropout_is_that_of_the_recipe_also_with_initial_weights(patches, tmp_pa
     assert [doap.load(path).spec.arguments["dropout"] for path in (first, second)] == [0.4, 0.2]
 
 
-def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, tmp_path):
-    first = train(config(patches, network={"name": "l2net"}), tmp_path / "first")
-    adapted = config(patches, data={"regression_set": patches}, network={"name": "l2net", "init": first})
+def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, trained, tmp_path):
+    adapted = config(patches, data={"regression_set": patches}, network={"init": trained})
     train(adapted, tmp_path / "second")
     (event,) = (event for event in read_log(tmp_path / "second" / "log.jsonl") if event["kind"] == "regression_set")
     assert event["after"] > event["before"] - 0.01
     assert "<div>regression set<b>" in (tmp_path / "second" / "report.html").read_text()
     torch.manual_seed(0)
-    for descriptor, warned in ((doap.load(first), False), (doap.Descriptor.build("l2net", dim=16), True)):
+    for descriptor, warned in ((doap.load(trained), False), (doap.Descriptor.build("fast", dim=16), True)):
         events = []
         (tmp_path / f"{warned}").mkdir()
         with joined() as ranks, closing(_Run(adapted, tmp_path / f"{warned}", ranks, events.append, "default")) as run:
