@@ -138,6 +138,8 @@ class MarkerFilter:
     def __init__(self, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Otherwise, the content of an answer would wait 40 ms for the client to acknowledge the headers.
+            disable_nagle_algorithm = True
 
             def handle_request(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
