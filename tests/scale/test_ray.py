@@ -72,7 +72,7 @@ def photos(tmp_path):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return Descriptor.build().eval()
+    return Descriptor.build("fast").eval()
 
 
 def run(photos, out, descriptor, engine, **settings):
