@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score
 from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError
+from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (
     MAX_POINTS,
@@ -19,7 +20,7 @@ from doap.evaluation.verification import (
     verification_figures,
     verification_scores,
 )
-from doap.functional import pack_bits
+from doap.functional import average_precision, pack_bits
 from doap.functional.metrics import SortedPairs
 
 
@@ -101,6 +102,22 @@ def test_collapsed_descriptor_scores_chance(real) -> None:
     assert figure(scores, "verification AP").total.value == pytest.approx(share, abs=0.01)
     values = [figure(scores, name).total.value for name in ("FPR95 optimistic", "FPR95 expected", "FPR95")]
     assert values == pytest.approx([0, 0.95, 1], abs=0.01)
+
+
+def test_intervals_resample_the_scenes_of_the_pairs(real) -> None:
+    """Compare with the AP of copies of the pairs."""
+    described, positives, negatives = real
+    scenes = np.arange(len(described)) // 18
+    distances, positive = slow_distances(real)
+    of_pair = scenes[torch.cat([positives, negatives])[:, 0].numpy()]
+
+    def precision(weights: np.ndarray) -> float:
+        drawn = np.repeat(np.arange(len(distances)), weights.astype(int))
+        return float(average_precision(torch.tensor(distances[drawn])[None], torch.tensor(positive[drawn])[None]))
+
+    expected = bootstrap_interval(precision, len(distances), 0, clusters=of_pair)
+    found = figure(verification_scores(*real, seed=0, scenes=scenes), "verification AP").total
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
 def test_several_lists_give_their_mean_and_one_part_each(generator) -> None:

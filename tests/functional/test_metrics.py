@@ -106,12 +106,12 @@ def test_precision_of_counts_accepts_many_rankings_at_once():
 @given(tied_pairs(), st.data())
 def test_weighted_pairs_equal_copies_of_pairs(pairs, data):
     distances, positive, recall = pairs
-    ordered = sorted(zip(distances, positive, strict=True))
-    times = [data.draw(st.integers(0, 3)) + (index in (0, len(ordered) - 1)) for index in range(len(ordered))]
-    copies = [pair for pair, number in zip(ordered, times, strict=True) for _ in range(number)]
+    given_pairs = list(zip(distances, positive, strict=True))
+    times = [data.draw(st.integers(0, 3)) + (index in (0, len(given_pairs) - 1)) for index in range(len(given_pairs))]
+    copies = [pair for pair, number in zip(given_pairs, times, strict=True) for _ in range(number)]
     if len({label for _, label in copies}) < 2:
         return
-    sorted_pairs = SortedPairs(*(torch.tensor(column) for column in zip(*ordered, strict=True)))
+    sorted_pairs = SortedPairs(torch.tensor(distances), torch.tensor(positive))
     counts = sorted_pairs.counts(torch.tensor(times, dtype=torch.float64))
     apart, match = (torch.tensor(column) for column in zip(*copies, strict=True))
     assert float(average_precision_of_counts(*counts)) == pytest.approx(

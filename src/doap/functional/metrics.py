@@ -38,8 +38,8 @@ class SortedPairs:
         if found in (0, pairs):
             rule = "positive: expected pairs of both kinds"
             raise ArgumentError(f"{rule}, got {found} positive and {pairs - found} negative")
-        ordered, order = distances.sort(stable=True)
-        self.positive = positive[order].double()
+        ordered, self._order = distances.sort(stable=True)
+        self.positive = positive[self._order].double()
         last = torch.ones_like(ordered, dtype=torch.bool)
         last[:-1] = ordered[1:] != ordered[:-1]
         self._last = last.nonzero()[:, 0]
@@ -52,9 +52,9 @@ class SortedPairs:
         """Return the numbers of positives (T,) and negatives (T,) at each distinct distance, float64.
 
         Args:
-            weights: (P,) weight of each pair, in the order of `positive`; None means 1.
+            weights: (P,) weight of each pair, in the order in which the pairs were given; None means 1.
         """
-        times = torch.ones_like(self.positive) if weights is None else weights
+        times = torch.ones_like(self.positive) if weights is None else weights[self._order]
         positives, total = (self._by_distance(number) for number in (times * self.positive, times))
         return positives, total - positives
 
