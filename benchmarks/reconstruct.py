@@ -42,7 +42,7 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("roots", type=Path, nargs="+", help="folders of scenes")
     parser.add_argument("--scenes", nargs="*", help="names of scenes (default: all)")
-    parser.add_argument("--descriptors", nargs="*", default=["rootsift", "doap-128"])
+    parser.add_argument("--variants", nargs="*", default=["colmap", "rootsift", "doap-128"])
     parser.add_argument("--ratio", type=float, help="ratio test of `doap colmap` (default: its own)")
     parser.add_argument("--max-error", type=float, help="epipolar error of `doap colmap` (default: its own)")
     parser.add_argument("--images", type=int, default=15, help="maximum number of images per scene, evenly spaced")
@@ -65,7 +65,7 @@ def reconstruct_scene(scene: PosedScene, options: argparse.Namespace) -> dict[st
     given = {"ratio": options.ratio, "max_error": options.max_error}
     settings = {name: value for name, value in given.items() if value is not None}
     figures = {}
-    for variant in ("colmap", *options.descriptors):
+    for variant in options.variants:
         with tempfile.TemporaryDirectory() as folder:
             database, images = Path(folder) / "database.db", Path(folder) / "images"
             images.mkdir()

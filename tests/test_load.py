@@ -38,7 +38,7 @@ def test_names_load_as_describers(name):
         pytest.importorskip("pycolmap")
     describer = doap.load(name)
     assert isinstance(describer, Describer)
-    assert describer.extent == (1.5 if name in ("doap-128", "doap-256bit", "rootsift-wide") else 1.0)
+    assert describer.extent == (1.5 if name == "rootsift-wide" else 1.0)
 
 
 def test_a_file_loads_as_a_descriptor_on_the_given_device(tmp_path):

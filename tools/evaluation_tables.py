@@ -52,7 +52,7 @@ LABELS = {
     "xfeat": "XFeat",
     "xfeat-lighterglue": "XFeat + LighterGlue",
 }
-OURS, REFERENCES = ("doap-128", "doap-256bit", "doap-fast"), ("rootsift", "rootsift-wide")
+OURS, REFERENCE = ("doap-128", "doap-256bit", "doap-fast"), "rootsift"
 # Figures that are not in per cent.
 PLAIN = {SPEED: "{:.0f}", IMAGE: "{:.2f}", PAIR: "{:.3f}"}
 
@@ -74,7 +74,7 @@ def make_tables(folder: Path) -> dict[str, str]:
         "all results": results_table(results, ACCURACY),
         "alternatives": results_table(results, (POSE, SFM, WXBS, EVD, IMAGE, PAIR)),
         "costs": results_table(results, (SPEED, IMAGE, PAIR)),
-        **{f"differences from {name}": differences_table(results, name) for name in REFERENCES},
+        f"differences from {REFERENCE}": differences_table(results),
     }
 
 
@@ -116,20 +116,20 @@ def is_pipeline(results: dict[str, Result], name: str) -> bool:
     return any(one.descriptor.pipeline for path, one in results.items() if path.endswith(f"/{name}.json"))
 
 
-def differences_table(results: dict[str, Result], reference: str) -> str:
-    """Return the differences of the shipped descriptors from a reference, in points, with paired 95 % intervals."""
+def differences_table(results: dict[str, Result]) -> str:
+    """Return the differences of the shipped descriptors from RootSIFT, in points, with paired 95 % intervals."""
     rows = []
     for column in ACCURACY:
-        cells = [difference(results, column, name, reference) for name in OURS]
+        cells = [difference(results, column, name) for name in OURS]
         if any(cells):
             rows.append([column[2], *cells])
     return table(["", *(LABELS[name] for name in OURS)], rows)
 
 
-def difference(results: dict[str, Result], column: Column, name: str, reference: str) -> str:
+def difference(results: dict[str, Result], column: Column, name: str) -> str:
     """Return a difference in points with its interval; wins and losses that are significant are bold."""
     figures = [
-        results[path].figure(column[1]) for one in (name, reference) if (path := f"{column[0]}/{one}.json") in results
+        results[path].figure(column[1]) for one in (name, REFERENCE) if (path := f"{column[0]}/{one}.json") in results
     ]
     if len(figures) < 2 or figures[0] is None or figures[1] is None:
         return ""

@@ -25,7 +25,7 @@ import doap
 from doap.images import draw_matches, read_grey
 
 HERE = Path(__file__).parent
-PAIR = ("taj_mahal/023.jpg", "taj_mahal/036.jpg")
+PAIR = ("taj_mahal/016.jpg", "taj_mahal/035.jpg")
 DESCRIPTORS = {"RootSIFT": "rootsift", "doap-128": "doap-128"}
 PHOTO_SIDE, JPEG_QUALITY = 560, 82
 ORDERS, TOLERANCE = 100, 10.0

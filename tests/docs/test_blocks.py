@@ -103,7 +103,7 @@ def workspace(tmp_path_factory):
     for number in range(6):
         write_photo(folder / "photos" / f"{number}.jpg", number, height, width)
     torch.manual_seed(0)
-    doap.Descriptor.build("fast", extent=1.5).save(folder / "my.safetensors")
+    doap.Descriptor.build("fast").save(folder / "my.safetensors")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     for number, scene in enumerate(("castle", "harbour", "church", "bridge")):
         write_photo(folder / "scenes" / scene / "1.png", number)

@@ -373,7 +373,7 @@ def test_differences_from_both_references_mark_wins_and_losses_alike(report) -> 
     marks = {row[0]: row[1][-1] for row in tables[0]}
     assert marks == {"win": "▲", "rootsift-wide": "▲", "similar": "]", "loss": "▼"}
     page, latex = page_of(written), written.latex.read_text(encoding="utf-8")
-    assert "<summary>Difference from RootSIFT at our patch width (rootsift-wide)</summary>" in page
+    assert "<summary>Difference from RootSIFT at 1.5 times its support (rootsift-wide)</summary>" in page
     assert len(re.findall(r"<td class=worse>−0\.\d+ ▼<small>", page)) == 4
     assert len(re.findall(r"<td class=better>\+0\.\d+ ▲<small>", page)) == 3
     assert (latex.count("\\blacktriangledown$ \\\\"), latex.count("\\blacktriangle$ \\\\")) == (4, 3)

@@ -37,8 +37,8 @@ def photo(tmp_path_factory):
 
 # Extent, network and number of photos under Apache-2.0.
 METADATA = {
-    "doap-128": ("1.5", "l2net", 434),
-    "doap-256bit": ("1.5", "l2net", 434),
+    "doap-128": ("1.0", "l2net", 434),
+    "doap-256bit": ("1.0", "l2net", 434),
     "doap-fast": ("1.0", "fast", 304),
 }
 

@@ -353,13 +353,12 @@ def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, trained, 
         train(config(patches, data={"regression_set": patches}), tmp_path / "none")
 
 
-def test_initial_weights_of_another_extent_are_warned_of(patches, tmp_path):
-    train(config(patches, network={"name": "l2net", "dim": 128, "init": "doap-128"}, schedule={"steps": 1}), tmp_path)
-    texts = [event["text"] for event in read_log(tmp_path / "log.jsonl") if event["kind"] == "warning"]
-    extent = doap.load("doap-128").extent
+def test_initial_weights_of_another_extent_are_warned_of(patches, trained, tmp_path):
+    wide = doap.load(trained).save(tmp_path / "wide.safetensors", extent=1.5)
+    train(config(patches, network={"init": wide}, schedule={"steps": 1}), tmp_path / "run")
+    texts = [event["text"] for event in read_log(tmp_path / "run" / "log.jsonl") if event["kind"] == "warning"]
     assert [text for text in texts if "no step improved" not in text] == [
-        f"doap-128: trained on patches of extent {extent:g}, but {patches} has 1; "
-        f"build the set with --extent {extent:g}"
+        f"{wide}: trained on patches of extent 1.5, but {patches} has 1; build the set with --extent 1.5"
     ]
 
 

@@ -47,5 +47,5 @@ class WideBaseline(ShowsSettings):
 
 
 def rootsift_wide() -> WideBaseline:
-    """RootSIFT at 1.5 times its support, the patch width of doap-128: the control for patch width."""
+    """RootSIFT at 1.5 times its support: what wider patches alone change."""
     return WideBaseline(rootsift(), 1.5, "rootsift-wide")

@@ -1,4 +1,4 @@
-"""Paired differences from RootSIFT and from RootSIFT at our patch width: wins and losses alike."""
+"""Paired differences from RootSIFT and from RootSIFT with wider patches: wins and losses alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doap.evaluation.result import Estimate, Figure
 
 COMPARED_WITH = {
     "rootsift": "Difference from RootSIFT",
-    "rootsift-wide": "Difference from RootSIFT at our patch width (rootsift-wide)",
+    "rootsift-wide": "Difference from RootSIFT at 1.5 times its support (rootsift-wide)",
 }
 """Titles of the tables of differences, by the descriptor that all others are compared with."""
 MARKS = {"better": "▲", "worse": "▼", "similar": "", "untested": ""}
