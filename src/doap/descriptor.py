@@ -44,7 +44,7 @@ class DescriptorSpec(StrictModel):
     """Network, input and output of a descriptor; the metadata of a file are validated against it.
 
     >>> Descriptor.load("doap-128").spec.extent
-    1.5
+    1.0
     """
 
     network: str | None = Field(
