@@ -34,7 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of a file in one worker of pytest-xdist, so that fixtures of a module are set up once."""
+    """Run the tests of a file in one worker of pytest-xdist, so that fixtures of a module are set up once.
+
+    The tests of training come first. pytest would collect them last, and one worker would still run their long file
+    when the other one has finished.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/training/"))
     for item in items:
         if not any(item.iter_markers("xdist_group")):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
