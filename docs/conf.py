@@ -105,7 +105,7 @@ def _short_arrays(
 def _share_navigation(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
     """Resolve the navigation once for all source pages of one depth, which takes a tenth of a second.
 
-    It does not contain source pages, so that only the depth of a page matters to its relative links.
+    It does not contain source pages, so its relative links depend only on the depth of the page.
     """
     if page.startswith("_modules/") and "toctree" in context:
         resolve = context["toctree"]

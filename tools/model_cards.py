@@ -35,8 +35,8 @@ FIGURES = (
 UNLISTED = {"network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
     "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
-    "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its "
-    "support. Pose and SfM use three scenes that were not used for training. "
+    "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its support. Pose and "
+    "SfM use three scenes that were not used for training. "
     "`recipes/evaluate.sh` reproduces these numbers. Earlier versions of the weights were evaluated on the same data; "
     "docs/design-notes.md lists every use."
 )
