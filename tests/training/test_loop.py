@@ -239,6 +239,27 @@ def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(pa
     assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, 4)
 
 
+def test_frozen_initial_layers_stay_as_they_are_and_the_others_are_trained(patches, tmp_path):
+    first = train(config(patches, network={"name": "l2net"}, schedule={"steps": 1}), tmp_path / "first")
+    bits = {"name": "l2net", "dim": 32, "kind": "binary", "inner": 16, "init": first, "freeze_init": True}
+    rates = (1e-9, 0.5)
+    for rate in rates:
+        train(config(patches, network=bits, optimiser={"learning_rate": rate}), tmp_path / f"{rate}")
+    untrained, end = (load_file(tmp_path / f"{rate}" / "last.safetensors") for rate in rates)
+    # Weights, statistics of batch normalisation and numbers of batches.
+    for name, before in load_file(first).items():
+        assert torch.equal(end[name], before), name
+    assert not torch.allclose(end["widen.0.weight"], untrained["widen.0.weight"])
+    assert not torch.allclose(end["widen.1.running_mean"], untrained["widen.1.running_mean"])
+
+
+def test_freezing_needs_initial_weights_and_a_layer_to_train(patches, trained, tmp_path):
+    with pytest.raises(DataError, match=r"network.freeze_init: expected network.init too, got true without it"):
+        train(config(patches, network={"freeze_init": True}), tmp_path / "none")
+    with pytest.raises(DataError, match=r"network.freeze_init: expected a network with layers that .* does not have"):
+        train(config(patches, network={"init": trained, "freeze_init": True}), tmp_path / "all")
+
+
 @pytest.mark.parametrize("bits", [16, 32])
 def test_a_real_descriptor_initialises_a_binary_one_of_another_size_except_for_its_output_layer(
     patches, trained, tmp_path, bits

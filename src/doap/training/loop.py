@@ -113,7 +113,7 @@ class _Run:
 
         # Model.
         torch.manual_seed(config.run.seed)
-        self.descriptor = build_descriptor(config).to(ranks.device).train()
+        self.descriptor = build_descriptor(config).to(ranks.device)
         if self.descriptor.patch_size != self.source.patch_size:
             raise DataError(
                 f"{config.data.train}: expected patches of {self.descriptor.patch_size} pixels for this network, got "

@@ -76,13 +76,15 @@ def build_descriptor(config: Config) -> Descriptor:
 
     Initial weights of the same kind and dimension bring their own architecture. A real descriptor also initialises
     a binary one of the same network, and a network with a last linear layer after `inner` dimensions, if it has as many
-    dimensions. The layers that the two have in common are taken over, and the others have random weights.
+    dimensions. The layers that the two have in common are taken over, and the others have random weights. With
+    `network.freeze_init`, only the others are trained.
     """
     section, settings = config.network, dict(config.network.settings)
     descriptor = Descriptor.build(section.name, section.kind, **settings)
     if section.init is None:
-        if section.init_weight:
-            raise DataError(f"network.init_weight: expected network.init too, got {section.init_weight} without it")
+        for name in ("init_weight", "freeze_init"):
+            if value := getattr(section, name):
+                raise DataError(f"network.{name}: expected network.init too, got {str(value).lower()} without it")
         return descriptor
     init = Descriptor.load(section.init)
     assert init.spec.network is not None
@@ -101,7 +103,14 @@ def build_descriptor(config: Config) -> Descriptor:
         name: settings.get(name, value) if name in changes else value for name, value in init.spec.arguments.items()
     }
     descriptor = Descriptor.build(init.spec.network, section.kind, **arguments)
-    _take_over(init.network, descriptor.network)
+    common = _take_over(init.network, descriptor.network)
+    if section.freeze_init:
+        _freeze(descriptor.network, common)
+        if not any(parameter.requires_grad for parameter in descriptor.network.parameters()):
+            raise DataError(
+                f"network.freeze_init: expected a network with layers that {section.init} does not have, got none to "
+                "train; change network.dim, network.inner or network.kind, or remove network.freeze_init"
+            )
     descriptor.spec = descriptor.spec.model_copy(update={"extent": init.extent})
     descriptor.metadata["ledger"] = init.metadata.get("ledger", [])
     if "recipe" in init.metadata:
@@ -109,11 +118,23 @@ def build_descriptor(config: Config) -> Descriptor:
     return descriptor
 
 
-def _take_over(source: nn.Module, target: nn.Module) -> None:
-    """Copy the weights that have the same name and shape in both networks; the output layers may differ."""
+def _take_over(source: nn.Module, target: nn.Module) -> set[str]:
+    """Copy the weights that have the same name and shape in both networks; return their names.
+
+    The output layers may differ.
+    """
     own = target.state_dict()
     common = {name: weights for name, weights in source.state_dict().items() if _same_shape(weights, own.get(name))}
     target.load_state_dict({**own, **common})
+    return set(common)
+
+
+def _freeze(network: nn.Module, names: set[str]) -> None:
+    """Keep the layers with these weights as they are, including the statistics of batch normalisation."""
+    for prefix, layer in network.named_modules():
+        own = {f"{prefix}.{name}" for name in layer.state_dict()}
+        if own and own <= names and not any(layer.children()):
+            layer.requires_grad_(False).eval()
 
 
 def _same_shape(weights: Tensor, other: Tensor | None) -> bool:
