@@ -2,8 +2,8 @@
 
     python tools/evaluation_tables.py results/evaluation
 
-This reads the results of `recipes/evaluate.sh` and replaces the parts of README.md, docs/weights.md and
-docs/alternatives.md that are marked with `<!-- NAME: written by tools/evaluation_tables.py -->`.
+This reads the results of `recipes/evaluate.sh` and replaces the parts of `PAGES` that are marked with
+`<!-- NAME: written by tools/evaluation_tables.py -->`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from doap.evaluation.result import Result, read_result
 
 ROOT = Path(__file__).parents[1]
 TOOL = "tools/evaluation_tables.py"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "weights.md", ROOT / "docs" / "alternatives.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "alternatives", "design-notes")))
 # Folder of results, name of the figure, heading of the column.
 Column = tuple[str, str, str]
 POSE: Column = ("pose-scenes", "AUC@10", "pose AUC@10°")
 SFM: Column = ("sfm-scenes", "AUC@5", "SfM AUC@5°")
 OXFORD: Column = ("oxford-oxford_affine", "mAP", "Oxford mAP")
 EXACTNESS: Column = ("oxford-oxford_affine", "homography AUC@1", "Oxford homography AUC@1 px")
+EXACTNESS_3: Column = ("oxford-oxford_affine", "homography AUC@3", "Oxford homography AUC@3 px")
 WXBS: Column = ("wxbs-wxbs", "mAA", "WxBS mAA")
 EVD: Column = ("evd-evd", "mAA", "EVD mAA")
 ACCURACY = (POSE, SFM, OXFORD, EXACTNESS, WXBS, EVD)
 SHORT = (POSE, SFM, OXFORD)
+DIFFERENCES = (POSE, SFM, OXFORD, EXACTNESS, EXACTNESS_3, WXBS, EVD)
+BANDS: tuple[Column, ...] = tuple(("pose-scenes", f"AUC@10, {band}", band) for band in ("easy", "medium", "hard"))
 SPEED: Column = ("speed-images", "ms per 1,000 keypoints", "CPU ms per 1,000 keypoints")
 IMAGE: Column = ("speed-images", "s per image", "CPU s per image")
 PAIR: Column = ("speed-images", "s per pair", "CPU s per pair")
@@ -74,22 +77,39 @@ def make_tables(folder: Path) -> dict[str, str]:
         "all results": results_table(results, ACCURACY),
         "alternatives": results_table(results, (POSE, SFM, WXBS, EVD, IMAGE, PAIR)),
         "costs": results_table(results, (SPEED, IMAGE, PAIR)),
+        "poses": poses_table(results),
         f"differences from {REFERENCE}": differences_table(results),
     }
 
 
 def results_table(results: dict[str, Result], columns: Iterable[Column]) -> str:
-    """Return one row per descriptor, best pose first, pipelines last; the best descriptor of a column is bold."""
+    """Return one row per descriptor; the best descriptor of a column is bold."""
     columns = list(columns)
-    names = sorted(LABELS, key=lambda name: (is_pipeline(results, name), -(value(results, POSE, name) or 0.0)))
     rows = []
-    for name in names:
+    for name in ordered_names(results):
         found = next((one for path, one in results.items() if path.endswith(f"/{name}.json")), None)
         if found is None:
             continue
         size = "own keypoints" if is_pipeline(results, name) else str(found.descriptor.bytes)
         rows.append([LABELS[name], size, *(cell(results, column, name) for column in columns)])
     return table(["", "bytes", *(heading for *_, heading in columns)], rows)
+
+
+def poses_table(results: dict[str, Result]) -> str:
+    """Return ratio threshold, AUC@10, difference from RootSIFT and AUC@10 by difficulty of each descriptor."""
+    rows = []
+    for name in ordered_names(results):
+        if found := results.get(f"{POSE[0]}/{name}.json"):
+            ratio = found.selected.get("ratio")
+            change = "" if name == REFERENCE else difference(results, POSE, name)
+            bands = [cell(results, column, name) for column in BANDS]
+            rows.append([LABELS[name], f"{ratio:g}" if ratio else "", cell(results, POSE, name), change, *bands])
+    return table(["", "ratio", "AUC@10°", "difference, 95 % interval", *(heading for *_, heading in BANDS)], rows)
+
+
+def ordered_names(results: dict[str, Result]) -> list[str]:
+    """Return the names of all descriptors, best pose first, and then the pipelines."""
+    return sorted(LABELS, key=lambda name: (is_pipeline(results, name), -(value(results, POSE, name) or 0.0)))
 
 
 def cell(results: dict[str, Result], column: Column, name: str) -> str:
@@ -101,7 +121,7 @@ def cell(results: dict[str, Result], column: Column, name: str) -> str:
     if column in PLAIN or is_pipeline(results, name):
         return text
     best = max(value(results, column, other) or 0.0 for other in LABELS if not is_pipeline(results, other))
-    return f"**{text}**" if found == best else text
+    return f"**{text}**" if text == f"{100 * best:.1f}" else text
 
 
 def value(results: dict[str, Result], column: Column, name: str) -> float | None:
@@ -119,7 +139,7 @@ def is_pipeline(results: dict[str, Result], name: str) -> bool:
 def differences_table(results: dict[str, Result]) -> str:
     """Return the differences of the shipped descriptors from RootSIFT, in points, with paired 95 % intervals."""
     rows = []
-    for column in ACCURACY:
+    for column in DIFFERENCES:
         cells = [difference(results, column, name) for name in OURS]
         if any(cells):
             rows.append([column[2], *cells])
