@@ -89,16 +89,16 @@ class Scorer:
     Args:
         scenes: Scenes with camera poses, from `doap data from-poses`.
         sequences: Planar sequences, from `tools/validation_sequences.py`.
+        pose: Settings of the benchmark `pose` other than its defaults.
     """
 
-    def __init__(self, scenes: Path, sequences: Path) -> None:
-        self._scenes, self._sequences = scenes, sequences
+    def __init__(self, scenes: Path, sequences: Path, **pose: int) -> None:
+        self._scenes, self._sequences, self._pose_settings = scenes, sequences, pose
         self._shared = SharedKeypoints(colmap(), MAX_KEYPOINTS)
 
     @cached_property
     def _pose(self) -> PoseBenchmark:
-        # PoseLib is faster than OpenCV's MAGSAC++.
-        return PoseBenchmark(self._scenes, test=VALIDATION_SCENES, estimator="poselib")
+        return PoseBenchmark(self._scenes, test=VALIDATION_SCENES, **self._pose_settings)
 
     @cached_property
     def _planar(self) -> OxfordBenchmark:
