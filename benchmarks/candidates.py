@@ -14,6 +14,8 @@ from pathlib import Path
 import record
 import training_runs
 
+import doap
+from doap.describer import fingerprint
 from doap.descriptor import Descriptor
 
 IMAGES, PAIRS = 60, 400
@@ -33,7 +35,9 @@ def main() -> None:
     for source in options.descriptors:
         path = Path(source)
         recipe = Descriptor.load(path).metadata["recipe"] if path.is_file() else None
-        rows.append({"descriptor": path.stem, **scorer.score(options.runs / path.stem, source), "recipe": recipe})
+        # Files of different runs may have the same name.
+        scores = scorer.score(options.runs / fingerprint(doap.load(source)), source)
+        rows.append({"descriptor": path.stem, **scores, "recipe": recipe})
         print({name: value for name, value in rows[-1].items() if name != "recipe"}, flush=True)
         record.write(options.out, options.seed, {"images": IMAGES, "pairs": PAIRS, "rows": rows})
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from generated_markdown import replace_generated, table
 
+from doap.evaluation.pose import BANDS
 from doap.evaluation.report.table import difference_interval
 from doap.evaluation.result import Result, read_result
 
@@ -32,7 +33,7 @@ EVD: Column = ("evd-evd", "mAA", "EVD mAA")
 ACCURACY = (POSE, SFM, OXFORD, EXACTNESS, WXBS, EVD)
 SHORT = (POSE, SFM, OXFORD)
 DIFFERENCES = (POSE, SFM, OXFORD, EXACTNESS, EXACTNESS_3, WXBS, EVD)
-BANDS: tuple[Column, ...] = tuple(("pose-scenes", f"AUC@10, {band}", band) for band in ("easy", "medium", "hard"))
+BY_DIFFICULTY: tuple[Column, ...] = tuple(("pose-scenes", f"AUC@10, {band}", band) for band in BANDS)
 SPEED: Column = ("speed-images", "ms per 1,000 keypoints", "CPU ms per 1,000 keypoints")
 IMAGE: Column = ("speed-images", "s per image", "CPU s per image")
 PAIR: Column = ("speed-images", "s per pair", "CPU s per pair")
@@ -102,9 +103,11 @@ def poses_table(results: dict[str, Result]) -> str:
         if found := results.get(f"{POSE[0]}/{name}.json"):
             ratio = found.selected.get("ratio")
             change = "" if name == REFERENCE else difference(results, POSE, name)
-            bands = [cell(results, column, name) for column in BANDS]
+            bands = [cell(results, column, name) for column in BY_DIFFICULTY]
             rows.append([LABELS[name], f"{ratio:g}" if ratio else "", cell(results, POSE, name), change, *bands])
-    return table(["", "ratio", "AUC@10°", "difference, 95 % interval", *(heading for *_, heading in BANDS)], rows)
+    return table(
+        ["", "ratio", "AUC@10°", "difference, 95 % interval", *(heading for *_, heading in BY_DIFFICULTY)], rows
+    )
 
 
 def ordered_names(results: dict[str, Result]) -> list[str]:

@@ -108,8 +108,8 @@ def build_descriptor(config: Config) -> Descriptor:
         _freeze(descriptor.network, common)
         if not any(parameter.requires_grad for parameter in descriptor.network.parameters()):
             raise DataError(
-                f"network.freeze_init: expected a network with layers that {section.init} does not have, got none to "
-                "train; change network.dim, network.inner or network.kind, or remove network.freeze_init"
+                f"network.freeze_init: expected a network with layers that {section.init} does not have, got no layer "
+                "to train; change network.dim, network.inner or network.kind, or remove network.freeze_init"
             )
     descriptor.spec = descriptor.spec.model_copy(update={"extent": init.extent})
     descriptor.metadata["ledger"] = init.metadata.get("ledger", [])
@@ -133,7 +133,7 @@ def _freeze(network: nn.Module, names: set[str]) -> None:
     """Keep the layers with these weights as they are, including the statistics of batch normalisation."""
     for prefix, layer in network.named_modules():
         own = {f"{prefix}.{name}" for name in layer.state_dict()}
-        if own and own <= names and not any(layer.children()):
+        if own and own <= names and not list(layer.children()):
             layer.requires_grad_(False).eval()
 
 
