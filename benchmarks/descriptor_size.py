@@ -3,7 +3,7 @@
     python benchmarks/descriptor_size.py TRAIN.patches VAL.patches SCENES SEQUENCES --runs RUNS \\
         --out results/descriptor-size.json
 
-Each output trains `recipes/weights/7-fast.toml` for the same number of batches, and is scored on the relative poses of
+Each output trains `recipes/weights/6-fast.toml` for the same number of batches, and is scored on the relative poses of
 the two validation scenes (SCENES) and on planar sequences of validation photos (SEQUENCES, from
 `tools/validation_sequences.py`). Bits are trained through their signs, with the loss of `doap-256bit`. One more
 descriptor of 256 bits starts from 128 floats: both are trained for half of the batches, so the total is the same.
@@ -31,7 +31,7 @@ from doap.data.store import check_set
 from doap.training import read_recipe
 from doap.types import Kind
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "weights" / "7-fast.toml"
+RECIPE = Path(__file__).parents[1] / "recipes" / "weights" / "6-fast.toml"
 REFERENCES = ("rootsift", "teblid")
 BITS_LOSS = {"bins": 8, "straight_through": True}
 

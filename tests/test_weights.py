@@ -52,7 +52,7 @@ def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
 @EACH
 def test_the_metadata_contain_the_recipe_and_no_machine_paths(name):
     metadata = doap.load(name).metadata
-    assert metadata["recipe"]["loss"]["name"] == ("regularised-ap" if name == "doap-fast" else "listwise-ap")
+    assert metadata["recipe"]["loss"]["name"] == ("listwise-ap" if name == "doap-256bit" else "regularised-ap")
     assert not any(word in json.dumps(metadata) for word in ("/tmp", "/home", "/root", "/work"))
 
 
