@@ -33,11 +33,11 @@ def main() -> None:
     scorer = training_runs.Scorer(options.scenes, options.sequences, images=IMAGES, pairs=PAIRS)
     rows = []
     for source in options.descriptors:
-        path = Path(source)
-        recipe = Descriptor.load(path).metadata["recipe"] if path.is_file() else None
+        describer = doap.load(source)
+        recipe = describer.metadata.get("recipe") if isinstance(describer, Descriptor) else None
         # Files of different runs may have the same name.
-        scores = scorer.score(options.runs / fingerprint(doap.load(source)), source)
-        rows.append({"descriptor": path.stem, **scores, "recipe": recipe})
+        scores = scorer.score(options.runs / fingerprint(describer), source)
+        rows.append({"descriptor": Path(source).stem, **scores, "recipe": recipe})
         print({name: value for name, value in rows[-1].items() if name != "recipe"}, flush=True)
         record.write(options.out, options.seed, {"images": IMAGES, "pairs": PAIRS, "rows": rows})
 
