@@ -98,7 +98,7 @@ class PoseBenchmark:
     def _pictures(self, matcher: PairMatcher, ratio: float | None, errors: Errors) -> Iterator[Picture]:
         """Draw the first pair of each band of `PICTURED` of each test scene, the same for every descriptor."""
         for scene, band in product(_scenes(self.test), PICTURED):
-            found = [index for index, pair in enumerate(self.test) if (pair.scene, _band(pair)) == (scene, band)]
+            found = [index for index, pair in enumerate(self.test) if (pair.scene, band_of(pair)) == (scene, band)]
             if not found:
                 continue
             pair, error = self.test[found[0]], float(np.median(errors[found[0]]))
@@ -168,7 +168,7 @@ def draw_pairs(pairs: Sequence[PosedPair], images_per_scene: int, pairs_per_scen
         of_scene = [pair for pair in pairs if pair.scene == scene]
         images = set(draw_images((path for pair in of_scene for path in pair.paths), images_per_scene))
         of_scene = [pair for pair in of_scene if images.issuperset(pair.paths)]
-        bands = [[pair for pair in of_scene if _band(pair) == band] for band in BANDS]
+        bands = [[pair for pair in of_scene if band_of(pair) == band] for band in BANDS]
         if all(pair.overlap is None for pair in of_scene):
             bands = [of_scene]
         generator = stream(0, "pose pairs")
@@ -179,7 +179,8 @@ def draw_pairs(pairs: Sequence[PosedPair], images_per_scene: int, pairs_per_scen
     return drawn
 
 
-def _band(pair: PosedPair) -> str | None:
+def band_of(pair: PosedPair) -> str | None:
+    """Return the name of a pair's band of co-visibility, or None without one."""
     overlap = pair.overlap
     if overlap is None:
         return None
@@ -198,7 +199,7 @@ def _scores(pairs: Sequence[PosedPair], errors: Errors, selected: dict[str, floa
     }
     statistics["mAA@10"] = _mean_accuracy
     figures = [scene_figure(name, scenes, errors, statistic, seed=seed) for name, statistic in statistics.items()]
-    bands = np.array([_band(pair) or "" for pair in pairs])
+    bands = np.array([band_of(pair) or "" for pair in pairs])
     for band in BANDS:
         if (inside := bands == band).any():
             some = [scene for scene, chosen in zip(scenes, inside, strict=True) if chosen]
