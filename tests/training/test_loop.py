@@ -379,16 +379,31 @@ def test_initial_weights_of_another_extent_are_warned_of(patches, trained, tmp_p
     train(config(patches, network={"init": wide}, schedule={"steps": 1}), tmp_path / "run")
     texts = [event["text"] for event in read_log(tmp_path / "run" / "log.jsonl") if event["kind"] == "warning"]
     assert [text for text in texts if "no step improved" not in text] == [
-        f"{wide}: trained on patches of extent 1.5, but {patches} has 1; build the set with --extent 1.5"
+        f"{wide}: used with patches of extent 1.5, but the trained descriptor will be used with 1; "
+        "build the set with --extent 1.5, or set network.extent"
     ]
 
 
-def test_validation_patches_of_another_extent_are_refused(patches, tmp_path):
-    write_photo(tmp_path / "photos" / "scene" / "1.png", 9)
+@pytest.fixture(scope="module")
+def wide_patches(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide")
+    write_photo(folder / "photos" / "scene" / "1.png", 9)
     views = SyntheticViews(count=2, keypoints=20)
-    wide = build_from_images(tmp_path / "photos", tmp_path / "wide.patches", views=views, extent=1.5)
-    with pytest.raises(DataError, match=r"wide.patches: expected patches of the extent .* \(1\), got 1.5"):
-        train(config(patches, data={"validation": wide}), tmp_path / "run")
+    return build_from_images(folder / "photos", folder / "wide.patches", views=views, extent=1.5)
+
+
+def test_validation_patches_of_another_extent_are_refused(patches, wide_patches, tmp_path):
+    expected = r"wide.patches: expected validation patches of the extent of the saved descriptor \(1\), got 1.5"
+    with pytest.raises(DataError, match=expected):
+        train(config(patches, data={"validation": wide_patches}), tmp_path / "run")
+    # Patches that are held out from the training set have its extent too.
+    with pytest.raises(DataError, match=expected):
+        train(config(wide_patches, network={"extent": 1.0}), tmp_path / "run")
+
+
+def test_a_descriptor_trained_on_wide_patches_is_saved_for_the_width_of_validation(patches, wide_patches, tmp_path):
+    recipe = config(wide_patches, data={"validation": patches}, network={"extent": 1.0}, schedule={"steps": 1})
+    assert doap.load(train(recipe, tmp_path / "run")).extent == 1.0
 
 
 def test_a_time_budget_ends_the_run(patches, tmp_path):

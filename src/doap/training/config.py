@@ -121,6 +121,9 @@ class NetworkSection(_Registered):
     init: Path | None = Field(None, description="initial weights: a file, or a shipped name such as doap-128")
     init_weight: float = Field(0.0, ge=0, lt=1, description="share of the initial weights in the saved average")
     freeze_init: bool = Field(False, description="train only the layers that the initial weights do not have")
+    extent: float | None = Field(
+        None, gt=0, description="extent of the saved descriptor and of validation; None for that of the training set"
+    )
 
 
 class LossSection(_Registered):

@@ -43,7 +43,14 @@ from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
 from doap.training.page import write_training_page
 from doap.training.schedule import StepSchedule
-from doap.training.setup import build_data, build_descriptor, build_loss, build_regression_sample, load_teacher
+from doap.training.setup import (
+    build_data,
+    build_descriptor,
+    build_loss,
+    build_regression_sample,
+    load_teacher,
+    saved_extent,
+)
 from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.types import Relation
 from doap.validation.retrieval import hardest, retrieve
@@ -321,13 +328,13 @@ class _Run:
         write_training_page(self.out)
 
     def _compare_extents(self) -> None:
-        """Warn if the patches of the set have another extent than the initial weights were trained for."""
-        extent = self.descriptor.extent
-        if extent != self.source.extent:
+        """Warn if the initial weights are used at another extent than the trained ones will be."""
+        before, after = self.descriptor.extent, saved_extent(self.config, self.source)
+        if before != after:
             self._emit(
                 "warning",
-                text=f"{self.config.network.init}: trained on patches of extent {extent:g}, but "
-                f"{self.config.data.train} has {self.source.extent:g}; build the set with --extent {extent:g}",
+                text=f"{self.config.network.init}: used with patches of extent {before:g}, but the trained descriptor "
+                f"will be used with {after:g}; build the set with --extent {before:g}, or set network.extent",
             )
 
     def _check_regression(self, best: Descriptor) -> None:
@@ -348,7 +355,9 @@ class _Run:
             )
 
     def _save(self, descriptor: Descriptor, name: str) -> None:
-        descriptor.save(self.out / name, recipe=self.recipe, ledger=self.ledger, extent=self.source.extent)
+        descriptor.save(
+            self.out / name, recipe=self.recipe, ledger=self.ledger, extent=saved_extent(self.config, self.source)
+        )
 
     def _emit(self, kind: str, **values: Any) -> None:
         """Log an event and pass it to the callback."""

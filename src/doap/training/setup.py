@@ -27,12 +27,13 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
     if data.train is None:
         raise DataError("data.train: expected a patch-group set, got none; set it in the recipe or with --data")
     source = open_set(data.train)
+    validation_set = _open_of_extent(data.validation or data.train, saved_extent(config, source))
     if data.validation is None:
         held_out = hold_out(source, data.held_out, seed)
-        validation = PatchSample.draw(source, among=held_out)
+        validation = PatchSample.draw(validation_set, among=held_out)
     else:
         held_out = np.zeros(len(source), dtype=bool)
-        validation = PatchSample.draw(_open_of_same_extent(data.validation, source, data.train))
+        validation = PatchSample.draw(validation_set)
     sampler = config.sampler.selected(
         source, data.batch_size, seed, per_group=data.per_group, among=~held_out, **dict(config.sampler.settings)
     )
@@ -50,13 +51,18 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
     return source, batches, validation
 
 
-def _open_of_same_extent(path: Path, source: PatchSet, train: Path) -> PatchSet:
+def saved_extent(config: Config, source: PatchSet) -> float:
+    """Return the extent at which the trained descriptor is used, and therefore validated and saved."""
+    return config.network.extent or source.extent
+
+
+def _open_of_extent(path: Path, extent: float) -> PatchSet:
     """Open a validation set; refuse patches of another width, which would select weights for the wrong use."""
     opened = open_set(path)
-    if opened.extent != source.extent:
+    if opened.extent != extent:
         raise DataError(
-            f"{path}: expected patches of the extent of {train} ({source.extent:g}), got {opened.extent:g}. "
-            f"Build the validation set with --extent {source.extent:g}."
+            f"{path}: expected validation patches of the extent of the saved descriptor ({extent:g}), got "
+            f"{opened.extent:g}. Build the validation set with --extent {extent:g}, or set network.extent."
         )
     return opened
 
