@@ -5,8 +5,8 @@
 
 Each width trains `recipes/tracks-fast.toml` with the same seeds, and is scored on the relative poses of the two
 validation scenes and on planar sequences of validation photos (`tools/validation_sequences.py`), at the width it was
-trained with. RootSIFT is scored in the same way at SIFT's own width. The mAP of validation patches does not compare
-widths, because their patches differ.
+trained with, or at each width of `--used-at`. RootSIFT is scored in the same way at SIFT's own width. The mAP of
+validation patches does not compare widths, because their patches differ.
 
 Finished runs are not repeated: rerun the same command to continue.
 """
@@ -20,6 +20,7 @@ import record
 import training_runs
 from training_runs import Recipe
 
+from doap.descriptor import Descriptor
 from doap.training import read_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "tracks-fast.toml"
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("sequences", type=Path, help="planar validation sequences")
     parser.add_argument("--runs", type=Path, required=True, help="folder of the patch sets and runs")
     parser.add_argument("--extents", type=float, nargs="+", default=[1.0, 1.25, 1.5])
+    parser.add_argument("--used-at", type=float, nargs="+", help="extents to score at (default: that of the training)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
     recipe: Recipe = read_recipe(RECIPE).model_dump(mode="json", exclude_unset=True, exclude={"about"})
@@ -53,9 +55,11 @@ def main() -> None:
         for seed in options.seeds:
             run = folder / f"run{seed}"
             end = training_runs.train(recipe, seed, train, val, run)
-            rows.append({"descriptor": "fast", "extent": extent, "seed": seed, **end, **scorer.score(run)})
-            print(rows[-1], flush=True)
-            record.write(options.out, options.seed, {"recipe": recipe, "scenes": SCENES, "rows": rows})
+            for used_at in options.used_at or [extent]:
+                scores = scorer.score(run / f"at{used_at}", deployed(run, used_at))
+                rows.append({"descriptor": "fast", "extent": extent, "used at": used_at, "seed": seed, **end, **scores})
+                print(rows[-1], flush=True)
+                record.write(options.out, options.seed, {"recipe": recipe, "scenes": SCENES, "rows": rows})
 
 
 def cut_set(tracks: Path, folder: Path, split: str, extent: float) -> Path:
@@ -72,6 +76,11 @@ def cut_set(tracks: Path, folder: Path, split: str, extent: float) -> Path:
     if not merged.exists():
         subprocess.run(["doap", "data", "merge", *parts, "--out", merged], check=True)
     return merged
+
+
+def deployed(run: Path, extent: float) -> Path:
+    """Save the last weights of a run for use at some width, and return the file."""
+    return Descriptor.load(run / "last.safetensors").save(run / f"at{extent}.safetensors", extent=extent)
 
 
 if __name__ == "__main__":
