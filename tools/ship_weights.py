@@ -2,9 +2,9 @@
 
     python tools/ship_weights.py RUN/last.safetensors doap-128
 
-The weights are stored as float16 in `src/doap/weights`, with recipe and ledger in the metadata. The ledger keeps what a
-licence requires; the sizes of the photos are dropped to keep the file small. Patch sets of COLMAP models have no
-ledger: `--ledger` and `--scene` add the photos of their scenes.
+The weights are stored as float16 in `src/doap/weights`, or in another folder, with recipe and ledger in the metadata.
+The ledger keeps what a licence requires; the sizes of the photos are dropped to keep the file small. Patch sets of
+COLMAP models have no ledger: `--ledger` and `--scene` add the photos of their scenes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="weights of a run")
     parser.add_argument("name", help="name of the descriptor")
+    parser.add_argument("--folder", type=Path, default=WEIGHTS, help="output folder (default: that of the package)")
     parser.add_argument("--extent", type=float, help="patch side / SIFT's support (default: that of the training set)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], help="lowest precision without a measured loss")
     parser.add_argument("--ledger", type=Path, help="ledger of more photos that the descriptor was trained on")
@@ -35,7 +36,7 @@ def main() -> None:
         for row in (*descriptor.metadata["ledger"], *more)
     ]
     ledger = join_ledgers(rows)
-    path = WEIGHTS / f"{options.name}.safetensors"
+    path = options.folder / f"{options.name}.safetensors"
     descriptor.save(path, half=True, ledger=ledger, extent=options.extent, precision=options.precision)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(ledger):,} photos in the ledger")
 
