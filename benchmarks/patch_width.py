@@ -56,7 +56,7 @@ def main() -> None:
             run = folder / f"run{seed}"
             end = training_runs.train(recipe, seed, train, val, run)
             for used_at in options.used_at or [extent]:
-                scores = scorer.score(run / f"at{used_at}", deployed(run, used_at))
+                scores = scorer.score(run / f"at{used_at}", save_for_use(run, used_at))
                 rows.append({"descriptor": "fast", "extent": extent, "used at": used_at, "seed": seed, **end, **scores})
                 print(rows[-1], flush=True)
                 record.write(options.out, options.seed, {"recipe": recipe, "scenes": SCENES, "rows": rows})
@@ -78,8 +78,8 @@ def cut_set(tracks: Path, folder: Path, split: str, extent: float) -> Path:
     return merged
 
 
-def deployed(run: Path, extent: float) -> Path:
-    """Save the last weights of a run for use at some width, and return the file."""
+def save_for_use(run: Path, extent: float) -> Path:
+    """Save the last weights of a run as a descriptor that uses patches of some extent, and return the file."""
     return Descriptor.load(run / "last.safetensors").save(run / f"at{extent}.safetensors", extent=extent)
 
 

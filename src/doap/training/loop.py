@@ -116,6 +116,7 @@ class _Run:
 
         # Data: batches of whole groups, and a validation sample of other scenes.
         self.source, self.batches, self.validation = build_data(config, ranks)
+        self.extent = saved_extent(config, self.source)
         self.regression_sample = build_regression_sample(config)
 
         # Model.
@@ -329,12 +330,12 @@ class _Run:
 
     def _compare_extents(self) -> None:
         """Warn if the initial weights are used at another extent than the trained ones will be."""
-        before, after = self.descriptor.extent, saved_extent(self.config, self.source)
-        if before != after:
+        before = self.descriptor.extent
+        if before != self.extent:
             self._emit(
                 "warning",
                 text=f"{self.config.network.init}: used with patches of extent {before:g}, but the trained descriptor "
-                f"will be used with {after:g}; build the set with --extent {before:g}, or set network.extent",
+                f"will be used with {self.extent:g}; build the set with --extent {before:g}, or set network.extent",
             )
 
     def _check_regression(self, best: Descriptor) -> None:
@@ -355,9 +356,7 @@ class _Run:
             )
 
     def _save(self, descriptor: Descriptor, name: str) -> None:
-        descriptor.save(
-            self.out / name, recipe=self.recipe, ledger=self.ledger, extent=saved_extent(self.config, self.source)
-        )
+        descriptor.save(self.out / name, recipe=self.recipe, ledger=self.ledger, extent=self.extent)
 
     def _emit(self, kind: str, **values: Any) -> None:
         """Log an event and pass it to the callback."""

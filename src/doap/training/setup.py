@@ -27,7 +27,8 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
     if data.train is None:
         raise DataError("data.train: expected a patch-group set, got none; set it in the recipe or with --data")
     source = open_set(data.train)
-    validation_set = _open_of_extent(data.validation or data.train, saved_extent(config, source))
+    validation_set = source if data.validation is None else open_set(data.validation)
+    _check_extent(validation_set, data.validation or data.train, saved_extent(config, source))
     if data.validation is None:
         held_out = hold_out(source, data.held_out, seed)
         validation = PatchSample.draw(validation_set, among=held_out)
@@ -56,15 +57,13 @@ def saved_extent(config: Config, source: PatchSet) -> float:
     return config.network.extent or source.extent
 
 
-def _open_of_extent(path: Path, extent: float) -> PatchSet:
-    """Open a validation set; refuse patches of another width, which would select weights for the wrong use."""
-    opened = open_set(path)
-    if opened.extent != extent:
+def _check_extent(validation_set: PatchSet, path: Path, extent: float) -> None:
+    """Refuse validation patches of another width, which would select weights for the wrong use."""
+    if validation_set.extent != extent:
         raise DataError(
             f"{path}: expected validation patches of the extent of the saved descriptor ({extent:g}), got "
-            f"{opened.extent:g}. Build the validation set with --extent {extent:g}, or set network.extent."
+            f"{validation_set.extent:g}. Build the validation set with --extent {extent:g}, or change network.extent."
         )
-    return opened
 
 
 def build_regression_sample(config: Config) -> PatchSample | None:
