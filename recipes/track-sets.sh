@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Build patch sets of real tracks from photos with known camera poses:
 #
-#     recipes/track-sets.sh DATA TRACKS [EXTENT]
+#     recipes/track-sets.sh DATA TRACKS [EXTENT [VALIDATION_EXTENT]]
 #
 # DATA contains photos (with LEDGER.csv) and imc2025/poses.csv. The command writes train.patches (20 scenes of the split
-# `train`) and val.patches (2 scenes of `val`) to TRACKS, cut at EXTENT: 1.5 by default, as
-# for doap-128; 1 for doap-fast.
+# `train`) and val.patches (2 scenes of `val`) to TRACKS, cut at EXTENT, by default 1.5. VALIDATION_EXTENT is the
+# extent of val.patches if it differs, for recipes with `network.extent`.
 #
 # Tracks from RootSIFT alone are only what SIFT can match. A network trained for a minute on three such scenes therefore
 # matches all training scenes a second time, and its matches are added to RootSIFT's. The validation tracks combine
 # RootSIFT's matches with those of doap-128. Validation and the three first scenes use 4,096 keypoints per image, the other
 # scenes 2,048. Resumable: rerun the same command to continue. About an hour on two cores.
 set -euo pipefail
-data=$1 tracks=$2 extent=${3:-1.5}
+data=$1 tracks=$2 extent=${3:-1.5} validation_extent=${4:-${3:-1.5}}
 first=(brandenburg_gate piazza_san_marco lizard)
 train=("${first[@]}" trevi_fountain british_museum kyiv_puppet_theater pond buckingham_palace st_pauls_cathedral
   st_peters_square bike chairs et another_et peach stairs-stairs_split_1 stairs-stairs_split_2
@@ -54,7 +54,7 @@ matcher="$tracks/matcher/last.safetensors"
 [ -e "$matcher" ] || \
   doap train "$(dirname "$0")/fast-matcher.toml" --data "$tracks/first/all.patches" \
   --out "$tracks/matcher"
-both "$tracks/val" 4096 "rootsift doap-128" "${val[@]}"
+extent=$validation_extent both "$tracks/val" 4096 "rootsift doap-128" "${val[@]}"
 both "$tracks/train" 4096 "rootsift $matcher" "${first[@]}"
 both "$tracks/train" 2048 "rootsift $matcher" "${train[@]}"
 for split in val train; do

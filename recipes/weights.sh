@@ -4,9 +4,9 @@
 #     recipes/weights.sh PHOTOS SETS RUNS TRACKS
 #
 # SETS contains the sets of recipes/photos-sets.sh; sets of wider patches are added to it. TRACKS contains the sets of
-# `recipes/track-sets.sh DATA TRACKS 1`; the shipped doap-128 and doap-256bit used 9 of their 20 scenes, doap-fast 16.
-# The first three runs use two processes on two cores, the others one. The model cards in src/doap/weights list the
-# results. Resumable: rerun the same command to continue.
+# `recipes/track-sets.sh DATA TRACKS 1.5 1`; the shipped weights used 10 of their 20 scenes. The first three runs use two
+# processes on two cores, the others one. The model cards in src/doap/weights list the results. Resumable: rerun the
+# same command to continue.
 set -euo pipefail
 photos=$(realpath "$1") runs=$(realpath -m "$3") tracks=$(realpath "$4") recipes=$(cd "$(dirname "$0")" && pwd)/weights
 # Run inside SETS: the weights record the paths of the sets, which must not contain folders of this machine.
@@ -32,8 +32,8 @@ train 1-narrow train val narrow "${two[@]}"
 train 2-wide wide wide-val wide "${two[@]}"
 train 3-wider wider wider-val wider "${two[@]}"
 
-# Tracks and synthetic views at SIFT's support.
-cut_set single.csv train views 1.0 --no-tracks --without-tracks single --views 4 --keypoints 300 --seed 2
+# Tracks and synthetic views with patches of 18 σ, for descriptors that are used at 12 σ (`network.extent`).
+cut_set single.csv train views 1.5 --no-tracks --without-tracks single --views 4 --keypoints 300 --seed 2
 [ -e tracks-views.patches ] || doap data merge "$tracks/train.patches" views.patches --out tracks-views.patches
 ln -sfn "$tracks/val.patches" tracks-val.patches
 train 4-tracks tracks-views tracks-val tracks python

@@ -11,24 +11,24 @@ from doap.export.onnx import write_onnx
 # Every 16th dimension for four patches of random 4×4 blocks.
 REAL = {
     "doap-128": [
-        [0.0470496, 0.0301395, -0.1556510, 0.0188299, 0.0379583, -0.1025329, 0.0102378, 0.0666708],
-        [-0.0720341, 0.0303176, -0.1439034, -0.0700093, -0.0620586, 0.0271205, 0.0514235, 0.0404008],
-        [-0.0832077, -0.0225221, -0.0852330, 0.0164735, 0.1421592, -0.0155603, 0.0456842, 0.0415018],
-        [-0.0573805, -0.0650971, -0.1356414, -0.1348097, -0.0702981, -0.0519612, -0.0494733, -0.0218235],
+        [-0.0244119, -0.0242211, 0.0820996, 0.1463928, -0.0271127, -0.1121881, 0.0051504, 0.0993802],
+        [-0.0321045, 0.1483192, 0.1229558, -0.0671167, -0.0355780, 0.0297183, -0.0245431, 0.0427905],
+        [-0.0862661, 0.0331357, 0.1154468, 0.0143806, 0.0389461, 0.0870554, 0.1736491, -0.0130242],
+        [0.0549276, 0.0442319, -0.0369361, 0.0007904, -0.0875353, 0.0098393, -0.0099831, -0.0511095],
     ],
     "doap-fast": [
-        [-0.0113991, 0.0311876, -0.0407623, 0.0424878, -0.2076671, 0.0194159, -0.0005177, -0.1812118],
-        [0.1202222, 0.0768639, 0.0897815, -0.0402760, -0.1229339, 0.0348460, -0.0857999, -0.1311450],
-        [0.0564330, 0.1418435, 0.0459894, 0.1368569, -0.0429852, -0.1346893, 0.0469335, 0.0122465],
-        [0.0308812, 0.1916111, 0.0797897, 0.0061887, -0.0620841, -0.1154649, 0.1020942, 0.0188333],
+        [0.1065226, -0.1074478, 0.0097545, 0.0712549, 0.1730227, 0.0282491, -0.0950655, -0.1331292],
+        [0.0032850, -0.0403255, 0.1829209, 0.0549384, -0.0321308, -0.2269485, 0.0408801, 0.0119737],
+        [0.0082638, -0.1036518, -0.0459067, -0.0029371, 0.1659501, -0.1871811, 0.0198943, -0.0234438],
+        [0.2371452, 0.0658817, 0.0754119, 0.0498963, 0.1151978, -0.1819278, -0.0395205, -0.0033549],
     ],
 }
-# All bits of doap-256bit for the same patches; no activation is within 0.007 of zero.
+# All bits of doap-256bit for the same patches; no activation is within 0.0019 of zero.
 BITS = [
-    "5008b8430bbfec056248085e03faf92ae7b8a81620cac3f055aa842f7da2ed9d",
-    "6cc8c495efcb0e37500384e960d778adb4d818a06abcac526228d47b70f63530",
-    "61b9fb3358d3685f764b0428d05ed8014c1863d2823c1d5a039a2171349f8d31",
-    "64faa521fa7f9c2a781ab46b3cc8f82828587ec58885cff4637c55ab31fc2834",
+    "fffef40b1820e9aeab3e6efaaf5e2deb311c74b2fe01908ade7eea07e1fb75e9",
+    "1a7ab481b963ec3a3a0e2d97afd60e931a92feda32768c59af85b3c7bab0f20c",
+    "4bcbf27d770fdb29aef20e31d25e19483f19d372721f153586f0bad96098c6ef",
+    "6a0eb4b53bdc5c99deca6c4ab6c184fa151a4bd870f60fbf1ed1b299aa127a8c",
 ]
 
 
@@ -54,11 +54,13 @@ def test_real_descriptors_are_unchanged(name, precision, tolerance):
     torch.testing.assert_close(described[:, ::16], torch.tensor(REAL[name]), atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+# With bfloat16, the signs of activations near zero may differ. At most 6 of 1,024 bits did, for 200 sets of patches.
+@pytest.mark.parametrize(("precision", "different"), [("float32", 0), ("bfloat16", 12)])
 @pytest.mark.usefixtures("threads")
-def test_doap_256bit_is_unchanged(precision):
-    described = Descriptor.load("doap-256bit", precision=precision).describe(patches())
-    assert [row.numpy().tobytes().hex() for row in described] == BITS
+def test_doap_256bit_is_unchanged(precision, different):
+    described = Descriptor.load("doap-256bit", precision=precision).describe(patches()).numpy()
+    expected = np.frombuffer(bytes.fromhex("".join(BITS)), np.uint8).reshape(described.shape)
+    assert np.unpackbits(described ^ expected).sum() <= different
 
 
 @pytest.mark.slow
