@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 
 import numpy as np
+import pycolmap
 import pytest
 
 from doap.baselines import rootsift
@@ -137,6 +139,20 @@ def test_the_sign_of_a_translation_counts_only_if_asked():
     assert pose_error(opposite, truth) == 0
     assert pose_error(opposite, truth, signed=True) == 180
     assert pose_error(truth, truth, signed=True) == 0
+
+
+def test_the_checksum_covers_intrinsics_only_if_they_are_used(root, tmp_path):
+    copy = shutil.copytree(root, tmp_path / "scenes")
+    model = pycolmap.Reconstruction(copy / "walls" / "sparse")
+    for camera in model.cameras.values():
+        camera.params = camera.params * (1 + 1e-12)
+    model.write(copy / "walls" / "sparse")
+
+    def checksums(cameras):
+        return {SfmBenchmark(folder, cameras=cameras, **SETTINGS).dataset.sha256 for folder in (root, copy)}
+
+    assert len(checksums("unknown")) == 1
+    assert len(checksums("known")) == 2
 
 
 def test_images_of_a_scene_are_limited(root):
