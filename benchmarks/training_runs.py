@@ -104,12 +104,12 @@ class Scorer:
     def _planar(self) -> OxfordBenchmark:
         return OxfordBenchmark(self._sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
 
-    def score(self, run: Path, source: str | Path | None = None) -> dict[str, float]:
+    def score(self, run: Path, source: str | Path | Describer | None = None) -> dict[str, float]:
         """Return the pose AUC@10, homography AUC@1 and AUC@3, and planar mAP of the last weights of a run.
 
         Args:
             run: Folder in which the figures are stored.
-            source: Another descriptor to score, such as a baseline.
+            source: Another descriptor to score, as in `score_descriptor`.
         """
         stored = run / "scores.json"
         if not stored.exists():
@@ -118,9 +118,9 @@ class Scorer:
         found: dict[str, float] = json.loads(stored.read_text())
         return found
 
-    def score_descriptor(self, source: str | Path) -> dict[str, float]:
-        """Return the same figures of any descriptor that `doap.load` loads."""
-        descriptor = doap.load(source)
+    def score_descriptor(self, source: str | Path | Describer) -> dict[str, float]:
+        """Return the same figures of a describer, or of anything that `doap.load` loads."""
+        descriptor = source if isinstance(source, Describer) else doap.load(source)
         return {"pose AUC@10": self._pose_area(descriptor), **self._planar_figures(descriptor)}
 
     def _pose_area(self, descriptor: Describer) -> float:
