@@ -39,7 +39,7 @@ def photo(tmp_path_factory):
 METADATA = {
     "doap-128": ("1.0", "l2net", 434),
     "doap-256bit": ("1.0", "l2net", 434),
-    "doap-fast": ("1.0", "fast", 304),
+    "doap-fast": ("1.0", "fast", 172),
 }
 
 
