@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import record
@@ -50,13 +51,13 @@ def main() -> None:
     options = parser.parse_args()
     scorer = training_runs.Scorer(options.scenes, options.sequences, images=IMAGES, pairs=PAIRS)
     shape = None if options.affine is None else AffineShape(options.affine)
+    settings = {"pooled": options.pool, "affine shape": shape is not None, "images": IMAGES, "pairs": PAIRS}
     rows = []
     for text in options.combinations:
         combination = Combination(text, options.runs / "descriptors", pooled=options.pool, shape=shape)
         scores = scorer.score(options.runs / fingerprint(combination), combination)
         rows.append({"combination": text, "dim": combination.dim, **scores})
         print(rows[-1], flush=True)
-        settings = {"pooled": options.pool, "affine shape": shape is not None, "images": IMAGES, "pairs": PAIRS}
         record.write(options.out, options.seed, {**settings, "rows": rows})
 
 
@@ -105,9 +106,9 @@ class Combination(ShowsSettings):
         self.patch_size = parts[0][0].patch_size
         self.dim = parts[0][0].dim if pooled else sum(part.dim for part, _, _ in parts)
 
-    def describe(self, patches: Tensor) -> Tensor:  # noqa: ARG002
-        """Refuse patches: the parts need patches of different widths."""
-        raise ArgumentError("patches: a combination describes frames of images, not patches")
+    def describe(self, patches: Tensor) -> NoReturn:
+        """Raise `ArgumentError`: the parts need patches of different widths."""
+        raise ArgumentError(f"{self.name}: expected an image, got {len(patches)} patches. Describe frames of an image.")
 
     def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image as unit vectors (N, D) float32."""

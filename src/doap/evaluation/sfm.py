@@ -115,7 +115,7 @@ class SfmBenchmark:
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         self._shared.read(paths, progress)
         used = [*(scenes[name] for name in validation), *self.test]
-        # Intrinsics that `doap data from-poses` estimates differ in the last digits between processors.
+        # Estimated intrinsics differ in the last digits between processors, so they only count if they are used.
         known = self.settings.cameras == "known"
         self.dataset = Dataset(Path(root).resolve().stem, _checksum(used, with_intrinsics=known))
         self.protocol = self._protocol(validation)
@@ -232,7 +232,7 @@ def _area(errors: Errors, limit: float) -> float:
 
 
 def _checksum(scenes: Sequence[PosedScene], *, with_intrinsics: bool) -> str:
-    """Return a checksum of the images and their poses."""
+    """Return a checksum of the images, their poses and, if requested, their intrinsics."""
     digest = hashlib.sha256()
     for scene in scenes:
         for image in scene.images:
