@@ -24,11 +24,14 @@ from doap.files import sha256
 SIDE = 4
 
 
-def write(out: Path, units: list[tuple[str, str, list[int], list[tuple[int, int]]]], first: int = 0) -> Path:
+Units = list[tuple[str, str, list[int], list[tuple[int, int]]]]
+
+
+def write(out: Path, units: Units, first: int = 0, **builder: float) -> Path:
     """A set of units (scene, source, sizes, ignored pairs); each patch holds its own number, from `first` on."""
     scenes = dict.fromkeys(scene for scene, *_ in units)
     ledger: list[dict[str, Any]] = [{"scene": scene, "licence": "CC0"} for scene in scenes]
-    writer = SetWriter(out, SIDE, {"first": first}, [*ledger, {"tool": "doap"}])
+    writer = SetWriter(out, SIDE, {"first": first, **builder}, [*ledger, {"tool": "doap"}])
     for index, (scene, source, sizes, ignore) in enumerate(units):
         numbers = np.arange(first, first + sum(sizes), dtype=np.uint8)
         patches = np.broadcast_to(numbers[:, None, None], (len(numbers), SIDE, SIDE))
@@ -299,6 +302,13 @@ def test_a_merge_contains_the_groups_of_all_sets(
     assert ignored_numbers(merged) == ignored_numbers(open_set(path)) | ignored_numbers(open_set(other))
     assert [row.get("scene") for row in merged.meta["ledger"]] == ["square", "bridge", None, "tower"]
     assert check_set(tmp_path / "merged").groups_per_scene == {"square": 5, "bridge": 6, "tower": 2}
+
+
+def test_sets_of_different_extents_are_not_merged(path: Path, tmp_path: Path) -> None:
+    wide = write(tmp_path / "wide", [BRIDGE], extent=1.5)
+    with pytest.raises(DataError, match=r"expected sets of one extent, got \[1\.0, 1\.5\]"):
+        merge_sets([path, wide], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
 def test_splitting_and_merging_restores_the_set(path: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class PatchSet:
 
     @property
     def extent(self) -> float:
-        """Patch side relative to the side of the keypoint's frame. Merged sets use that of the first."""
+        """Patch side relative to the side of the keypoint's frame. The parts of a merged set share one."""
         builder = self.meta["builder"]
         while origin := builder.get("of") or next(iter(builder.get("merge", [])), None):
             builder = origin["builder"]
@@ -246,7 +246,7 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
         merge_sets(["castle.patches", "harbour.patches"], "both.patches")
 
     Args:
-        paths: Folders of the sets. Their patches have one size.
+        paths: Folders of the sets. Their patches have one size and one extent.
         out: Folder of the new set. It must not exist.
     """
     if not paths:
@@ -257,6 +257,9 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
         raise DataError(
             f"paths: expected sets of one patch size, got {sizes} pixels. Build them with the same --patch-size."
         )
+    extents = sorted({patch_set.extent for patch_set in sets})
+    if len(extents) > 1:
+        raise DataError(f"paths: expected sets of one extent, got {extents}. Build them with the same --extent.")
     ledger = join_ledgers(*(patch_set.meta["ledger"] for patch_set in sets))
     parts = [(patch_set, np.arange(len(patch_set))) for patch_set in sets]
     return _copy(parts, out, {"merge": [_origin(patch_set) for patch_set in sets]}, ledger)
