@@ -175,6 +175,12 @@ def test_pairs_of_unknown_images_are_refused():
         resolve_pairs("sequential", ["0.png"], overlap=0)
 
 
+def test_a_list_without_pairs_is_refused(tmp_path):
+    (tmp_path / "pairs.txt").write_text("#0.png 1.png\n")
+    with pytest.raises(DataError, match="expected pairs of images, got none"):
+        resolve_pairs(tmp_path / "pairs.txt", ["#0.png", "1.png"])
+
+
 @pytest.mark.parametrize(
     ("text", "word"), [("0.png 9.png", "'9.png'"), ("0.png", "two images"), ("1.png 1.png", "two images")]
 )

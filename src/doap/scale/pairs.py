@@ -72,8 +72,10 @@ def write_pairs(pairs: Sequence[tuple[str, str]], out: str | Path) -> Path:
     """Write pairs as text with two names per line, as COLMAP, hloc and `doap colmap --pairs` read them."""
     out = Path(out)
     for name in {name for pair in pairs for name in pair}:
-        if name.split() != [name]:
-            raise DataError(f"{name!r}: a list of pairs cannot hold names with spaces. Rename the image.")
+        if name.split() != [name] or name.startswith("#"):
+            raise DataError(
+                f"{name!r}: a list of pairs cannot hold names that contain spaces or start with #. Rename the image."
+            )
     with atomic_write(out) as unfinished:
         unfinished.write_text("".join(f"{first} {second}\n" for first, second in pairs), encoding="utf-8")
     return out
