@@ -15,9 +15,10 @@ from doap.files import sha256
 from doap.images import draw_strip
 from doap.images.draw import INLIER, LEGEND, MARGIN, TEXT, UNVERIFIED
 from doap.pipeline import extract
+from doap.scale.extraction import extract_folder
 from doap.scale.extractor import open_extractor
 from doap.scale.features import PartWriter, StoredImage, make_table
-from doap.scale.index import Index, build_index, remove_images
+from doap.scale.index import Index, IndexChange, add_images, build_index, remove_images
 from doap.scale.search import cast_votes, extract_query, find_itself, search_images
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
@@ -129,6 +130,22 @@ def test_a_photo_is_searched_by_its_file_with_the_extractor_of_the_index(collect
     np.testing.assert_allclose([image.votes for image in found], [image.votes for image in expected], rtol=1e-2)
     query = extract_query(index, photo)
     np.testing.assert_array_equal(query.frames, features.read("2/1.png").features.frames)
+
+
+def test_an_image_without_stored_features_any_more_is_verified_by_votes(collection, tmp_path):
+    features, _ = collection
+    photos = tmp_path / "photos"
+    shutil.copytree(features.folder.parent / "photos", photos)
+    settings = {"descriptor": features.extractor.descriptor, "max_keypoints": 150, "workers": 1}
+    extract_folder(photos, tmp_path / "features", **settings)
+    folder = build_index(tmp_path / "features", tmp_path / "index")
+    (photos / "2" / "1.png").unlink()
+    extract_folder(photos, tmp_path / "features", **settings)
+    assert add_images(folder, tmp_path / "features") == IndexChange(unchanged=11, gone=("2/1.png",))
+    query = features.read("2/1.png").features
+    found = search_images(folder, query, top=4, verify=True, features=tmp_path / "features")
+    assert found[0].name == "2/1.png"
+    assert found[0].verified
 
 
 def test_another_descriptor_than_that_of_the_index_is_refused(collection):

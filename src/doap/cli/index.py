@@ -218,6 +218,10 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
     echo(f"{index}: {added} added, {change.replaced:,} replaced, {change.unchanged:,} unchanged")
     if change.excluded:
         echo(f"  {counted(change.excluded, 'image')} not added because of an earlier removal from this index")
+    if change.gone:
+        echo(f"  {counted(len(change.gone), 'image')} no longer among the features; delete with doap index remove:")
+        for name in change.gone:
+            echo(f"    {name}")
 
 
 @app.command(epilog="doap index remove harbour/001.jpg --index images.index")

@@ -213,6 +213,10 @@ class FeatureSet:
     def __len__(self) -> int:
         return int(self.manifest["error"].null_count)
 
+    def __contains__(self, name: str) -> bool:
+        position = bisect_left(self.names, name)
+        return self.names[position : position + 1] == [name]
+
     def stream(self, names: Collection[str] | None = None) -> Iterator[StoredImage]:
         """Yield all images, or the named ones, in storage order with a few images in memory at a time."""
         chosen = self._stored if names is None else self._stored.take([self._find(name) for name in names])
@@ -236,11 +240,10 @@ class FeatureSet:
 
     def _find(self, name: str) -> int:
         """Return the position of an image among those with features."""
-        position = bisect_left(self.names, name)
-        if position == len(self.names) or self.names[position] != name:
+        if name not in self:
             reason = self.failed.get(name, "the set has no image of this name")
             raise DataError(f"{self.folder}: no features of {name}: {reason}")
-        return position
+        return bisect_left(self.names, name)
 
     def _read_positions(self, part: str) -> pa.Table:
         """Return the rows of a part with the columns of the manifest."""

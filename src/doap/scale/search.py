@@ -100,7 +100,7 @@ def search_images(
         verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
             sort them by the number of inliers.
         features: Features from which the index was built. Verification then matches all keypoints of both images;
-            without them it uses the neighbours that voted.
+            without them, and for images that they no longer contain, it uses the neighbours that voted.
         neighbours: Number of nearest neighbours that each descriptor votes with.
         probes: Number of lists searched per descriptor; see `Index.search`.
         threshold: Inlier threshold in pixels.
@@ -122,7 +122,10 @@ def search_images(
     results = []
     for number, total in best:
         name = index.images.names[number]
-        points = _match_stored(query, stored, name) if stored else _match_by_votes(index, query, number, votes)
+        if stored and name in stored:
+            points = _match_stored(query, stored, name)
+        else:
+            points = _match_by_votes(index, query, number, votes)
         inliers = estimate_geometry(*points, threshold=threshold).inliers
         results.append(SearchResult(name, total, len(points[0]), int(inliers.sum())))
     # The sort is stable: images with equal inliers stay sorted by votes.

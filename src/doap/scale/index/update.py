@@ -36,6 +36,7 @@ class IndexChange:
         unchanged: Images that were already in the index.
         excluded: Images that were removed from the index earlier and therefore not added.
         removed: Removed images.
+        gone: Names of images that are in the index, but no longer in the features.
     """
 
     added: int = 0
@@ -43,6 +44,7 @@ class IndexChange:
     unchanged: int = 0
     excluded: int = 0
     removed: int = 0
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,17 @@ def _add(folder: Path, meta: dict[str, Any], features: FeatureSet, progress: Pro
     excluded = removed.intersection(features.names)
     names = [name for name in features.names if name not in removed and known.get(name) != features.checksums[name]]
     replaced = [name for name in names if name in known]
+    gone = tuple(sorted(images.numbers.keys() & set(features.manifest["name"].to_pylist()).difference(features.names)))
     unchanged = len(features) - len(names) - len(excluded)
     if not names:
-        return IndexChange(unchanged=unchanged, excluded=len(excluded))
+        return IndexChange(unchanged=unchanged, excluded=len(excluded), gone=gone)
     reader = FeatureReader(features, names, meta["training"]["max_keypoints"], progress)
     counts = reader.count()
     reader.total = 2 * len(counts)
     reader.write_segments(folder, meta, counts, segments=1)
     meta["sources"].append(describe_source(features, counts))
     write_change(folder, meta, images.extend(reader.names, reader.checksums, counts, remove=replaced))
-    return IndexChange(len(names) - len(replaced), len(replaced), unchanged, len(excluded))
+    return IndexChange(len(names) - len(replaced), len(replaced), unchanged, len(excluded), gone=gone)
 
 
 def remove_images(index: str | Path, names: Collection[str]) -> IndexChange:
