@@ -1,5 +1,6 @@
 """COLMAP databases written again: after a kill, after changes, with unreadable photos and over foreign files."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from doap.baselines import rootsift
 from doap.detectors import sift
 from doap.errors import DataError
 from doap.images import read_grey
+from doap.pipeline import match
 from oracles.colmap_database import MAX_KEYPOINTS, content, ids, write
 from oracles.forked import run_forked
 from oracles.plane_scene import pose, render
@@ -105,27 +107,64 @@ def test_adding_a_photo_gives_the_same_database_as_starting_over(grown, tmp_path
     assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
 
 
-def test_matched_pairs_are_not_matched_again(grown):
+def test_matched_pairs_are_not_matched_again(grown, monkeypatch):
     folder, out = grown
-    with pycolmap.Database.open(out) as opened:
-        old = ids(opened)["0.png"], ids(opened)["3.png"]
-        few = opened.read_matches(*old)[:3]
-        opened.delete_matches(*old)
-        opened.write_matches(*old, few)
-    write(folder, out)
-    with pycolmap.Database.open(out) as opened:
-        new = ids(opened)["0.png"], ids(opened)["3.png"]
-        assert new != old
-        np.testing.assert_array_equal(opened.read_matches(*new), few)
+    matched = []
+
+    def record(*features, **options):
+        matched.append(features)
+        return match(*features, **options)
+
+    monkeypatch.setattr("doap.export.colmap.match", record)
+    assert write(folder, out).pairs == 10
+    assert len(matched) == 4
 
 
-def test_matches_of_colmaps_own_matcher_are_not_reused(photos, tmp_path, database):
-    out = tmp_path / "database.db"
-    write(photos, out, pairs=None)
+def add_matches(out):
     with pycolmap.Database.open(out) as opened:
+        opened.delete_matches(ids(opened)["0.png"], ids(opened)["3.png"])
         opened.write_matches(ids(opened)["0.png"], ids(opened)["3.png"], np.array([[0, 0]]))
-    write(photos, out)
-    assert content(out) == content(database.out)
+
+
+def calibrate(out):
+    with pycolmap.Database.open(out) as opened:
+        camera = opened.read_all_cameras()[0]
+        camera.params = [2 * camera.params[0], *camera.params[1:]]
+        opened.update_camera(camera)
+
+
+@pytest.mark.parametrize("change", [add_matches, calibrate])
+def test_a_database_that_was_changed_since_is_not_rewritten(grown, change):
+    folder, out = grown
+    change(out)
+    before = content(out)
+    with pytest.raises(DataError, match="changed since doap wrote it"):
+        write(folder, out)
+    assert content(out) == before
+
+
+def test_verify_finds_a_replaced_photo_of_the_same_size_and_time(photos, tmp_path):
+    folder, out = tmp_path / "photos", tmp_path / "database.db"
+    folder.mkdir()
+    for name in ("0.png", "3.png"):
+        cv2.imwrite(str(folder / name.replace("png", "bmp")), read_grey(photos / name))
+    before, replaced = write(folder, out), folder / "0.bmp"
+    times = replaced.stat()
+    shutil.copyfile(folder / "3.bmp", replaced)
+    os.utime(replaced, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert write(folder, out).unchanged
+    after = write(folder, out, verify=True)
+    assert (after.unchanged, after.keypoints == before.keypoints) == (False, False)
+    assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
+
+
+def test_pairs_without_a_verified_match_are_not_counted_as_verified(photos, tmp_path):
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    noise = np.random.default_rng(0).integers(0, 256, (100, 120), np.uint8)
+    cv2.imwrite(str(folder / "noise.png"), cv2.GaussianBlur(noise, (0, 0), 2))
+    written = write(folder, tmp_path / "database.db", pairs=[("0.png", "1.png"), ("0.png", "noise.png")])
+    assert (written.pairs, written.verified_pairs) == (2, 1)
 
 
 def test_other_settings_rewrite_the_database(photos, tmp_path, database):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, count_masks
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, Verify, count_masks
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
@@ -57,6 +57,7 @@ def colmap(
         ),
     ] = CameraMode.auto,
     no_matches: Annotated[bool, typer.Option("--no-matches", help="Leave matching to COLMAP's matcher.")] = False,
+    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -80,6 +81,7 @@ def colmap(
             ratio=ratio,
             max_error=max_error,
             camera_mode=camera_mode.value,
+            verify=verify,
             device=device,
             progress=progress,
         )
@@ -98,6 +100,8 @@ def _report(written: ColmapSummary, images: Path, matches: bool, as_json: bool) 
     echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")
     if written.masks is not None:
         echo(count_masks(written.masks))
+    if written.descriptors:
+        echo("  descriptors have the label SIFT for COLMAP's own matcher; do not use its SIFT LightGlue with them")
     if matches:
         verified = counted(written.verified_matches, "verified match")
         echo(f"  {counted(written.matches, 'match')} in {counted(written.pairs, 'image pair')}")

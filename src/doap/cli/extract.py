@@ -21,6 +21,7 @@ from doap.cli.options import (
     NetworkPrecision,
     Precision,
     Tile,
+    Verify,
     count_masks,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -62,7 +63,7 @@ def extract(
         str | None,
         typer.Option(metavar="I/N", help="Only part I of N, into a subfolder of --out."),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")] = False,
+    verify: Verify = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
     workers: Annotated[
         int | None,

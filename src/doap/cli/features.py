@@ -19,6 +19,7 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     Tile,
+    Verify,
     count_masks,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -42,6 +43,7 @@ def features(
     max_keypoints: MaxKeypoints = 8192,
     masks: Masks = None,
     tile: Tile = None,
+    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +60,7 @@ def features(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            verify=verify,
             device=device,
             progress=progress,
         )

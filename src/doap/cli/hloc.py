@@ -19,6 +19,7 @@ from doap.cli.options import (
     MaxKeypoints,
     Ratio,
     Tile,
+    Verify,
     count_masks,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -37,6 +38,7 @@ def hloc(
     masks: Masks = None,
     tile: Tile = None,
     ratio: Ratio = None,
+    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +59,7 @@ def hloc(
             pairs=pairs,
             matches=matches,
             ratio=ratio,
+            verify=verify,
             device=device,
             progress=progress,
         )

@@ -5,7 +5,8 @@
 
 pycolmap writes everything that COLMAP reads. The additional table `doap` holds a manifest: the images with their
 checksums, and how they were extracted and matched. A run compares manifests to resume after an interruption, to reuse
-matches, and to return at once if nothing has changed.
+matches, and to return at once if nothing has changed. The table also holds a checksum of all others, so that no run
+discards what the user or COLMAP has added.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ class ColmapSummary:
         images: Number of images.
         skipped: Images that are not in the database, and the reasons.
         keypoints: Number of keypoints of all images.
+        descriptors: Number of stored descriptors; 0 if COLMAP's matcher cannot read them.
         pairs: Number of matched image pairs.
         matches: Number of matches of all pairs.
-        verified_pairs: Number of pairs for which COLMAP found a two-view geometry.
-        verified_matches: Number of matches that are inliers of it.
+        verified_pairs: Number of pairs with verified matches.
+        verified_matches: Number of matches that are inliers of their pair's two-view geometry.
         masks: Number of images with a mask; None without a folder of masks.
     """
 
@@ -75,6 +77,7 @@ class ColmapSummary:
     images: int
     skipped: dict[str, str]
     keypoints: int
+    descriptors: int
     pairs: int
     matches: int
     verified_pairs: int
@@ -112,6 +115,7 @@ def write_colmap(
     ratio: float | None = RATIO,
     max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
+    verify: bool = False,
     workers: int | None = 1,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -119,7 +123,7 @@ def write_colmap(
     """Write a COLMAP database of a folder of images. Resumable: run it again to continue or to update the database.
 
     Matches are exact mutual nearest neighbours, verified by COLMAP with a fixed random seed. Real descriptors with 128
-    dimensions are stored as bytes for COLMAP's own matcher, which crashes if it reads another length or type.
+    dimensions are stored as bytes, with the label SIFT, for COLMAP's own matcher: it crashes if it reads others.
 
     >>> import doap
     >>> doap.write_colmap("photos", "database.db", "doap-128").images  # doctest: +SKIP
@@ -127,8 +131,8 @@ def write_colmap(
 
     Args:
         images: Folder of images; names in the database are paths inside it.
-        out: The database. A file that doap did not write is never overwritten.
-        descriptor, masks, tile, workers: As for `doap.extract_folder`.
+        out: The database. A file that doap did not write, or that was changed since, is never overwritten.
+        descriptor, masks, tile, verify, workers: As for `doap.extract_folder`.
         detector: Keypoint detector. By default COLMAP's SIFT, or the descriptor's own detector.
         max_keypoints: Maximum number of keypoints per image, counted as in COLMAP: two orientations count once.
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
@@ -157,7 +161,7 @@ def write_colmap(
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
 
 
 def _write_database(
@@ -165,6 +169,8 @@ def _write_database(
 ) -> ColmapSummary:
     manifest, previous = _make_manifest(job, features), _read_manifest(job.out)
     if previous != manifest:
+        if previous is not None:
+            _check_own(job.out)
         unfinished = beside(job.out, "{}.unfinished")
         if _read_manifest(unfinished) != manifest:
             _start_database(unfinished, job, features)
@@ -175,6 +181,8 @@ def _write_database(
             _write_matches(unfinished, job, features, progress)
             progress(job.total, job.total, "geometric verification")
             verify_matches(unfinished, max_error=job.max_error)
+        with closing(sqlite3.connect(unfinished)) as opened, opened:
+            opened.execute("UPDATE doap SET checksum = ?", [_checksum(opened)])
         unfinished.replace(job.out)
     progress(job.total, job.total, "finished")
     summary = _summarise(job.out, features, unchanged=previous == manifest)
@@ -227,8 +235,32 @@ def _check_replaceable(out: Path) -> None:
 
 def _write_manifest(database: Path, manifest: Manifest) -> None:
     with closing(sqlite3.connect(database)) as opened, opened:
-        opened.execute("CREATE TABLE doap (manifest TEXT NOT NULL)")
-        opened.execute("INSERT INTO doap VALUES (?)", [json.dumps(manifest)])
+        opened.execute("CREATE TABLE doap (manifest TEXT NOT NULL, checksum TEXT)")
+        opened.execute("INSERT INTO doap (manifest) VALUES (?)", [json.dumps(manifest)])
+
+
+def _check_own(out: Path) -> None:
+    """Refuse to rewrite a database whose contents have changed since doap wrote them."""
+    with closing(sqlite3.connect(out)) as opened:
+        (written,) = opened.execute("SELECT checksum FROM doap").fetchone()
+        if written != _checksum(opened):
+            raise DataError(
+                f"{out}: changed since doap wrote it, for example by COLMAP's matcher. Writing it again would discard "
+                "these changes. Choose another name, or delete it."
+            )
+
+
+def _checksum(database: sqlite3.Connection) -> str:
+    """Return a checksum of all tables but doap's own."""
+    digest = hashlib.sha256()
+    tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'doap' ORDER BY name")
+    for (table,) in tables.fetchall():
+        for row in database.execute(f'SELECT * FROM "{table}"'):
+            values = [value if isinstance(value, bytes) else repr(value).encode() for value in row]
+            digest.update(f"{table} {[len(value) for value in values]}".encode())
+            for value in values:
+                digest.update(value)
+    return digest.hexdigest()
 
 
 def _start_database(database: Path, job: _Job, features: FeatureSet) -> None:
@@ -298,8 +330,9 @@ def _summarise(database: Path, features: FeatureSet, *, unchanged: bool) -> Colm
             images=len(ids),
             skipped={**features.failed, **refused},
             keypoints=opened.num_keypoints(),
+            descriptors=opened.num_descriptors(),
             pairs=opened.num_matched_image_pairs(),
             matches=opened.num_matches(),
-            verified_pairs=opened.num_verified_image_pairs(),
+            verified_pairs=sum(count > 0 for count in opened.read_two_view_geometry_num_inliers()[1]),
             verified_matches=opened.num_inlier_matches(),
         )

@@ -142,6 +142,8 @@ def use_features(
     total: int,
     progress: Progress,
     action: Callable[[FeatureSet, ExtractionSummary], _Result],
+    *,
+    verify: bool = False,
 ) -> _Result:
     """Bring a feature set up to date with images of a folder, given with their stamps, and run an action that reads it.
 
@@ -156,7 +158,7 @@ def use_features(
     with storage.lock():
         while True:
             try:
-                features, summary = _update(folder, listing, storage, extractor, run, report)
+                features, summary = _update(folder, listing, storage, extractor, run, report, verify)
                 if not features.names:
                     reason = next(iter(features.failed.values()))
                     raise DataError(
