@@ -147,8 +147,7 @@ def write_colmap(
     """
     import_pycolmap()
     check_choice(camera_mode, get_args(CameraMode), name="camera_mode")
-    images, out = Path(images), Path(out)
-    source = ImageFolder.open(images, masks)
+    images, out, source = Path(images), Path(out), ImageFolder.open(images, masks)
     listing = source.list()
     chosen = None if pairs is None else resolve_pairs(pairs, list(listing), overlap)
     settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
