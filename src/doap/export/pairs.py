@@ -52,7 +52,7 @@ def _read_lines(file: Path) -> list[tuple[str, Sequence[str]]]:
         raise DataError(f"{file}: cannot read the list of image pairs: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: expected a list of image pairs as UTF-8 text, got other bytes.") from error
-    listed = [
+    listed: list[tuple[str, Sequence[str]]] = [
         (f"{file}, line {number}", line.split())
         for number, line in enumerate(lines, start=1)
         if line.strip() and not line.startswith("#")
