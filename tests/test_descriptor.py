@@ -3,8 +3,10 @@
 import copy
 import json
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -230,6 +232,28 @@ def test_unknown_settings_of_a_network_are_an_error():
         Descriptor.build(dims=16)
     with pytest.raises(ArgumentError, match=r"dropout: input should be less than 1, got 1\.5"):
         Descriptor.build(dropout=1.5)
+
+
+def save_with_network(path, name):
+    descriptor = Descriptor.build(dim=16)
+    descriptor.spec = descriptor.spec.model_copy(update={"network": name})
+    return descriptor.save(path)
+
+
+@pytest.mark.parametrize("name", ["subprocess:Popen", "doap.networks:PatchNetwork", "torch.nn:Linear", "sys:path"])
+def test_weights_cannot_name_a_class_that_is_not_a_network(tmp_path, name):
+    with pytest.raises(DataError, match=f"{name}.*(expected a subclass of|lacks the attribute)"):
+        Descriptor.load(save_with_network(tmp_path / "d.safetensors", name))
+
+
+def test_weights_do_not_import_through_a_module_that_loads_its_attributes_lazily(tmp_path, monkeypatch):
+    asked, module = [], ModuleType("lazy")
+    module.__getattr__ = asked.append
+    monkeypatch.setitem(sys.modules, "lazy", module)
+    path = save_with_network(tmp_path / "d.safetensors", "lazy:Network")
+    with pytest.raises(DataError, match="Import lazy first, or pass the network as network="):
+        Descriptor.load(path)
+    assert "Network" not in asked
 
 
 def test_missing_and_damaged_files_are_an_error(tmp_path):

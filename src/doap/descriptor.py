@@ -120,14 +120,7 @@ class Descriptor(nn.Module):
             settings: Settings of the network, for example `dim`; see `L2NetSettings`.
         """
         check_choice(kind, get_args(Kind), name="kind")
-        try:
-            architecture = select(NETWORKS, network, PatchNetwork)
-        except ArgumentError as error:
-            raise ArgumentError(f"network: {error}") from error
-        if missing := [name for name in ("patch_size", "Settings") if not hasattr(architecture, name)]:
-            raise ArgumentError(
-                f"network: {network} lacks the attribute {missing[0]!r}; see `doap.networks.PatchNetwork`."
-            )
+        architecture = _select_network(network)
         arguments = architecture.Settings.check(**settings).model_dump()
         descriptor = cls(architecture(kind=kind, **arguments), architecture.patch_size, kind, extent=extent)
         descriptor.spec = descriptor.spec.model_copy(update={"network": network, "arguments": arguments})
@@ -153,8 +146,8 @@ class Descriptor(nn.Module):
             path: File written by `Descriptor.save`, or the name of a shipped descriptor such as
                 "doap-128".
             network: Module that receives the weights if the file's network is not one of doap's. A class
-                that the file names as package.module:Class is used if that module is already imported:
-                a file of weights never imports code.
+                that the file names as package.module:Class is used if you have already imported that
+                module and it defines a `PatchNetwork` of this name: a file of weights never imports code.
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
             precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
         """
@@ -163,10 +156,11 @@ class Descriptor(nn.Module):
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
         if network is None and spec.network not in NETWORKS:
-            module, colon, _ = (spec.network or "").partition(":")
+            module, colon, attribute = (spec.network or "").partition(":")
             if not colon:
                 raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
-            if module not in sys.modules:
+            # An attribute that the module does not have yet could be imported by its `__getattr__`.
+            if attribute not in getattr(sys.modules.get(module), "__dict__", ()):
                 raise DataError(
                     f"{path}: the network {spec.network!r} is not part of doap, and loading weights imports no code. "
                     f"Import {module} first, or pass the network as network=."
@@ -356,8 +350,7 @@ def load(
         A `Descriptor` for `*.safetensors`, another `Describer` otherwise.
     """
     name, path = str(source), Path(source)
-    named = name in BASELINES or name in PIPELINES
-    if name in SHIPPED or (not named and path.is_file() and path.suffix not in (".onnx", *SUFFIXES)):
+    if name in SHIPPED or (not is_known(name) and path.is_file() and path.suffix not in (".onnx", *SUFFIXES)):
         return Descriptor.load(source, network=network, device=device, precision=precision)
     target = resolve_device(device)
     if network is not None:
@@ -376,6 +369,28 @@ def load(
     suffixes = ", ".join(f"*{suffix}" for suffix in (".safetensors", ".onnx", *SUFFIXES))
     raise DataError(
         f"{name}: expected one of {names}, a file ({suffixes}) or module:function; no such name or file exists."
+    )
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name is that of a shipped descriptor, a baseline or a pipeline."""
+    return name in SHIPPED or name in BASELINES or name in PIPELINES
+
+
+def load_stored(name: str | None, path: str, device: str | torch.device = "auto") -> Describer:
+    """Load a descriptor that a file of unknown origin names, which must not choose the code or the weights that run.
+
+    Args:
+        name: The stored name; None if the descriptor was given as an object.
+        path: The file, for the error.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+    """
+    if name is not None and is_known(name):
+        return load(name, device=device)
+    given = "none" if name is None else repr(name)
+    raise DataError(
+        f"{path}: expected the name of a descriptor or baseline of doap, got {given}. Files and code are not opened "
+        "because another file names them. Pass yours with --descriptor (in Python, descriptor=)."
     )
 
 
@@ -424,7 +439,7 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
 
 def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> None:
     """Compare the shapes of a file's weights with those of its network before memory is allocated for the network."""
-    architecture = select(NETWORKS, str(spec.network), PatchNetwork)
+    architecture = _select_network(str(spec.network))
     arguments = architecture.Settings.check(**spec.arguments).model_dump()
     with torch.device("meta"):
         expected = architecture(kind=spec.kind, **arguments).state_dict()
@@ -435,6 +450,17 @@ def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tenso
                 f"{path}: the weights do not fit the network {spec.network!r}: expected {name} with shape {shapes[0]}, "
                 f"got {shapes[1]}."
             )
+
+
+def _select_network(name: str) -> type[PatchNetwork]:
+    """Return the network with a name in `NETWORKS`, or import the class package.module:Class."""
+    try:
+        architecture = select(NETWORKS, name, PatchNetwork)
+    except ArgumentError as error:
+        raise ArgumentError(f"network: {error}") from error
+    if missing := [attribute for attribute in ("patch_size", "Settings") if not hasattr(architecture, attribute)]:
+        raise ArgumentError(f"network: {name} lacks the attribute {missing[0]!r}; see `doap.networks.PatchNetwork`.")
+    return architecture
 
 
 def _measure_dim(network: nn.Module, patch_size: int, kind: Kind) -> int:

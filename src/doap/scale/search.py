@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.describer import Describer
-from doap.descriptor import as_describer
+from doap.describer import Describer, DetectsKeypoints
+from doap.descriptor import as_describer, load_stored
 from doap.errors import ArgumentError, DataError
 from doap.files import sha256
 from doap.geometry import estimate_geometry, is_verified
@@ -144,24 +144,26 @@ def extract_query(
     Args:
         index: The index, its folder, or the folders of several indexes, as for `open_index`.
         image: An image in one of the forms that `doap.extract` accepts.
-        descriptor: Descriptor of the index, if its file was moved or it was given as an object; another one is refused.
+        descriptor: Descriptor of the index; another one is refused. It is required if it is a file, a function or an
+            object, because an index must not choose the code or the weights that run.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
     index = as_index(index)
     info = index.extractor
-    if descriptor is None and info.descriptor is None:
-        raise ArgumentError(f"descriptor: {index.name} does not know the file of its descriptor. Pass it here.")
-    given = descriptor or info.descriptor or ""
-    describer = as_describer(given, device)
+    if descriptor is None:
+        describer = load_stored(info.descriptor, index.name, device)
+    else:
+        describer = as_describer(descriptor, device)
     if describer.kind == info.kind:
+        detector = None if isinstance(describer, DetectsKeypoints) else info.detector
         extractor = open_extractor(
-            describer, detector=info.detector, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored
+            describer, detector=detector, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored
         )
         if not info.difference(extractor.info):
             return extractor.extract(image)
     raise DataError(
         f"{index.name}: expected the descriptor of the index, {info.descriptor} with the detector {info.detector}, "
-        f"got a different one: {given}."
+        f"got a different one: {descriptor or info.descriptor}."
     )
 
 
