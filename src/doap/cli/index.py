@@ -164,11 +164,7 @@ def search(
         bool, typer.Option("--on-disk", help="Search the index on disk instead of reading it into memory.")
     ] = False,
     descriptor: Annotated[
-        str | None,
-        typer.Option(
-            help="Descriptor of the index, required if it is a file or your own code; others are refused.",
-            show_default="the name in the index",
-        ),
+        str | None, typer.Option(help="Descriptor of the index: required if it is a file or a function.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Image file for a contact sheet of the results.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the indexed images, for --out.")] = None,
