@@ -10,7 +10,7 @@ from torch import nn
 from doap.baselines import dsp_sift, rootsift
 from doap.describer import Describer, DetectsKeypoints, ImageDescriber, fingerprint, from_function
 from doap.descriptor import Descriptor
-from doap.errors import ShapeError
+from doap.errors import ArgumentError, ShapeError
 
 
 class Scaled(nn.Module):
@@ -73,6 +73,51 @@ def test_a_function_that_drops_patches_is_an_error():
 def test_a_function_that_returns_no_rows_is_an_error():
     with pytest.raises(ShapeError, match=r"function of one patch: expected \(1, D\), got \(\)"):
         from_function(lambda patches: patches.mean())
+
+
+def fails(patches):
+    raise ZeroDivisionError("no\nreason")
+
+
+def pixels(patches, dtype=torch.float32):
+    return (255 * patches[:, 0, 0, :8]).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (fails, r"f: expected descriptors of patches \(1, 1, 32, 32\), but the function raised ZeroDivisionError: no"),
+        (lambda patches: None, "f: expected a tensor or array of floats, or uint8 for bits, got NoneType"),
+        (lambda patches: pixels(patches, torch.complex64), "got torch.complex64"),
+        (lambda patches: pixels(patches, torch.int64), "got torch.int64"),
+        (lambda patches: np.array([[None]]), "raised TypeError: can't convert np.ndarray of type numpy.object_"),
+        (lambda patches: pixels(patches)[:, :0], r"function of one patch: expected \(1, D\) with D ≥ 1, got \(1, 0\)"),
+    ],
+)
+def test_a_function_without_descriptors_is_an_error(function, words):
+    with pytest.raises((ArgumentError, ShapeError), match=words):
+        from_function(function, name="f")
+
+
+@pytest.mark.parametrize(("first", "later"), [(torch.uint8, torch.float32), (torch.float32, torch.uint8)])
+def test_a_function_that_changes_its_type_is_an_error(first, later):
+    changing = from_function(lambda patches: pixels(patches, first if len(patches) == 1 else later))
+    with pytest.raises(ArgumentError, match=f"as for one patch, got {later}"):
+        changing.describe(torch.zeros(2, 1, 32, 32))
+
+
+@pytest.mark.parametrize(
+    "settings", [{name: value} for name in ("extent", "patch_size") for value in (-1, 0, float("nan"), None, "wide")]
+)
+def test_a_function_with_an_impossible_patch_is_an_error(settings):
+    with pytest.raises(ArgumentError, match=f"{next(iter(settings))}: input should be"):
+        from_function(pixels, **settings)
+
+
+def test_a_function_needs_no_gradients():
+    layer = nn.Linear(1024, 4)
+    described = from_function(lambda patches: layer(patches.flatten(1))).describe(torch.rand(3, 1, 32, 32))
+    assert not described.requires_grad
 
 
 def test_a_fingerprint_depends_on_weights_and_spec_only():

@@ -19,8 +19,15 @@ def mean(patches):
 def large(patches):
     return patches.flatten(1)[:, :4]
 
+def nothing(patches):
+    pass
+
+def wide(patches):
+    return patches.flatten(1)
+
 large.patch_size = 64
 large.extent = 1.5
+wide.extent = -2
 number = 3
 """
 
@@ -79,6 +86,8 @@ def test_a_function_loads_from_a_file_or_a_module(code, monkeypatch):
         ("{code}x.py:mean", r"the module cannot be imported \(FileNotFoundError"),
         ("no_such_module:mean", "ModuleNotFoundError"),
         (":mean", "the module cannot be imported"),
+        ("{code}:nothing", "own.py: nothing: expected a tensor or array of floats, .* got NoneType"),
+        ("{code}:wide", "own.py: extent: input should be greater than 0, got -2"),
         ("no-such-baseline", "expected one of .*sift.*no such name or file exists"),
         ("none.safetensors", "no such name or file exists"),
     ],

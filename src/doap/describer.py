@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
-from doap.checks import check_shape
+from doap.checks import MAX_PATCH_SIZE, check_shape
 from doap.detectors import Detector
-from doap.errors import ArgumentError, ShapeError
+from doap.errors import ArgumentError, DoapError, ShapeError, is_out_of_memory
 from doap.images import Pyramid, frames_from_arrays
+from doap.settings import StrictModel
 from doap.types import Features, Kind
 
 if TYPE_CHECKING:
@@ -167,6 +169,13 @@ class ShowsSettings:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
+class _PatchShape(StrictModel):
+    """Patches that a function is called with."""
+
+    patch_size: int = Field(ge=1, le=MAX_PATCH_SIZE)
+    extent: float = Field(gt=0)
+
+
 class FunctionDescriber(ShowsSettings):
     """A function of patches as a `Describer`; see `from_function`.
 
@@ -174,9 +183,12 @@ class FunctionDescriber(ShowsSettings):
     """
 
     def __init__(self, function: PatchFunction, patch_size: int, name: str, extent: float = 1.0) -> None:
-        self._function, self.patch_size, self.name, self.extent = function, patch_size, name, extent
-        one = torch.as_tensor(function(torch.zeros(1, 1, patch_size, patch_size)))
+        shape = _PatchShape.check(patch_size=patch_size, extent=extent)
+        self._function, self.patch_size, self.name, self.extent = function, shape.patch_size, name, shape.extent
+        one = self._call(torch.zeros(1, 1, self.patch_size, self.patch_size))
         width = check_shape(one, "1 D", name="function of one patch")["D"]
+        if not width:
+            raise ShapeError("function of one patch: expected (1, D) with D ≥ 1, got (1, 0)")
         self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
         self.dim = 8 * width if self.kind == "binary" else width
 
@@ -188,9 +200,30 @@ class FunctionDescriber(ShowsSettings):
         described = torch.zeros(len(patches), width, dtype=dtype)
         for rows, batch in zip(described.split(_BATCH), patches.split(_BATCH), strict=True):
             if len(batch):
-                returned = torch.as_tensor(self._function(batch))
+                returned = self._call(batch)
                 check_shape(returned, f"{len(batch)} {width}", name="function of the patches")
+                if (returned.dtype == torch.uint8) != binary:
+                    expected = "uint8" if binary else "floats"
+                    raise ArgumentError(f"{self.name}: expected {expected} as for one patch, got {returned.dtype}.")
                 rows[:] = returned
+        return described
+
+    @torch.no_grad()
+    def _call(self, patches: Tensor) -> Tensor:
+        """Call the function, which may be the user's and can raise or return anything."""
+        try:
+            returned = self._function(patches)
+            described = torch.as_tensor(returned) if isinstance(returned, Tensor | np.ndarray) else None
+        except Exception as error:
+            if isinstance(error, DoapError) or is_out_of_memory(error):
+                raise
+            raise ArgumentError(
+                f"{self.name}: expected descriptors of patches {tuple(patches.shape)}, but the function raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if described is None or not (described.dtype == torch.uint8 or described.is_floating_point()):
+            found = type(returned).__name__ if described is None else described.dtype
+            raise ArgumentError(f"{self.name}: expected a tensor or array of floats, or uint8 for bits, got {found}.")
         return described
 
 

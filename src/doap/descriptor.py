@@ -364,7 +364,10 @@ def load(
     module, colon, function = name.rpartition(":")
     if colon and function.isidentifier():
         found = _import_function(module, function)
-        return from_function(found, getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0))
+        try:
+            return from_function(found, getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0))
+        except (ArgumentError, ShapeError) as error:
+            raise DataError(f"{module}: {error}") from error
     names = ", ".join([*SHIPPED, *BASELINES, *PIPELINES])
     suffixes = ", ".join(f"*{suffix}" for suffix in (".safetensors", ".onnx", *SUFFIXES))
     raise DataError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from doap.checks import check_finite
 from doap.describer import FunctionDescriber
-from doap.errors import DataError, import_extra
+from doap.errors import ArgumentError, DataError, ShapeError, import_extra
 from doap.files import sha256
 
 PREFIX = "doap."
@@ -38,7 +38,11 @@ class OnnxDescriber(FunctionDescriber):
         self._input, size = _input_of(self._session, self.path)
         stored = self._session.get_modelmeta().custom_metadata_map
         self.metadata = {key.removeprefix(PREFIX): stored[key] for key in sorted(stored) if key.startswith(PREFIX)}
-        super().__init__(self._run, size, self.path.stem, float(self.metadata.get("extent", 1.0)))
+        extent: Any = self.metadata.get("extent", 1.0)
+        try:
+            super().__init__(self._run, size, self.path.stem, extent)
+        except (ArgumentError, ShapeError) as error:
+            raise DataError(f"{self.path}: {error}") from error
 
     def __reduce__(self) -> tuple[type[OnnxDescriber], tuple[Path]]:
         return OnnxDescriber, (self.path,)
