@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
 import doap
 from doap.baselines import BASELINES, rootsift
-from doap.describer import Describer
+from doap.describer import Describer, sample_descriptors
 from doap.descriptor import SHIPPED, Descriptor, as_describer
 from doap.errors import ArgumentError, DataError
 
@@ -46,6 +48,16 @@ def test_names_load_as_describers(name):
     describer = doap.load(name)
     assert isinstance(describer, Describer)
     assert describer.extent == (1.5 if name == "rootsift-wide" else 1.0)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_describes_equally_after_pickling(name):
+    if name in ("colmap-sift", "dsp-sift"):
+        pytest.importorskip("pycolmap")
+    baseline = doap.load(name)
+    received = pickle.loads(pickle.dumps(baseline))
+    assert torch.equal(sample_descriptors(received), sample_descriptors(baseline))
+    assert repr(received) == repr(baseline)
 
 
 def test_a_file_loads_as_a_descriptor_on_the_given_device(tmp_path):

@@ -12,6 +12,7 @@ import torch
 
 import doap
 from doap.baselines import load_baseline
+from doap.describer import fingerprint
 from doap.errors import DataError
 
 PUBLISHED = {
@@ -76,6 +77,13 @@ def test_a_published_file_is_recognised_by_its_content(data_folder, file):
     for load in (load_baseline, doap.load):
         found = load(data_folder / file)
         assert (found.name, found.kind, found.dim, found.extent) == PUBLISHED[file]
+
+
+@pytest.mark.data("baselines/mkd-concat-64.pth")
+@pytest.mark.parametrize("file", PUBLISHED)
+def test_a_published_descriptor_is_the_same_after_pickling(data_folder, file):
+    baseline = load_baseline(data_folder / file)
+    assert fingerprint(pickle.loads(pickle.dumps(baseline))) == fingerprint(baseline)
 
 
 @pytest.mark.data("baselines/KeyNet.pth")

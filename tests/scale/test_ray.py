@@ -98,8 +98,7 @@ def test_ray_and_local_extract_the_same_features(photos, network, import_path, t
     assert run(photos, tmp_path / "ray", network, "local").extracted == 0
 
 
-def test_a_descriptor_by_name_is_loaded_in_the_processes_of_ray(photos, cluster, tmp_path):
-    """RootSIFT cannot be pickled and reads the image itself."""
+def test_a_describer_that_reads_the_image_itself_runs_in_the_processes_of_ray(photos, cluster, tmp_path):
     assert run(photos, tmp_path / "ray", "rootsift", "ray").extracted == PHOTOS
     assert run(photos, tmp_path / "ray", "rootsift", "local").extracted == 0
 

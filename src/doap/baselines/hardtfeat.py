@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -33,13 +35,12 @@ def hardtfeat(
     state = {name: value for name, value in content["state_dict"].items() if not name.startswith(_UNUSED)}
     network.load_state_dict(state)
     network.to(device).eval()
+    return from_function(partial(_describe, network, device), 32, "hardtfeat", extent)
 
-    @torch.no_grad()
-    def describe(patches: Tensor) -> Tensor:
-        # The network was trained on grey levels; the added constant keeps flat patches finite.
-        grey = 255 * patches.to(device)
-        mean, deviation = grey.mean(dim=(1, 2, 3), keepdim=True), grey.std(dim=(1, 2, 3), keepdim=True)
-        features = network["features"]((grey - mean) / (deviation + 1e-7))
-        return normalize(network["classifier"](features).flatten(1))
 
-    return from_function(describe, 32, "hardtfeat", extent)
+def _describe(network: nn.ModuleDict, device: torch.device, patches: Tensor) -> Tensor:
+    # The network was trained on grey levels; the added constant keeps flat patches finite.
+    grey = 255 * patches.to(device)
+    mean, deviation = grey.mean(dim=(1, 2, 3), keepdim=True), grey.std(dim=(1, 2, 3), keepdim=True)
+    features = network["features"]((grey - mean) / (deviation + 1e-7))
+    return normalize(network["classifier"](features).flatten(1))

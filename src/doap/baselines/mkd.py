@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from doap.describer import FunctionDescriber, from_function
 from doap.errors import import_extra
@@ -27,10 +28,9 @@ def mkd(content: dict[str, Any], device: torch.device) -> FunctionDescriber:
     network.whitening = "pcawt"
     network.whitening_layer = feature.Whitening("pcawt", content[TRAINING_SET], in_dims=network.odims, output_dims=128)
     network.to(device).eval()
+    return from_function(partial(_describe, network, device), 32, "mkd")
 
-    @torch.no_grad()
-    def describe(patches: Tensor) -> Tensor:
-        described: Tensor = network(patches.float().to(device))
-        return described
 
-    return from_function(describe, 32, "mkd")
+def _describe(network: nn.Module, device: torch.device, patches: Tensor) -> Tensor:
+    described: Tensor = network(patches.float().to(device))
+    return described

@@ -37,7 +37,7 @@ class OpenCVBaseline(ShowsSettings):
 
     Args:
         name: Name in `doap.baselines.BASELINES`.
-        create: Creates the engine, a `cv2.Feature2D`; called once per thread.
+        create: Creates the engine, a `cv2.Feature2D`, which cannot be pickled; called once per thread.
         dim: D.
         kind: `real` or `binary`.
         patch_size: S.
@@ -64,7 +64,7 @@ class OpenCVBaseline(ShowsSettings):
         side: int,
         tile: int,
         keypoint_size: float,
-        finish: Callable[[Tensor], Tensor] = lambda described: described,
+        finish: Callable[[Tensor], Tensor] | None = None,
         native: Callable[[], Any] | None = None,
     ) -> None:
         if patch_size < 8:
@@ -135,7 +135,8 @@ class OpenCVBaseline(ShowsSettings):
             # Each thread has its own engine. The parts are dealt out to the threads in turn.
             for _ in pool.map(lambda first: self._fill(described, parts, first, threads), range(threads)):
                 pass
-        return self._finish(torch.from_numpy(described))
+        rows = torch.from_numpy(described)
+        return rows if self._finish is None else self._finish(rows)
 
     def _fill(
         self, described: NDArray[Any], parts: Sequence[Callable[[], NDArray[np.uint8]]], first: int, step: int

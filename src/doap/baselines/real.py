@@ -27,7 +27,11 @@ def sift(patch_size: int = 32) -> OpenCVBaseline:
 
 def rootsift(patch_size: int = 32) -> OpenCVBaseline:
     """Create RootSIFT: square roots of L1-normalised SIFT (Arandjelović and Zisserman, 2012)."""
-    return _sift("rootsift", patch_size, lambda described: normalize(described, p=1).sqrt())
+    return _sift("rootsift", patch_size, _normalised_root)
+
+
+def _normalised_root(described: Tensor) -> Tensor:
+    return normalize(described, p=1).sqrt()
 
 
 def vgg(patch_size: int = 32) -> OpenCVBaseline:

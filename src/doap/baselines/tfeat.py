@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -24,10 +26,9 @@ def tfeat(content: dict[str, Tensor], device: torch.device) -> FunctionDescriber
     network = nn.ModuleDict({"features": features, "descr": nn.Sequential(nn.Linear(64 * 8 * 8, 128), nn.Tanh())})
     network.load_state_dict(content)
     network.to(device).eval()
+    return from_function(partial(_describe, network, device), 32, "tfeat")
 
-    @torch.no_grad()
-    def describe(patches: Tensor) -> Tensor:
-        described: Tensor = network["descr"](network["features"](patches.to(device)).flatten(1))
-        return described
 
-    return from_function(describe, 32, "tfeat")
+def _describe(network: nn.ModuleDict, device: torch.device, patches: Tensor) -> Tensor:
+    described: Tensor = network["descr"](network["features"](patches.to(device)).flatten(1))
+    return described
