@@ -58,8 +58,8 @@ def mine(
 ) -> Mined:
     """Cluster the groups of each scene by appearance; clusters closer than a percentile ignore each other.
 
-    The paper clusters patches. Here each group has one cluster, because two groups whose patches are in several
-    clusters could be distractors and ignore each other at the same time.
+    The paper clusters patches. Here each group has one cluster, by default that of its first patch, because two groups
+    whose patches are in several clusters could be distractors and ignore each other at the same time.
 
     Args:
         source: The groups.

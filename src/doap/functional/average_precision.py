@@ -132,7 +132,7 @@ def average_precision_by_counting(distances: Tensor, positive: Tensor, distracto
 def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: APForm = "simplified") -> Tensor:
     """Return the differentiable Average Precision of soft histograms: the quantity that DOAP optimises.
 
-    `simplified` (the paper) ranks the items of a bin at its middle:
+    `simplified` (code of TALR, to which the paper refers) ranks the items of a bin at its middle:
 
         AP = (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1)
 

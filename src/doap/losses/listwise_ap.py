@@ -32,7 +32,7 @@ class ListwiseAP(Loss):
     Args:
         distance: `squared` Euclidean, `euclidean`, or `hamming` for binary codes.
         bins: Number of histogram bins b; distances are shared among b + 1 bin centres. None selects the default.
-        form: Relaxation of AP: `simplified` (the paper) or `fastap`.
+        form: Relaxation of AP: `simplified` (TALR, to which the paper refers) or `fastap`.
         margin: Distance by which a match must be nearer than a distractor to be ranked before it, in the unit of
             `distance`.
         memory: Maximum number of descriptors of earlier batches that are ranked too, without gradient. `groups` then
@@ -65,7 +65,7 @@ class ListwiseAP(Loss):
     class Settings(StrictModel):
         distance: Distance = Field("squared", description="squared, euclidean, or hamming for binary codes")
         bins: int | None = Field(None, ge=1, description=f"histogram bins; default {BINS}, one per bit for hamming")
-        form: APForm = Field("simplified", description="relaxation of AP: simplified (the paper) or fastap")
+        form: APForm = Field("simplified", description="relaxation of AP: simplified (TALR) or fastap")
         margin: float = Field(0.0, ge=0, description="distance by which a match must be nearer than a distractor")
         memory: int = Field(0, ge=0, description="descriptors of earlier batches that are ranked too")
         initial_bins: int | None = Field(None, ge=1, description="bins at the start of training")

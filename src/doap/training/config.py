@@ -147,7 +147,7 @@ class TeacherSection(StrictModel):
 class OptimiserSection(StrictModel):
     """`[optimiser]`: stochastic gradient descent (paper, appendix D)."""
 
-    # The paper's 0.1 does not carry over: the gradient of its released layer lacks a factor 2 in the cross-bin terms.
+    # The paper's 0.1 does not carry over: the gradient of TALR's layer lacks a factor 2 in the cross-bin terms.
     learning_rate: float = Field(3.0, gt=0, description="at batch size 1024; scaled in proportion to the batch size")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
