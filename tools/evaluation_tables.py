@@ -2,8 +2,8 @@
 
     python tools/evaluation_tables.py results/evaluation
 
-This reads the results of `recipes/evaluate.sh` and replaces the parts of `PAGES` that are marked with
-`<!-- NAME: written by tools/evaluation_tables.py -->`.
+This reads the results of `recipes/evaluate.sh`, and those of `sweeps` in the folder beside them. It replaces the parts
+of `PAGES` that are marked with `<!-- NAME: written by tools/evaluation_tables.py -->`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ LABELS = {
     "xfeat-lighterglue": "XFeat + LighterGlue",
 }
 OURS, REFERENCE = ("doap-128", "doap-256bit", "doap-fast"), "rootsift"
+# Descriptors of `results/sweeps`.
+ROTATED = {
+    "sift": "SIFT",
+    "rootsift": "RootSIFT",
+    "teblid": "TEBLID",
+    "short-128": "doap, after ten minutes of training",
+}
 # Figures that are not in per cent.
 PLAIN = {SPEED: "{:.0f}", IMAGE: "{:.2f}", PAIR: "{:.3f}"}
 
@@ -80,6 +87,7 @@ def make_tables(folder: Path) -> dict[str, str]:
         "costs": results_table(results, (SPEED, IMAGE, PAIR)),
         "poses": poses_table(results),
         f"differences from {REFERENCE}": differences_table(results),
+        "rotation": rotation_table(folder.with_name("sweeps")),
     }
 
 
@@ -108,6 +116,16 @@ def poses_table(results: dict[str, Result]) -> str:
     return table(
         ["", "ratio", "AUC@10°", "difference, 95 % interval", *(heading for *_, heading in BY_DIFFICULTY)], rows
     )
+
+
+def rotation_table(folder: Path) -> str:
+    """Return the inlier ratio without rotation, and the share of it that the worst rotation loses."""
+    rows = []
+    for name, label in ROTATED.items():
+        result = read_result(folder / f"{name}.json")
+        figures = (result.figure(one) for one in ("inlier ratio at 0°, ×1", "rotation fall"))
+        rows.append([label, *(f"{100 * figure.total.value:.1f} %" for figure in figures if figure)])
+    return table(["", "inlier ratio without rotation", "lost by the worst rotation"], rows)
 
 
 def ordered_names(results: dict[str, Result]) -> list[str]:
