@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Train the shipped descriptors from the photos with a licence ledger:
+# Train descriptors like the shipped ones from the photos with a licence ledger:
 #
 #     recipes/weights.sh PHOTOS SETS RUNS TRACKS
 #
 # SETS contains the sets of recipes/photos-sets.sh; sets of wider patches are added to it. TRACKS contains the sets of
-# `recipes/track-sets.sh DATA TRACKS 1.5 1`; the shipped weights used 10 of their 20 scenes. The first three runs use two
-# processes on two cores, the others one. The model cards in src/doap/weights list the results. Resumable: rerun the
-# same command to continue.
+# `recipes/track-sets.sh DATA TRACKS 1.5 1`. The first three runs use two processes on two cores, the others one.
+# Resumable: rerun the same command to continue.
+#
+# The weights differ from the shipped ones: those used 10 of the 20 scenes of tracks, with other matches, and their
+# first run was stopped after 21 of its 60 minutes. The model cards in src/doap/weights list the results.
 set -euo pipefail
 photos=$(realpath "$1") runs=$(realpath -m "$3") tracks=$(realpath "$4") recipes=$(cd "$(dirname "$0")" && pwd)/weights
 # Run inside SETS: the weights record the paths of the sets, which must not contain folders of this machine.

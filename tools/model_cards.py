@@ -37,8 +37,8 @@ PROTOCOL = (
     "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
     "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its support. Pose and "
     "SfM use three scenes that were not used for training. "
-    "`recipes/evaluate.sh` has the commands; the results are from several sessions. Earlier weights were evaluated on the "
-    "same data; docs/weights.md lists the decisions that were made when test results were known."
+    "`recipes/evaluate.sh` has the commands; the results are from several sessions. Earlier weights were evaluated on "
+    "the same data; docs/weights.md lists the decisions that were made when test results were known."
 )
 FAILURES = (
     "The sample photo is matched with synthetic views of it. The table lists the correct matches (within 3 pixels) "
@@ -48,11 +48,11 @@ FAILURES = (
 )
 FAILURES_SHOWN = "A photo of a cup beside four difficult views of it. Most matches are wrong (red lines)."
 RUNS = (
-    "One run or several, each of which starts with the weights of the previous one. The loss `regularised-ap` is AP plus "
-    "a second-order term. `recipes/weights.sh` starts such runs, but does not reproduce the weights: its sets of tracks "
-    "have other scenes and matches, and run 1 of doap-128 was stopped after 21 of its 60 minutes. The table lists the "
-    'settings that differ from the defaults of `doap train`. The weights contain the complete recipes, as `metadata["recipe"]` '
-    'and, with several runs, `metadata["earlier_recipes"]`.'
+    "One run or several, each of which starts with the weights of the previous one. The loss `regularised-ap` is AP "
+    "plus a second-order term. `recipes/weights.sh` starts such runs, but does not reproduce the weights: its sets of "
+    "tracks have other scenes and matches, and run 1 of doap-128 was stopped after 21 of its 60 minutes. The table "
+    "lists the settings that differ from the defaults of `doap train`. The weights contain the complete recipes, as "
+    '`metadata["recipe"]` and, with several runs, `metadata["earlier_recipes"]`.'
 )
 
 
