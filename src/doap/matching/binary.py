@@ -17,7 +17,7 @@ class _Keys:
     """Integers distance·2ˢ + row + column: their minimum is the nearest neighbour in both directions.
 
     Within a row, the row index is constant, so the lowest column wins among equal distances. Within
-    a column, the lowest row wins. A plain minimum is several times faster than one that also
+    a column, the lowest row wins. A plain minimum is faster than one that also
     returns its index.
     """
 
