@@ -7,6 +7,7 @@ import numpy as np
 import pycolmap
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import normalize
 
 from doap.baselines import rootsift, teblid
@@ -22,6 +23,8 @@ from doap.pipeline import extract, match
 from doap.scale.features import FeatureSet
 from oracles.colmap_database import MAX_KEYPOINTS, ids, write
 from oracles.photos import write_photo
+
+EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,23 @@ def test_keypoints_are_shifted_by_half_a_pixel(database, features):
             np.testing.assert_allclose(half, scales(expected.frames), rtol=1e-4)
             np.testing.assert_allclose(np.cos(np.radians(angle - angles(expected.frames))), 1, atol=1e-6)
     assert database.keypoints == sum(map(len, features.values())) > 100
+
+
+def test_keypoints_and_masks_of_a_tiff_with_an_orientation_are_in_the_pixels_of_its_camera(photos, tmp_path):
+    pixels = read_grey(photos / "0.png")[:150]
+    height, width = pixels.shape
+    mask = np.zeros_like(pixels)
+    mask[:, width // 2 :] = 255
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "0.tif", tiffinfo={EXIF_ORIENTATION: ROTATED_CLOCKWISE})
+    Image.fromarray(mask).save(tmp_path / "masks" / "0.tif.png")
+    out = write(tmp_path / "images", tmp_path / "database.db", masks=tmp_path / "masks").out
+    with pycolmap.Database.open(out) as opened:
+        ((camera,), rows) = opened.read_all_cameras(), opened.read_keypoints(ids(opened)["0.tif"])
+    assert (camera.width, camera.height) == (width, height)
+    expected = extract(pixels, rootsift(), max_keypoints=MAX_KEYPOINTS, mask=mask).keypoints
+    np.testing.assert_allclose(rows[:, :2], expected + 0.5, rtol=0, atol=1e-4)
 
 
 def test_by_default_keypoints_are_those_of_colmap_and_matches_pass_a_ratio_test(photos, tmp_path):

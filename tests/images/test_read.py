@@ -1,5 +1,6 @@
 """Reading images: every format becomes 8-bit grey, or raises an error of one line."""
 
+import struct
 import sys
 from itertools import count
 
@@ -9,7 +10,8 @@ import pytest
 from PIL import Image
 
 from doap.errors import ArgumentError, DataError
-from doap.images import as_grey, list_images, read_grey
+from doap.images import as_colour, as_grey, list_images, read_grey
+from doap.images.read import as_mask
 
 EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 
@@ -75,6 +77,52 @@ def test_exif_orientation_is_ignored(tmp_path, grey, extension):
     expected = read_grey(path)
     Image.fromarray(grey).save(path, exif=exif)
     assert np.array_equal(read_grey(path), expected)
+
+
+def save_oriented(path, image, orientation, **options):
+    """Write an image with an orientation tag; the pixels are stored as they are."""
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    tag = {"tiffinfo": exif} if path.suffix == ".tif" else {"exif": exif}
+    Image.fromarray(image).save(path, **tag, **options)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("options", [{}, {"compression": "tiff_lzw"}, {"big_tiff": True}], ids=str)
+@pytest.mark.parametrize("kind", ["grey", "16 bits", "colour"])
+def test_orientation_of_tiff_is_ignored(tmp_path, grey, orientation, options, kind):
+    stored = {"grey": grey, "16 bits": 257 * grey.astype(np.uint16), "colour": np.dstack([grey, grey, grey])}[kind]
+    save_oriented(path := tmp_path / "image.tif", stored, orientation, **options)
+    np.testing.assert_array_equal(read_grey(path), grey)
+    np.testing.assert_array_equal(as_colour(path), np.dstack([grey, grey, grey]))
+    np.testing.assert_array_equal(as_mask(path, grey.shape), grey != 0)
+
+
+def test_orientation_of_tiff_is_ignored_in_both_byte_orders_and_with_more_pages(tmp_path, grey):
+    path, page = tmp_path / "image.tif", Image.fromarray(grey)
+    page.save(
+        path, tiffinfo={EXIF_ORIENTATION: ROTATED_CLOCKWISE}, save_all=True, append_images=[Image.new("L", (9, 9))]
+    )
+    np.testing.assert_array_equal(read_grey(path), grey)
+    path.write_bytes(big_endian_tiff(grey))
+    np.testing.assert_array_equal(read_grey(path), grey)
+
+
+def big_endian_tiff(grey):
+    """Return a grey TIFF of one strip that is to be rotated clockwise."""
+    height, width = grey.shape
+    tags = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, EXIF_ORIENTATION: ROTATED_CLOCKWISE, 277: 1}
+    tags |= {278: height, 279: grey.size}
+    header = b"MM\0*" + struct.pack(">I", 8 + grey.size)
+    entries = b"".join(struct.pack(">HHIHxx", tag, 3, 1, value) for tag, value in tags.items())
+    return header + grey.tobytes() + struct.pack(">H", len(tags)) + entries + bytes(4)
+
+
+def test_tiff_is_read_as_by_colmap(tmp_path, grey):
+    pycolmap = pytest.importorskip("pycolmap")
+    for orientation in range(1, 9):
+        save_oriented(path := tmp_path / "image.tif", grey, orientation)
+        np.testing.assert_array_equal(read_grey(path), pycolmap.Bitmap.read(path, False).to_array().squeeze())
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "tif", "bmp", "webp", "ppm"])

@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.spatial import cKDTree
 from torch.nn.functional import normalize
 
@@ -16,6 +17,7 @@ from doap.scale.extractor import ExtractorInfo, open_extractor
 
 pytestmark = pytest.mark.slow
 HEIGHT, WIDTH, TILE = 576, 704, 512
+EXIF_ORIENTATION, ROTATED_CLOCKWISE = 0x0112, 6
 # The patches themselves, normalised, are quick to compute.
 PATCHES = from_function(lambda patches: normalize(patches.flatten(1)[:, ::13] - 0.5))
 
@@ -101,6 +103,19 @@ def test_an_image_that_fits_into_a_tile_is_extracted_as_without_tiles(image):
     whole, tiled = (doap.extract(crop, PATCHES, max_keypoints=300, tile=tile) for tile in (None, TILE))
     np.testing.assert_array_equal(np.sort(whole.responses), np.sort(tiled.responses))
     assert set(map(bytes, whole.frames)) == set(map(bytes, tiled.frames))
+
+
+@pytest.mark.parametrize("extension", ["jpg", "tif"])
+def test_tiles_of_a_file_with_an_orientation_are_cut_from_the_stored_pixels(image, tmp_path, extension):
+    plain, oriented = tmp_path / f"plain.{extension}", tmp_path / f"oriented.{extension}"
+    Image.fromarray(image).save(plain)
+    tag = {EXIF_ORIENTATION: ROTATED_CLOCKWISE}
+    exif = Image.Exif()
+    exif.update(tag)
+    Image.fromarray(image).save(oriented, **({"tiffinfo": tag} if extension == "tif" else {"exif": exif}))
+    expected, found = (doap.extract(path, PATCHES, max_keypoints=300, tile=TILE) for path in (plain, oriented))
+    assert found.image_size == (HEIGHT, WIDTH)
+    np.testing.assert_array_equal(found.frames, expected.frames)
 
 
 @pytest.mark.parametrize("size", [(1300, 700), (512, 3000), (1, 4000), (513, 513)])

@@ -1,10 +1,11 @@
-"""Sizes of image files, read from their headers without decoding the pixels."""
+"""Headers of image files: the size, read without decoding the pixels, and the orientation of TIFF."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 Size = tuple[int, int]
 """(height, width) in pixels."""
@@ -13,9 +14,12 @@ _JPEG_SEGMENT = re.compile(rb"\xff([^\x00\xff\xd0-\xd9])", re.DOTALL)
 # SOF0…SOF15 except DHT, JPG and DAC.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PNM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,10})(?:\s|#[^\n]*\n)+(\d{1,10})\s")
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_LONG = 256, 257, 4
-# Tags of a TIFF directory that are examined; the size is among the first.
-_TIFF_TAGS = 64
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_ORIENTATION = 256, 257, 274
+_TIFF_LONG, _BIG_TIFF = 4, 43
+# libtiff refuses a directory with more tags.
+_TIFF_TAGS = 4096
+# A position may lie outside the file, or exceed the integers of C.
+_DAMAGED = struct.error, IndexError, OverflowError
 
 
 def declared_size(data: bytes) -> Size | None:
@@ -24,7 +28,7 @@ def declared_size(data: bytes) -> Size | None:
         if data.startswith(start):
             try:
                 return read(data)
-            except (struct.error, IndexError):
+            except _DAMAGED:
                 return None
     return None
 
@@ -66,24 +70,51 @@ def _webp(data: bytes) -> Size | None:
 
 
 def _tiff(data: bytes) -> Size | None:
-    order = "<" if data.startswith(b"II") else ">"
-    (directory,) = struct.unpack_from(order + "I", data, 4)
-    (tags,) = struct.unpack_from(order + "H", data, directory)
-    found = {}
-    for entry in range(directory + 2, directory + 2 + 12 * min(tags, _TIFF_TAGS), 12):
-        tag, kind = struct.unpack_from(order + "HH", data, entry)
-        (found[tag],) = struct.unpack_from(order + ("I" if kind == _TIFF_LONG else "H"), data, entry + 8)
+    found: dict[int, int] = {}
+    for tag, layout, position in _tiff_tags(data):
+        # libtiff ignores repeated tags.
+        found.setdefault(tag, *struct.unpack_from(layout, data, position))
     if _TIFF_HEIGHT not in found or _TIFF_WIDTH not in found:
         return None
     return found[_TIFF_HEIGHT], found[_TIFF_WIDTH]
 
 
+def ignore_orientation(data: bytes) -> bytes | bytearray:
+    """Return an image file that OpenCV decodes as stored if it is told to ignore the orientation.
+
+    For TIFF it applies the orientation regardless, so the tag is overwritten.
+    """
+    if not data.startswith(_TIFF_STARTS):
+        return data
+    changed = bytearray(data)
+    # The decoder reports damage.
+    with suppress(*_DAMAGED):
+        for tag, layout, position in _tiff_tags(data):
+            if tag == _TIFF_ORIENTATION:
+                struct.pack_into(layout, changed, position, 1)
+    return changed
+
+
+def _tiff_tags(data: bytes) -> Iterator[tuple[int, str, int]]:
+    """Yield the tags of the first page, with the layout and the position of their values."""
+    order = "<" if data.startswith(b"II") else ">"
+    (version,) = struct.unpack_from(order + "H", data, 2)
+    # Positions and counts in BigTIFF are longer.
+    first, number, entry, value = ("8xQ", "Q", 20, 12) if version == _BIG_TIFF else ("4xI", "H", 12, 8)
+    (directory,) = struct.unpack_from(order + first, data)
+    (tags,) = struct.unpack_from(order + number, data, directory)
+    start = directory + struct.calcsize(order + number)
+    for position in range(start, start + entry * min(tags, _TIFF_TAGS), entry):
+        tag, kind = struct.unpack_from(order + "HH", data, position)
+        yield tag, order + ("I" if kind == _TIFF_LONG else "H"), position + value
+
+
+_TIFF_STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 _FORMATS: dict[bytes, Callable[[bytes], Size | None]] = {
     b"\x89PNG\r\n\x1a\n": _png,
     b"\xff\xd8": _jpeg,
     b"BM": _bmp,
     b"RIFF": _webp,
-    b"II*\x00": _tiff,
-    b"MM\x00*": _tiff,
+    **dict.fromkeys(_TIFF_STARTS, _tiff),
     **{f"P{number}".encode(): _pnm for number in range(1, 7)},
 }

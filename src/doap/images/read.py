@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError, ShapeError, is_out_of_memory
-from doap.images.header import declared_size
+from doap.images.header import declared_size, ignore_orientation
 
 
 class PillowImage(Protocol):
@@ -116,7 +116,7 @@ def _decode(data: bytes, name: str, mode: int) -> NDArray[Any]:
         return colour if mode == cv2.IMREAD_COLOR else np.asarray(_to_luma(colour), np.uint8)
     flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        image = cv2.imdecode(np.frombuffer(ignore_orientation(data), np.uint8), flags)
     except cv2.error as error:
         if is_out_of_memory(error):
             raise
