@@ -11,7 +11,7 @@ from doap.descriptor import Descriptor
 from doap.detectors import orb
 from doap.errors import ArgumentError, ShapeError
 from doap.export.opencv import Feature2D
-from doap.images import read_grey
+from doap.images import as_grey, read_grey
 from oracles.photos import write_photo
 
 
@@ -172,7 +172,7 @@ def test_without_keypoints_the_result_equals_opencvs():
 def test_colour_images_are_converted_to_grey(photo):
     colour = np.dstack([photo, photo[:, ::-1], photo[::-1]])
     features = Feature2D(rootsift(), max_keypoints=50)
-    expected = features.detectAndCompute(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), None)[1]
+    expected = features.detectAndCompute(as_grey(colour), None)[1]
     assert np.array_equal(features.detectAndCompute(colour, None)[1], expected)
     with_alpha = np.dstack([colour, photo])
     assert np.array_equal(features.detectAndCompute(with_alpha, None)[1], expected)

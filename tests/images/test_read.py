@@ -255,14 +255,21 @@ def test_pillow_images_of_16_bits_are_scaled_not_clipped(grey, dtype):
     assert np.array_equal(as_grey(Image.fromarray((257 * grey.astype(np.uint16)).astype(dtype))), grey)
 
 
-def test_colour_arrays_have_the_channel_order_of_opencv(tmp_path):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_colour_arrays_have_the_grey_of_a_png_with_the_same_pixels(tmp_path, dtype):
     path = tmp_path / "image.png"
-    colour = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    colour = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (200, 300, 3), dtype, endpoint=True)
     cv2.imwrite(str(path), colour)
-    expected = read_grey(path).astype(int)
-    for image in (cv2.imread(str(path)), np.dstack([colour, colour[..., :1]]), colour[::-1][::-1], Image.open(path)):
-        assert np.abs(as_grey(image).astype(int) - expected).max() <= 1
-    assert np.abs(as_grey(colour.astype(np.uint16) * 257).astype(int) - expected).max() <= 1
+    with_alpha = np.dstack([colour, colour[..., :1]])
+    for image in (cv2.imread(str(path), cv2.IMREAD_UNCHANGED), with_alpha, colour[::-1][::-1]):
+        np.testing.assert_array_equal(as_grey(image), read_grey(path))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])
+def test_colour_images_of_pillow_have_the_grey_of_their_png(tmp_path, mode):
+    path = tmp_path / "image.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)).convert(mode).save(path)
+    np.testing.assert_array_equal(as_grey(Image.open(path)), read_grey(path))
 
 
 @pytest.mark.parametrize("image", [Image.new("F", (9, 9)), Image.fromarray(np.full((9, 9), -1, np.int32))])

@@ -38,6 +38,8 @@ HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
 EXTENSIONS = HEIF_EXTENSIONS | {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
 
 _MAX_16_BIT = 65535
+# Weights of blue, green and red as in libpng, in units of 1/32,768.
+_LUMA = (3737, 19234, 9797)
 # Counts images with stretched values. Only the first is reported, because a folder may hold thousands.
 _stretched = count()
 
@@ -113,7 +115,7 @@ def _decode(data: bytes, name: str, mode: int) -> NDArray[Any]:
     check_pixels(name, data)
     if Path(name).suffix.lower() in HEIF_EXTENSIONS:
         colour = _decode_heif(data, name)
-        return colour if mode == cv2.IMREAD_COLOR else np.asarray(_to_luma(colour), np.uint8)
+        return colour if mode == cv2.IMREAD_COLOR else np.asarray(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), np.uint8)
     flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(np.frombuffer(ignore_orientation(data), np.uint8), flags)
@@ -130,6 +132,10 @@ def _decode(data: bytes, name: str, mode: int) -> NDArray[Any]:
 
 def as_grey(image: ImageSource) -> NDArray[np.uint8]:
     """Read an image file as 8-bit grey, or convert an image of Pillow or pixels to it, by the rules of `read_grey`.
+
+    Colours become the grey values of a PNG file with the same pixels. Decoders of other formats round differently, by
+    one grey level at most. Some files store more than the colours: JPEG contains its own grey channel, and for PNG with
+    a gamma (chunk gAMA or sRGB) the luma is computed in linear light.
 
     >>> as_grey(np.zeros((480, 640, 3), np.uint8)).shape
     (480, 640)
@@ -184,12 +190,7 @@ def as_colour(image: ImageSource) -> NDArray[np.uint8]:
 
     if isinstance(image, str | Path):
         return read_colour(image)
-    if isinstance(image, np.ndarray):
-        pixels = image
-    elif image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr", "LAB", "HSV", "PA"):
-        pixels = np.asarray(image.convert("RGB"))[:, :, ::-1]
-    else:
-        pixels = _from_pillow(image)
+    pixels = image if isinstance(image, np.ndarray) else _from_pillow(image)
     if pixels.ndim == 3 and pixels.shape[2] in (3, 4):
         return _to_8_bit(np.ascontiguousarray(pixels[:, :, :3]), "image")
     return np.asarray(cv2.cvtColor(as_grey(pixels), cv2.COLOR_GRAY2BGR), np.uint8)
@@ -342,12 +343,14 @@ def _decode_heif(data: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _from_pillow(image: PillowImage) -> NDArray[Any]:
-    """Return the grey pixels of an image of Pillow, with the bits that it has."""
+    """Return the pixels of an image of Pillow, with the bits that it has: grey, or (H, W, 3) as blue, green, red."""
     if not hasattr(image, "mode") or not hasattr(image, "convert"):
         raise ArgumentError(
             f"image: expected a file, an array or an image of Pillow, got {type(image).__name__}. "
             "Convert it to an array first."
         )
+    if image.mode in ("RGB", "RGBA", "P", "CMYK", "YCbCr", "LAB", "HSV", "PA"):
+        return np.asarray(image.convert("RGB"))[:, :, ::-1]
     deep = image.mode.startswith(("I", "F"))
     pixels: NDArray[Any] = np.asarray(image if deep else image.convert("L"))
     # Pillow may store 16 bits in 32.
@@ -356,13 +359,13 @@ def _from_pillow(image: PillowImage) -> NDArray[Any]:
 
 
 def _to_luma(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Convert (H, W, 1), (H, W, 3) or (H, W, 4) in OpenCV's channel order to (H, W)."""
-    import cv2
-
-    channels = pixels.shape[2]
-    if channels == 1 or not pixels.size or pixels.dtype not in (np.uint8, np.uint16):
+    """Convert (H, W, 1), (H, W, 3) or (H, W, 4) in OpenCV's channel order to (H, W), as libpng does for files."""
+    if pixels.shape[2] == 1 or pixels.dtype not in (np.uint8, np.uint16):
         return pixels[:, :, 0]
-    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY if channels == 3 else cv2.COLOR_BGRA2GRAY))
+    sums = sum(weight * pixels[:, :, channel].astype(np.uint32) for channel, weight in enumerate(_LUMA))
+    # libpng only rounds 16 bits, and truncates 8.
+    half = 1 << 14 if pixels.dtype == np.uint16 else 0
+    return np.asarray((sums + half) >> 15, pixels.dtype)
 
 
 def _to_8_bit(image: NDArray[Any], name: str | Path) -> NDArray[np.uint8]:
