@@ -87,6 +87,60 @@ def test_few_inliers_are_no_pose():
     assert _estimate_pose(matches, camera, refine=False, threshold=4, seed=0) is None
 
 
+def write_copy(scene, path, width, height):
+    """Write a copy of the new photo of this size."""
+    photo = cv2.imread(str(scene / "new.png"), cv2.IMREAD_GRAYSCALE)
+    cv2.imwrite(str(path), cv2.resize(photo, (width, height), interpolation=cv2.INTER_AREA))
+    return path
+
+
+@pytest.mark.parametrize("size", [(256, 192), (317, 238), (256, 193)])
+def test_intrinsics_are_scaled_to_the_size_of_the_photo(scene, localizer, tmp_path, size):
+    found = localizer.localize(write_copy(scene, tmp_path / "new.png", *size), camera="1.png")
+    assert found.camera.matrix[0, 0] == pytest.approx(FOCAL * size[0] / WIDTH, rel=0.005)
+    rotation, distance = errors(found)
+    assert rotation < 1
+    assert distance < 0.2
+
+
+def test_a_photo_of_another_aspect_ratio_does_not_have_the_camera_of_the_image(scene, localizer, tmp_path):
+    photo = write_copy(scene, tmp_path / "new.png", 240, 320)
+    with pytest.raises(DataError, match=r"aspect ratio of the camera of 1\.png, 320 × 240, got 240 × 320"):
+        localizer.localize(photo, camera="1.png")
+
+
+def test_images_of_another_size_than_their_camera_are_refused(scene, tmp_path):
+    shutil.copytree(scene / "images", tmp_path / "images")
+    write_copy(scene, tmp_path / "images" / "3.png", 317, 238)
+    with pytest.raises(DataError, match=r"3\.png: expected the size of its camera .* 320 × 240, got 317 × 238"):
+        doap.Localizer(scene / "sparse", tmp_path / "images", tmp_path / "cache", descriptor="rootsift")
+
+
+def test_a_size_that_the_first_bytes_do_not_contain_is_compared_as_well(scene, tmp_path):
+    pixels = np.zeros((1100, 1000), np.uint8)
+    pixels[::40], pixels[:, ::30] = 255, 255
+    shutil.copytree(scene / "images", tmp_path / "images")
+    # libtiff writes the header after the pixels.
+    cv2.imwrite(str(tmp_path / "3.tif"), pixels, [cv2.IMWRITE_TIFF_COMPRESSION, 1])
+    (tmp_path / "3.tif").replace(tmp_path / "images" / "3.png")
+    found = doap.Localizer(scene / "sparse", tmp_path / "images", tmp_path / "cache", descriptor="rootsift")
+    with pytest.raises(DataError, match=r"3\.png: expected the size of its camera .* 320 × 240, got 1000 × 1100"):
+        found.localize(scene / "new.png", camera="1.png")
+
+
+def test_images_of_the_model_that_are_missing_or_damaged_are_reported(scene, tmp_path):
+    shutil.copytree(scene / "images", tmp_path / "images")
+    (tmp_path / "images" / "2.png").unlink()
+    (tmp_path / "images" / "3.png").write_bytes(b"damaged")
+    options = ["--images", tmp_path / "images", "--cache", tmp_path / "cache", "--descriptor", "rootsift"]
+    options += ["--model", scene / "sparse", "--camera", "1.png"]
+    ran = CliRunner().invoke(app, ["localize", *map(str, [scene / "new.png", *options])])
+    assert f"2 of 4 images of the model used; {tmp_path / 'images' / '2.png'}: no such image." in ran.stderr
+    found = doap.Localizer(scene / "sparse", tmp_path / "images", tmp_path / "cache", descriptor="rootsift")
+    assert (found.total, list(found.skipped)) == (4, ["2.png", "3.png"])
+    assert "3.png: OpenCV cannot decode the file" in found.skipped["3.png"]
+
+
 @pytest.mark.parametrize(("inliers", "outliers", "reliable"), [(29, 0, False), (30, 90, True), (30, 91, False)])
 def test_a_pose_with_few_inliers_is_not_reliable(inliers, outliers, reliable):
     found = Localization(pose(*NEW_VIEW), None, inliers + outliers, inliers, {"a.png": inliers})

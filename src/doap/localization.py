@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from doap.files import make_folder
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images.frames import COLMAP_PIXEL_CENTRE
+from doap.images.header import read_size
 from doap.pipeline import match
 from doap.scale.extraction import use_features
 from doap.scale.extractor import open_extractor
@@ -83,7 +85,8 @@ class Localization:
 class Localizer:
     """Estimates poses of photos in a COLMAP model.
 
-    The features of the model's images are extracted once and stored in `cache`, with an index of them.
+    The features of the model's images are extracted once and stored in `cache`, with an index of them. Images that
+    cannot be read are not used. Images of another size than their camera's are refused.
 
     >>> import doap
     >>> localizer = doap.Localizer("sparse/0", "images", "localization")  # doctest: +SKIP
@@ -99,6 +102,10 @@ class Localizer:
         max_keypoints: Maximum number of keypoints per image.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Progress callback of the extraction.
+
+    Attributes:
+        total: Number of images of the model.
+        skipped: Images of the model that are not used, and the reasons.
     """
 
     def __init__(
@@ -121,6 +128,10 @@ class Localizer:
         if not listing:
             expected = f"the images of the model {model}" + (f", such as {min(self._images)}" if self._images else "")
             raise DataError(f"{images}: expected {expected}, got none of them.")
+        for name in listing:
+            # The size in an unusual header is compared when the image is matched.
+            if (size := read_size(folder / name)) is not None:
+                self._check_size(name, size)
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
         own = make_folder(Path(cache) / self._extractor.info.fingerprint[:16])
         self._index_folder = own / "index"
@@ -128,6 +139,22 @@ class Localizer:
         self._features: FeatureSet = use_features(
             source, listing, out, self._extractor, None, total, progress, lambda found, _: found
         )
+        self.total = len(self._images)
+        missing = {name: f"{folder / name}: no such image." for name in sorted(self._images) if name not in listing}
+        self.skipped: dict[str, str] = missing | self._features.failed
+
+    def _camera(self, name: str) -> Any:
+        """Return the camera of an image of the model, as an object of pycolmap."""
+        return self._model.cameras[self._images[name].camera_id]
+
+    def _check_size(self, name: str, size: tuple[int, int]) -> None:
+        """Refuse an image of another size (height, width) than its camera's."""
+        camera = self._camera(name)
+        if size != (camera.height, camera.width):
+            raise DataError(
+                f"{name}: expected the size of its camera in the model, {camera.width} × {camera.height}, got "
+                f"{size[1]} × {size[0]}. Use the images from which the model was reconstructed."
+            )
 
     def localize(
         self,
@@ -143,8 +170,8 @@ class Localizer:
 
         Args:
             photo: Image file.
-            camera: Name of an image of the model that was taken with the same camera, whose intrinsics are used. None
-                reads the focal length from EXIF data, or estimates it.
+            camera: Name of an image of the model that was taken with the same camera, whose intrinsics are used, scaled
+                to the size of the photo. None reads the focal length from EXIF data, or estimates it.
             top: Maximum number of images to match the photo with.
             ratio: Threshold of the ratio test.
             threshold: Inlier threshold in pixels.
@@ -157,12 +184,10 @@ class Localizer:
         if not Path(photo).is_file():
             raise DataError(f"{photo}: no such image.")
         query = self._extractor.extract(photo)
+        scaled = None if camera is None else _scale(self._camera(camera), query.image_size, photo, camera)
         matches = self._match(query, self._shortlist(query, top), ratio)
-        if camera is None:
-            intrinsics = import_pycolmap().infer_camera_from_image(photo)
-            refine = not intrinsics.has_prior_focal_length
-        else:
-            intrinsics, refine = self._model.cameras[self._images[camera].camera_id], False
+        intrinsics = scaled or import_pycolmap().infer_camera_from_image(photo)
+        refine = scaled is None and not intrinsics.has_prior_focal_length
         return _estimate_pose(matches, intrinsics, refine, threshold, seed)
 
     @cached_property
@@ -190,6 +215,7 @@ class Localizer:
         found: dict[tuple[int, int], str] = {}
         for name in names:
             stored = self._features.read(name).features
+            self._check_size(name, stored.image_size)
             point_of_keypoint = _triangulated(stored.keypoints, self._images[name])
             for keypoint, other in match(query, stored, ratio=ratio).tolist():
                 if (point := int(point_of_keypoint[other])) >= 0:
@@ -214,6 +240,20 @@ class _PointMatches:
     pixels: Floats
     points: Floats
     images: list[str]
+
+
+def _scale(camera: Any, size: tuple[int, int], photo: str | Path, name: str) -> Any:
+    """Return a camera of pycolmap, that of an image with this name, scaled to the size (height, width) of a photo."""
+    height, width = size
+    # Both sides of a scaled photo are rounded to whole pixels.
+    if abs(width * camera.height - height * camera.width) >= camera.width + camera.height:
+        raise DataError(
+            f"{photo}: expected the aspect ratio of the camera of {name}, {camera.width} × {camera.height}, got "
+            f"{width} × {height}. Name an image of the same camera, or none to estimate the focal length."
+        )
+    scaled = deepcopy(camera)
+    scaled.rescale(width, height)
+    return scaled
 
 
 def _triangulated(keypoints: NDArray[np.float32], image: Any) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import typer
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Seed
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
+from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.localization import Localization
@@ -52,6 +53,9 @@ def localize(
             device=device,
             progress=progress,
         )
+    used = localizer.total - len(localizer.skipped)
+    example = f"; {reason}" if (reason := next(iter(localizer.skipped.values()), "")) else ""
+    echo(f"{used:,} of {counted(localizer.total, 'image')} of the model used{example}", err=True)
     options: dict[str, Any] = {"camera": camera, "top": top, "ratio": ratio, "threshold": threshold, "seed": seed}
     found = {str(photo): localizer.localize(photo, **options) for photo in photos}
     if as_json:

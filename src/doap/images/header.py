@@ -6,10 +6,13 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 Size = tuple[int, int]
 """(height, width) in pixels."""
 
+# Headers end before this byte, except in unusual files.
+_HEADER_BYTES = 1 << 20
 _JPEG_SEGMENT = re.compile(rb"\xff([^\x00\xff\xd0-\xd9])", re.DOTALL)
 # SOF0…SOF15 except DHT, JPG and DAC.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -20,6 +23,15 @@ _TIFF_LONG, _BIG_TIFF = 4, 43
 _TIFF_TAGS = 4096
 # A position may lie outside the file, or exceed the integers of C.
 _DAMAGED = struct.error, IndexError, OverflowError
+
+
+def read_size(path: Path) -> Size | None:
+    """Return the size that the header of an image file declares; None if it is not among the first bytes."""
+    try:
+        with path.open("rb") as file:
+            return declared_size(file.read(_HEADER_BYTES))
+    except OSError:
+        return None
 
 
 def declared_size(data: bytes) -> Size | None:

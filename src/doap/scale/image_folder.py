@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import ArgumentError, DataError
-from doap.images.header import declared_size
+from doap.images.header import read_size
 from doap.images.read import check_names, decode_colour, decode_grey, decode_mask, is_image
 from doap.scale.storage import LocalFolder, Storage, open_storage
 from doap.text import counted
 
-# Headers end before this byte, except for unusual files. Those are checked when their pixels are read.
-_HEADER_BYTES = 1 << 20
 # A changed image with the same size and time is not extracted again.
 _CHANGED = (
     "the image or its mask changed after its features were extracted. Run the same command again. If that does not "
@@ -168,7 +166,7 @@ class ImageFolder:
             return
         images, masks = self.images.local, self.masks.local
         pairs = {name: (images / name, masks / f"{name}.png") for name in names}
-        sizes = {name: (_size(image), _size(mask)) for name, (image, mask) in pairs.items() if mask.is_file()}
+        sizes = {name: (read_size(image), read_size(mask)) for name, (image, mask) in pairs.items() if mask.is_file()}
         wrong = {name: (image, mask) for name, (image, mask) in sizes.items() if image and mask and image != mask}
         if wrong:
             name, ((height, width), (mask_height, mask_width)) = next(iter(wrong.items()))
@@ -195,12 +193,3 @@ def _open(folder: str | Path) -> Storage:
 
 def _join(image: str, mask: str | None) -> str:
     return image if not mask else f"{image} {mask}"
-
-
-def _size(path: Path) -> tuple[int, int] | None:
-    """Return the (height, width) that an image file declares; None if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return declared_size(file.read(_HEADER_BYTES))
-    except OSError:
-        return None
