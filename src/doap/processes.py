@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ NO_START = (
     "workers: a worker process ended before its first task. A script with more than one worker needs "
     "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
 )
+# A socket and two pipes for the process, and those of a pool's queues.
+_PIPES_PER_START = 6
 
 MAX_WORKERS = 1024
 """Largest number of worker processes."""
@@ -129,9 +131,13 @@ def worker_context(module: str) -> SpawnContext | ForkServerContext:
 
 @contextmanager
 def starting_workers() -> Iterator[None]:
-    """Block Ctrl-C in this thread while worker processes start, and report if they cannot."""
+    """Block Ctrl-C in this thread while a worker process starts, and report if it cannot."""
     try:
-        with interrupts_blocked():
+        with interrupts_blocked(), ExitStack() as opened:
+            # The server that forks workers prints a traceback if this process reaches its limit while it asks for one.
+            for file in (file for _ in range(_PIPES_PER_START) for file in os.pipe()):
+                opened.callback(os.close, file)
+            opened.close()
             yield
     # The server that forks workers has ended.
     except (EOFError, ConnectionError) as error:

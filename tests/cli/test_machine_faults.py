@@ -95,6 +95,22 @@ def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
     assert ran.stderr.startswith("doap: Not enough memory. ")
 
 
+FEW_FILES = """
+import resource
+import doap.cli
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+doap.cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_too_few_files_for_worker_processes_are_one_line(inputs, tmp_path):
+    words = ("extract", inputs / "photos", "--out", tmp_path / "out", "--workers", "2", "--descriptor", "rootsift")
+    ran = subprocess.run([sys.executable, "-c", FEW_FILES, *map(str, words)], capture_output=True, text=True)
+    expected = "doap: Too many open files. Use fewer workers, or raise the limit with `ulimit -n`.\n"
+    assert (ran.returncode, ran.stderr) == (1, expected)
+
+
 LIMIT = """
 import resource, sys
 import doap.cli, doap.data, doap.export.onnx

@@ -5,6 +5,7 @@ Heavy modules are imported inside the commands, so that `doap --help` is instant
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -106,4 +107,7 @@ def _explain(error: Exception) -> str | None:
     if not isinstance(error, OSError) or error.errno is None:
         return None
     name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-    return f"{name}{error.strerror}. Check the path, the permissions and the free space."
+    remedy = "Check the path, the permissions and the free space."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "Use fewer workers, or raise the limit with `ulimit -n`."
+    return f"{name}{error.strerror}. {remedy}"

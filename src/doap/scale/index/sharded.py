@@ -189,8 +189,8 @@ class _Processes:
         self._running: list[tuple[BaseProcess, Connection]] = []
         context = worker_context(__name__)
         threads = max(1, faiss_library().omp_get_max_threads() // len(folders))
-        with starting_workers():
-            for folder in folders:
+        for folder in folders:
+            with starting_workers():
                 ours, theirs = context.Pipe()
                 arguments = (theirs, dict(os.environ), pickle.dumps(folder), in_memory, threads)
                 process = context.Process(target=_serve, args=arguments, daemon=True)
