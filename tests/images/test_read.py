@@ -311,6 +311,15 @@ def test_links_to_folders_are_followed(tmp_path):
     assert listed(photos / "link") == ["deep/a.jpg"]
 
 
+def test_links_without_a_target_are_listed_and_cannot_be_read(tmp_path):
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "none.jpg")
+    (tmp_path / "b.png").symlink_to(tmp_path / "b.png")
+    assert listed(tmp_path) == ["a.jpg", "b.png"]
+    for path in list_images(tmp_path):
+        with pytest.raises(DataError, match=f"{path}: cannot read the image file"):
+            read_grey(path)
+
+
 def test_links_that_loop_or_repeat_a_folder_are_not_followed(tmp_path):
     photos, elsewhere = tmp_path / "top" / "photos", tmp_path / "elsewhere"
     (photos / "real").mkdir(parents=True)

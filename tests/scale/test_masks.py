@@ -126,3 +126,17 @@ def test_exporters_apply_masks_and_notice_changes(images, masks, tmp_path, write
         np.testing.assert_array_equal(stored.frames, expected.frames)
         counts.append(len(stored))
     assert counts[0] > counts[1] > 0
+
+
+@pytest.mark.parametrize("broken", ["images", "masks"])
+def test_a_link_without_a_target_is_the_reason_why_its_image_is_skipped(images, masks, broken):
+    write_mask(masks, "2.png", slice(0, 70))
+    link = {"images": images / "2.png", "masks": masks / "2.png.png"}[broken]
+    target = link.replace(images.parent / "target.png")
+    link.symlink_to(images.parent / "unmounted.png")
+    done = run(images, masks)
+    assert (done.extracted, list(done.skipped)) == (2, ["2.png"])
+    assert f"2.png: cannot be read: {link} is a link without a target" in done.skipped["2.png"]
+    target.rename(images.parent / "unmounted.png")
+    again = run(images, masks)
+    assert (again.extracted, again.reused, again.skipped) == (1, 2, {})

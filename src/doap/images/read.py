@@ -197,7 +197,10 @@ def as_colour(image: ImageSource) -> NDArray[np.uint8]:
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """Return all image files of a folder and its subfolders, sorted by their relative path; see `walk_files`."""
+    """Return all image files of a folder and its subfolders, sorted by their relative path; see `walk_files`.
+
+    They include links without a target, so that these are reported when they are read.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
@@ -206,7 +209,8 @@ def list_images(folder: str | Path) -> list[Path]:
 
 
 def _list(folder: Path) -> Iterator[str]:
-    return (name for name in walk_files(folder) if is_image(name) and (folder / name).is_file())
+    files = ((name, folder / name) for name in walk_files(folder) if is_image(name))
+    return (name for name, path in files if path.is_file() or not path.exists())
 
 
 def check_names(names: Iterable[str], folder: str, *, may_be_empty: bool = False) -> list[str]:

@@ -58,8 +58,8 @@ class StoredFile(NamedTuple):
 
     Attributes:
         name: Path inside the folder, with slashes.
-        stamp: Size and modification time. A file with the same stamp is assumed to have the same contents. Empty if the
-            file cannot be read, such as a link without a target.
+        stamp: Size and modification time. A file with the same stamp is assumed to have the same contents. Empty if it
+            is not a file, but a device for example.
     """
 
     name: str
@@ -160,14 +160,21 @@ class LocalFolder:
     def _stamp(self, name: str) -> str:
         try:
             found = (self.folder / name).stat()
-        # It has disappeared since it was listed, or is a link without a target.
+        # The reason is reported when the file is read, such as a link without a target.
         except OSError:
-            return ""
+            return "0-0"
         return f"{found.st_size}-{found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
 
     def read(self, name: str) -> bytes:
         """Read a file."""
-        return (self.folder / name).read_bytes()
+        path = self.folder / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            # Not a missing file: a mask may be missing.
+            if path.is_symlink():
+                raise OSError(f"{path} is a link without a target") from None
+            raise
 
     def open(self, name: str) -> Any:
         """Open a file for random access."""

@@ -73,6 +73,12 @@ def test_a_folder_of_images_is_recognised_and_empty_files_are_reported(tmp_path:
     assert found.problems == (f"{tmp_path}/two.png: the image file is empty.",)
 
 
+def test_links_without_a_target_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "one.jpg").symlink_to(tmp_path / "none.jpg")
+    found = check_folder(tmp_path)
+    assert (found.summary, found.problems) == ("folder of 1 images", (f"{tmp_path}/one.jpg: a link without a target.",))
+
+
 def test_anything_else_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "letter.doc").touch()
     found = check_folder(tmp_path)

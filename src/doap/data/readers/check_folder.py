@@ -106,8 +106,9 @@ def _has_images(root: Path) -> bool:
 
 def _examine_images(root: Path) -> tuple[str, list[str]]:
     images = list_images(root)
-    empty = [f"{path}: the image file is empty." for path in images if not path.stat().st_size]
-    return f"folder of {len(images):,} images", empty
+    broken = [f"{path}: a link without a target." for path in images if not path.exists()]
+    empty = [f"{path}: the image file is empty." for path in images if path.exists() and not path.stat().st_size]
+    return f"folder of {len(images):,} images", broken + empty
 
 
 KINDS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], tuple[str, list[str]]]]] = {
