@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any
 
@@ -53,6 +53,20 @@ def beside(path: Path, name: str) -> Path:
     if not named.name:
         raise DataError(f"{path}: expected a file or folder to write, got the root of a file system. Choose another.")
     return named.with_name(name.format(named.name))
+
+
+def check_inside(name: str, source: object) -> None:
+    """Refuse the name of an image, read from the file `source`, that leads out of the folder of images.
+
+    >>> check_inside("a/b.jpg", "pairs.txt")
+    >>> check_inside("../b.jpg", "pairs.txt")
+    Traceback (most recent call last):
+        ...
+    doap.errors.DataError: pairs.txt: expected names of images inside their folder, got '../b.jpg'. Remove it.
+    """
+    path = PurePath(name)
+    if path.anchor or ".." in path.parts:
+        raise DataError(f"{source}: expected names of images inside their folder, got {name!r}. Remove it.")
 
 
 @contextmanager

@@ -50,6 +50,19 @@ def test_names_in_a_text_model_are_utf8(model, tmp_path):
         open_model(text)
 
 
+@pytest.mark.parametrize("name", ["../1.png", "a/../../1.png", "/1.png"])
+@pytest.mark.parametrize("text", [False, True])
+def test_names_that_lead_out_of_the_folder_of_images_are_refused(model, tmp_path, name, text):
+    reconstruction = open_model(model)
+    next(iter(reconstruction.images.values())).name = name
+    (reconstruction.write_text if text else reconstruction.write)(model)
+    if text:
+        for binary in model.glob("*.bin"):
+            binary.unlink()
+    with pytest.raises(DataError, match=rf"sparse: expected names of images inside their folder, got '{name}'"):
+        open_model(model)
+
+
 HUGE = struct.pack("<Q", 1 << 60)
 NAN = struct.pack("<d", np.nan)
 

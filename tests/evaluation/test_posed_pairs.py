@@ -131,6 +131,8 @@ def test_phototourism_pairs_take_the_highest_list_that_has_them(tmp_path, scene)
         ("a.jpg b.jpg 1 2 3\n", "line 1: expected 36 numbers"),
         ("\na.jpg b.jpg 1 2 x\n", "line 2: expected numbers"),
         ("a.jpg\n", "line 1: expected two names"),
+        ("a.jpg ../b.jpg 1 2 3\n", "line 1: expected names of images inside their folder, got '../b.jpg'"),
+        ("/a.jpg b.jpg 1 2 3\n", "line 1: expected names of images inside their folder, got '/a.jpg'"),
     ],
 )
 def test_damaged_pair_lists_are_named_with_the_line(tmp_path, text, message):
@@ -149,6 +151,15 @@ def test_missing_image_of_phototourism_is_named(tmp_path, scene):
             file["K"], file["R"], file["T"] = intrinsics().matrix, pose.rotation, pose.translation
     np.save(folder / "new-vis-pairs" / "keys-th-0.1.npy", np.array(["0-1"]))
     with pytest.raises(DataError, match="the image 0 is missing"):
+        read_posed_pairs(tmp_path)
+
+
+def test_names_in_lists_of_phototourism_do_not_lead_out_of_its_folder(tmp_path):
+    lists = tmp_path / "reichstag" / "set_100" / "new-vis-pairs"
+    lists.mkdir(parents=True)
+    (lists.parent / "calibration").mkdir()
+    np.save(lists / "keys-th-0.1.npy", np.array(["../0-1"]))
+    with pytest.raises(DataError, match=r"new-vis-pairs: expected names of images inside their folder, got '\.\./0'"):
         read_posed_pairs(tmp_path)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap.errors import DataError, import_extra
+from doap.files import check_inside
 
 # Number of parameters of each camera model, by its number in cameras.bin.
 _PARAMETERS = (3, 4, 4, 5, 8, 8, 12, 5, 4, 5, 12, 16, 4, 5, 3, 4, 6, 2)
@@ -25,10 +26,11 @@ def open_model(model: Path) -> Any:
     try:
         reconstruction = pycolmap.Reconstruction(str(model))
         # pycolmap decodes a name when it is read. Text files are not checked before.
-        for image in reconstruction.images.values():
-            str(image.name)
+        names = [str(image.name) for image in reconstruction.images.values()]
     except (ValueError, RuntimeError, IndexError) as error:
         raise DataError(f"{model}: the COLMAP model cannot be read ({error}).") from error
+    for name in names:
+        check_inside(name, model)
     return reconstruction
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from doap.errors import DataError, import_extra
 from doap.evaluation.posed_scenes import PosedScene, is_colmap_root, is_strecha_root, read_posed_scenes
+from doap.files import check_inside
 from doap.geometry.pose import Camera, Pose
 
 
@@ -75,6 +76,8 @@ def _from_pair_list(file: Path) -> Iterator[PosedPair]:
         if len(words) < 2:
             raise DataError(f"{file}, line {number}: expected two names and their geometry, got {line!r}.")
         first, second, *rest = words
+        for name in (first, second):
+            check_inside(name, f"{file}, line {number}")
         try:
             values = np.array(rest, np.float64)
         except ValueError as error:
@@ -114,6 +117,8 @@ def _from_phototourism(folder: Path) -> Iterator[PosedPair]:
 
     for key, overlap in sorted(overlaps.items()):
         names = key.split("-")
+        for name in names:
+            check_inside(name, folder / "new-vis-pairs")
         (camera0, pose0), (camera1, pose1) = (calibration(name) for name in names)
         path0, path1 = (_only_file(folder / "images", name) for name in names)
         pose = pose1.relative_to(pose0)

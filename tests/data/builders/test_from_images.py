@@ -237,6 +237,8 @@ LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
         (LEDGER.encode() + b"a/2.png\n", "line 4: expected 3 values"),
         (LEDGER.encode() + b"a/2.png,a,train,more\n", "line 4: expected 3 values"),
         (LEDGER.encode() + b",a,train\n", "line 4: expected the name of a file"),
+        (LEDGER.encode() + b"../2.png,a,train\n", "line 4: expected names of images inside their folder"),
+        (LEDGER.encode() + b"/2.png,a,train\n", "line 4: expected names of images inside their folder"),
         (b"file,scene,split,file\na/1.png,a,train,a/1.png\n", "expected every column once"),
         (b"file,scene\n", "split is missing"),
         (b"", "file, scene, split is missing"),

@@ -23,6 +23,7 @@ from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
 from doap.errors import ArgumentError, DataError
+from doap.files import check_inside
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
 from doap.processes import begin_worker, check_workers, end_on_interrupt, starting_workers, worker_context
@@ -298,5 +299,6 @@ def _parse_ledger(path: Path, text: str) -> list[dict[str, Any]]:
             raise DataError(f"{path}, line {reader.line_num}: expected {len(columns)} values, as in the first line.")
         if "\0" in row["file"] or not row["file"] or not row["scene"]:
             raise DataError(f"{path}, line {reader.line_num}: expected the name of a file and of its scene.")
+        check_inside(row["file"], f"{path}, line {reader.line_num}")
         rows.append(row)
     return rows
