@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from doap.baselines import OnnxDescriber
+from doap.baselines.onnx import _DATA_LOCATION, _EXTERNAL_DATA, _PARTS, _has_external_data
 from doap.describer import Describer, fingerprint
 from doap.errors import DataError, MissingExtra
 
@@ -28,7 +29,9 @@ def export(network, path, patch, shapes):
     # The exporter warns about its own internals.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(network.eval(), (patch,), path, dynamo=True, dynamic_shapes=(shapes,), verbose=False)
+        torch.onnx.export(
+            network.eval(), (patch,), path, dynamo=True, dynamic_shapes=(shapes,), verbose=False, external_data=False
+        )
     return path
 
 
@@ -64,6 +67,86 @@ def test_a_fixed_batch_size_is_an_error(network, tmp_path):
     path = export(network, tmp_path / "fixed.onnx", torch.zeros(2, 1, 16, 16), {})
     with pytest.raises(DataError, match=r"one input \(N, 1, S, S\) of float32 with dynamic N, got .*\[2, 1, 16, 16\]"):
         OnnxDescriber(path)
+
+
+def hide(tensor, location):
+    """Make a tensor refer to another file."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", location
+
+
+PLACES = {
+    "initializer": lambda model: model.graph.initializer[0],
+    "constant": lambda model: model.graph.node.add(op_type="Constant", output=["c"]).attribute.add(name="value").t,
+    "branch": lambda model: model.graph.node.add(op_type="If").attribute.add(name="then_branch").g.initializer.add(),
+    "function": lambda model: model.functions.add().node.add(op_type="Constant").attribute.add(name="value").t,
+    "sparse": lambda model: model.graph.sparse_initializer.add().values,
+}
+LOCATIONS = ["weights.bin", "../weights.bin", "{folder}/weights.bin", "/etc/passwd", "*/_ORT_MEM_ADDR_/*"]
+
+
+@pytest.mark.parametrize(
+    ("place", "location"), [("initializer", location) for location in LOCATIONS] + [(place, "w") for place in PLACES]
+)
+def test_weights_in_other_files_are_refused(file, tmp_path, capfd, place, location):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(file)
+    tensor = PLACES[place](model)
+    for folder in (tmp_path, tmp_path / "model"):
+        folder.mkdir(exist_ok=True)
+        (folder / "weights.bin").write_bytes(tensor.raw_data)
+    hide(tensor, location.format(folder=tmp_path))
+    (tmp_path / "model" / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(DataError, match=r"m\.onnx: expected one file with all weights, .* external_data=False"):
+        OnnxDescriber(tmp_path / "model" / "m.onnx")
+    assert capfd.readouterr().err == ""
+
+
+def test_every_message_of_onnx_that_holds_tensors_is_searched_for_other_files():
+    onnx = pytest.importorskip("onnx")
+    messages = onnx.ModelProto.DESCRIPTOR.file.message_types_by_name
+    parts = {
+        name: {field.number: field.message_type.name for field in message.fields if field.message_type}
+        for name, message in messages.items()
+    }
+    holders, before = {"TensorProto"}, set()
+    while holders != before:
+        before = holders
+        holders = holders | {name for name, fields in parts.items() if holders & set(fields.values())}
+    expected = {
+        name: {number: part for number, part in parts[name].items() if part in holders}
+        for name in holders - {"TensorProto"}
+    }
+    assert expected == _PARTS
+    fields = messages["TensorProto"].fields_by_name
+    assert (fields["external_data"].number, fields["data_location"].number) == (_EXTERNAL_DATA, _DATA_LOCATION)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(bytes([7 << 3 | 2 | 128, 128, 128, 128, 16, 0]), id="key of 33 bits"),
+        pytest.param(bytes([7 << 3 | 2, *[128] * 10, 1]), id="length of 77 bits"),
+        pytest.param(bytes([7 << 3 | 3]), id="group"),
+        pytest.param(bytes([7 << 3 | 2, 5, 0]), id="truncated"),
+        pytest.param(bytes([7 << 3 | 2]), id="no length"),
+    ],
+)
+def test_fields_that_another_parser_could_read_differently_are_refused(content):
+    with pytest.raises((ValueError, IndexError)):
+        _has_external_data(content)
+
+
+@pytest.mark.parametrize("extent", ["wide", "-1", "nan", "0"])
+def test_an_impossible_extent_is_an_error(file, tmp_path, extent):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(file)
+    onnx.helper.set_model_props(model, {"doap.extent": extent})
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(DataError, match=r"m\.onnx: extent: input should be"):
+        OnnxDescriber(tmp_path / "m.onnx")
 
 
 def test_a_file_that_is_not_onnx_is_an_error(tmp_path):
