@@ -77,7 +77,7 @@ def hide(tensor, location):
     entry.key, entry.value = "location", location
 
 
-PLACES = {
+TENSORS = {
     "initializer": lambda model: model.graph.initializer[0],
     "constant": lambda model: model.graph.node.add(op_type="Constant", output=["c"]).attribute.add(name="value").t,
     "branch": lambda model: model.graph.node.add(op_type="If").attribute.add(name="then_branch").g.initializer.add(),
@@ -88,12 +88,13 @@ LOCATIONS = ["weights.bin", "../weights.bin", "{folder}/weights.bin", "/etc/pass
 
 
 @pytest.mark.parametrize(
-    ("place", "location"), [("initializer", location) for location in LOCATIONS] + [(place, "w") for place in PLACES]
+    ("tensor", "location"),
+    [("initializer", location) for location in LOCATIONS] + [(tensor, "w") for tensor in TENSORS],
 )
-def test_weights_in_other_files_are_refused(file, tmp_path, capfd, place, location):
+def test_weights_in_other_files_are_refused(file, tmp_path, capfd, tensor, location):
     onnx = pytest.importorskip("onnx")
     model = onnx.load(file)
-    tensor = PLACES[place](model)
+    tensor = TENSORS[tensor](model)
     for folder in (tmp_path, tmp_path / "model"):
         folder.mkdir(exist_ok=True)
         (folder / "weights.bin").write_bytes(tensor.raw_data)

@@ -105,7 +105,7 @@ def _has_external_data(model: bytes) -> bool:
     """Return whether a tensor of a model is stored in another file, or at an address in memory.
 
     ONNX Runtime opens these files without asking, and its earlier versions open them anywhere on the disk. The package
-    onnx, which could tell, is not required to describe patches.
+    onnx, which could check it, is not required to describe patches.
     """
     todo = [("ModelProto", memoryview(model))]
     while todo:
