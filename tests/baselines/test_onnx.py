@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from doap.baselines import OnnxDescriber
-from doap.baselines.onnx import _DATA_LOCATION, _EXTERNAL_DATA, _PARTS, _has_external_data
 from doap.describer import Describer, fingerprint
 from doap.errors import DataError, MissingExtra
 
@@ -103,41 +102,6 @@ def test_weights_in_other_files_are_refused(file, tmp_path, capfd, tensor, locat
     with pytest.raises(DataError, match=r"m\.onnx: expected one file with all weights, .* external_data=False"):
         OnnxDescriber(tmp_path / "model" / "m.onnx")
     assert capfd.readouterr().err == ""
-
-
-def test_every_message_of_onnx_that_holds_tensors_is_searched_for_other_files():
-    onnx = pytest.importorskip("onnx")
-    messages = onnx.ModelProto.DESCRIPTOR.file.message_types_by_name
-    parts = {
-        name: {field.number: field.message_type.name for field in message.fields if field.message_type}
-        for name, message in messages.items()
-    }
-    holders, before = {"TensorProto"}, set()
-    while holders != before:
-        before = holders
-        holders = holders | {name for name, fields in parts.items() if holders & set(fields.values())}
-    expected = {
-        name: {number: part for number, part in parts[name].items() if part in holders}
-        for name in holders - {"TensorProto"}
-    }
-    assert expected == _PARTS
-    fields = messages["TensorProto"].fields_by_name
-    assert (fields["external_data"].number, fields["data_location"].number) == (_EXTERNAL_DATA, _DATA_LOCATION)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(bytes([7 << 3 | 2 | 128, 128, 128, 128, 16, 0]), id="key of 33 bits"),
-        pytest.param(bytes([7 << 3 | 2, *[128] * 10, 1]), id="length of 77 bits"),
-        pytest.param(bytes([7 << 3 | 3]), id="group"),
-        pytest.param(bytes([7 << 3 | 2, 5, 0]), id="truncated"),
-        pytest.param(bytes([7 << 3 | 2]), id="no length"),
-    ],
-)
-def test_fields_that_another_parser_could_read_differently_are_refused(content):
-    with pytest.raises((ValueError, IndexError)):
-        _has_external_data(content)
 
 
 @pytest.mark.parametrize("extent", ["wide", "-1", "nan", "0"])

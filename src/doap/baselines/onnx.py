@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,6 @@ from doap.files import sha256
 
 PREFIX = "doap."
 """Prefix of the names of doap's metadata in an ONNX file."""
-
-_PARTS = {
-    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
-    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
-    "NodeProto": {5: "AttributeProto"},
-    "AttributeProto": {
-        5: "TensorProto",
-        6: "GraphProto",
-        10: "TensorProto",
-        11: "GraphProto",
-        22: "SparseTensorProto",
-        23: "SparseTensorProto",
-    },
-    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
-    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
-    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
-}
-"""The messages of onnx.proto that contain tensors: their fields by number, and the messages in these."""
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
-"""Fields of a tensor: the file that it is stored in, and whether there is one."""
 
 
 class OnnxDescriber(FunctionDescriber):
@@ -80,7 +59,7 @@ class OnnxDescriber(FunctionDescriber):
 
 def _open(path: Path) -> Any:
     """Open a file with ONNX Runtime."""
-    onnxruntime = import_extra("onnxruntime", "onnx")
+    onnx, onnxruntime = import_extra("onnx", "onnx"), import_extra("onnxruntime", "onnx")
     if not path.is_file():
         raise DataError(f"{path}: no such ONNX file. Check the path.")
     options = onnxruntime.SessionOptions()
@@ -88,12 +67,13 @@ def _open(path: Path) -> Any:
     # It would print what it raises.
     options.log_severity_level = 4
     try:
-        if _has_external_data(path.read_bytes()):
+        model = onnx.load(path, load_external_data=False)
+        if _has_external_data(model):
             raise DataError(
                 f"{path}: expected one file with all weights, got weights stored in other files. doap does not open "
                 "files that a file names. Export the model as one file (torch.onnx.export: external_data=False)."
             )
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except DoapError:
         raise
     # ONNX Runtime's exceptions have no other common base.
@@ -101,58 +81,17 @@ def _open(path: Path) -> Any:
         raise DataError(f"{path}: not an ONNX file, or a damaged one ({error}).") from error
 
 
-def _has_external_data(model: bytes) -> bool:
-    """Return whether a tensor of a model is stored in another file, or at an address in memory.
-
-    ONNX Runtime opens these files without asking, and its earlier versions open them anywhere on the disk. The package
-    onnx, which could check it, is not required to describe patches.
-    """
-    todo = [("ModelProto", memoryview(model))]
-    while todo:
-        message, content = todo.pop()
-        for number, value in _fields(content):
-            if message == "TensorProto" and (number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value)):
-                return True
-            part = _PARTS.get(message, {}).get(number)
-            if part is not None and isinstance(value, memoryview):
-                todo.append((part, value))
+def _has_external_data(message: Any) -> bool:
+    """Return whether a tensor anywhere in a message of onnx.proto is stored in another file, or at an address."""
+    for field, value in message.ListFields():
+        if field.full_name == "onnx.TensorProto.external_data":
+            return True
+        if field.full_name == "onnx.TensorProto.data_location" and value:
+            return True
+        parts = [value] if hasattr(value, "ListFields") else value
+        if field.message_type is not None and any(map(_has_external_data, parts)):
+            return True
     return False
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the numbers and values of all fields of a protobuf message: integers, or bytes of anything else."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        if key >> 32:
-            raise ValueError("a field number of more than 29 bits")
-        number, wire_type = key >> 3, key & 7
-        if wire_type == 0:
-            value, position = _varint(message, position)
-            yield number, value
-            continue
-        if wire_type == 2:
-            size, position = _varint(message, position)
-        elif wire_type in (1, 5):
-            size = 8 if wire_type == 1 else 4
-        else:
-            raise ValueError(f"a field of unknown type {wire_type}")
-        position += size
-        if position > len(message):
-            raise ValueError("truncated")
-        yield number, message[position - size : position]
-
-
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Read an integer with 7 bits per byte, and return the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = message[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ValueError("an integer of more than 10 bytes")
 
 
 def _input_of(session: Any, path: Path) -> tuple[str, int]:
