@@ -92,9 +92,9 @@ def _tiff(data: bytes) -> Size | None:
 
 
 def ignore_orientation(data: bytes) -> bytes | bytearray:
-    """Return an image file that OpenCV decodes as stored if it is told to ignore the orientation.
+    """Return an image file that OpenCV decodes as stored with IMREAD_IGNORE_ORIENTATION.
 
-    For TIFF it applies the orientation regardless, so the tag is overwritten.
+    For TIFF, OpenCV applies the orientation despite this flag, so the tag is overwritten.
     """
     if not data.startswith(_TIFF_STARTS):
         return data
