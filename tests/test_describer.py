@@ -9,7 +9,7 @@ from torch import nn
 
 from doap.baselines import dsp_sift, rootsift
 from doap.describer import Describer, DetectsKeypoints, ImageDescriber, fingerprint, from_function
-from doap.descriptor import Descriptor
+from doap.descriptor import Descriptor, DescriptorSpec
 from doap.errors import ArgumentError, ShapeError
 
 
@@ -131,6 +131,22 @@ def test_a_fingerprint_depends_on_weights_and_spec_only():
     assert fingerprint(one) == fingerprint(other)
     other.spec = other.spec.model_copy(update={"extent": 1.5})
     assert fingerprint(one) != fingerprint(other)
+
+
+class LaterSpec(DescriptorSpec):
+    """The spec of a later version, with one more field."""
+
+    colour: str | None = None
+
+
+def test_a_field_that_is_added_to_the_spec_does_not_change_the_fingerprint_of_shipped_weights():
+    descriptor = Descriptor.load("doap-fast")
+    before = descriptor.fingerprint()
+    assert before == "311dc803c4cf4e5eece637a269387b5d5244ab0e6c735bf0e802dab1567ffb40"
+    descriptor.spec = LaterSpec(**descriptor.spec.model_dump())
+    assert descriptor.fingerprint() == before
+    descriptor.spec = descriptor.spec.model_copy(update={"colour": "rgb"})
+    assert descriptor.fingerprint() != before
 
 
 def test_the_fingerprint_of_an_own_network_depends_on_its_output():

@@ -254,7 +254,8 @@ class Descriptor(nn.Module):
 
     def fingerprint(self) -> str:
         """Return a checksum of spec and weights that is independent of device and precision."""
-        spec = self.spec.model_dump(exclude={"precision"})
+        # Without defaults, so that a field that is added later does not change the fingerprints of existing weights.
+        spec = self.spec.model_dump(exclude={"precision"}, exclude_defaults=True)
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
         hash_weights(digest, self.network)
         if self.spec.network not in NETWORKS:
