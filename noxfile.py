@@ -5,7 +5,7 @@
     nox -s check quick         static checks and quick tests, the sessions that run by default
     nox --no-venv -s quick     use the packages of the current environment
 
-Arguments after `--` go to the script: `nox -s tests-3.11 -- tests/losses -x`.
+Arguments after `--` go to the script: `nox -s tests-3.11 -- tests/loss -x`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from training_runs import Recipe
 LOSSES: dict[str, dict[str, Any]] = {
     "AP": {"name": "listwise-ap"},
     "triplet": {"name": "hardest-triplet"},
-    "AP with second-order similarity": {"name": "regularised-ap", "second_order": 0.1},
+    "AP with second-order similarity": {"name": "listwise-ap", "second_order": 0.1},
 }
 SAMPLERS: dict[str, dict[str, Any]] = {
     "random groups": {"name": "groups"},
@@ -65,13 +65,8 @@ BASE: Recipe = {
 }
 LEVERS: dict[str, Recipe] = {
     "base": {},
-    "memory of 16,384": {"loss": {"memory": 16384}},
-    "memory of 16,384, rate 3": {"loss": {"memory": 16384}, "optimiser": {"learning_rate": 3.0}},
-    "triplet term": {"loss": {"name": "regularised-ap", "triplet": 0.3}},
     "margin 0.2": {"loss": {"margin": 0.2}},
-    "near misses": {"sampler": {"name": "sources", "sources_per_batch": 16, "neighbours": True}},
-    "second-order similarity": {"loss": {"name": "regularised-ap", "second_order": 0.1}},
-    "moving average": {"optimiser": {"average": 0.99}},
+    "second-order similarity": {"loss": {"second_order": 0.1}},
 }
 BATCH_SIZES = (512, 256, 1024, 2048)
 FIGURES = ("map", "fpr95", "pose AUC@10", *training_runs.HOMOGRAPHY)

@@ -21,10 +21,10 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LOSS = Path("src/doap/losses/listwise_ap.py")
+LOSS = Path("src/doap/loss/listwise.py")
 STEPS = {
     "quick tests": ["scripts/test", "--quick", "-q"],
-    "tests of the loss": ["scripts/test", "tests/losses", "tests/functional", "-q", "-n", "0"],
+    "tests of the loss": ["scripts/test", "tests/loss", "-q", "-n", "0"],
     "documentation page": ["scripts/docs"],
 }
 

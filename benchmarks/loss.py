@@ -1,9 +1,6 @@
 """Compare time and memory of the listwise loss with a matrix product, and with other implementations.
 
     python benchmarks/loss.py --out results/loss.json
-    python benchmarks/loss.py --memory --out results/loss-memory.json
-
-The second command measures only the loss that also ranks remembered descriptors.
 
 Times are forward + backward. All variants are timed in turn; a ratio is the median over rounds of the time divided by
 the time of the matrix product in the same round. Peak memory is the increase over the state before the call.
@@ -29,7 +26,7 @@ from pytorch_metric_learning.losses import FastAPLoss
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.losses import HardestTriplet, ListwiseAP
+from doap.loss import HardestTriplet, ListwiseAP
 
 Step = Callable[[], None]
 TUNED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 31)}
@@ -40,17 +37,12 @@ def main() -> None:
     parser = record.arguments(__doc__)
     parser.add_argument("--allocator", choices=["default", "tuned"], default="default", help="malloc thresholds")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 2048, 4096], help="batch sizes M")
-    parser.add_argument("--memory", action="store_true", help="measure only the loss with remembered descriptors")
     parser.add_argument("--rounds", type=int, default=15, help="number of timed repetitions")
     options = parser.parse_args()
     if options.allocator == "tuned" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **TUNED})
     torch.manual_seed(options.seed)
 
-    if options.memory:
-        rows = [remember(1024, size, options.rounds) for size in (16384, 65536)]
-        record.write(options.out, options.seed, {"threads": torch.get_num_threads(), "memory": rows})
-        return
     table = []
     for size in options.sizes:
         for group in (2, 16):
@@ -108,40 +100,6 @@ def compare(size: int, group: int, rounds: int) -> list[dict[str, object]]:
             " | ".join(f"{value!s:>8}" if i != 2 else f"{value:46}" for i, value in enumerate(row.values())), flush=True
         )
     return rows
-
-
-def remember(size: int, memory: int, rounds: int) -> dict[str, object]:
-    """Return the time of a loss that ranks remembered descriptors too, over that of the bare product.
-
-    Both give the gradient of the batch only. The bare product is that of the batch with itself and the memory.
-    """
-    batch = normalize(torch.randn(size, 128)).requires_grad_()
-    remembered = normalize(torch.randn(memory, 128))
-    groups = torch.cat([torch.arange(size) // 2, torch.arange(memory) + size])
-    loss = ListwiseAP(memory=memory)
-    incoming = [torch.randn(size, size), torch.randn(size, memory)]
-
-    def rank() -> None:
-        loss.remembered = remembered
-        batch.grad = None
-        loss(batch, groups).backward()
-
-    def bare() -> None:
-        batch.grad = None
-        torch.autograd.backward([batch @ batch.T, batch @ remembered.T], incoming)
-
-    ratios = []
-    for number in range(-1, rounds):
-        times = []
-        for step in (bare, rank):
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-        if number >= 0:
-            ratios.append(times[1] / times[0])
-    row: dict[str, object] = {"M": size, "memory": memory, "times_bare": round(statistics.median(ratios), 2)}
-    print(row, flush=True)
-    return row
 
 
 def grow(sizes: list[int]) -> dict[str, object]:

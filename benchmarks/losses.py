@@ -37,7 +37,6 @@ SWEEP: dict[str, Recipe] = {
     "AP, 4 bins": {"loss": {**AP, "bins": 4}},
     "AP, 2 bins": {"loss": {**AP, "bins": 2}},
     "AP, 8 bins, squared": {"loss": SQUARED},
-    "AP, 4 to 16 bins": {"loss": {**AP, "initial_bins": 4, "bins": 16}},
     "AP, 8 bins, 8 sources": {"loss": {**AP, "bins": 8}, "sampler": EIGHT_SOURCES},
     "AP, 8 bins, M = 4,096": {"loss": {**AP, "bins": 8}, "data": {"batch_size": 4096}, "run": {"micro_batch": 1024}},
     **{f"triplet, rate {rate:g}": {"loss": TRIPLET, "optimiser": {"learning_rate": rate}} for rate in RATES},

@@ -1,7 +1,7 @@
 """Mutation testing: which small changes of the code do the tests notice?
 
-    python benchmarks/mutation.py functional losses --mutants 100 --quick --out results/mutation.json
-    python benchmarks/mutation.py functional losses --again results/mutation.json --out results/mutation.json
+    python benchmarks/mutation.py functional loss --mutants 100 --quick --out results/mutation.json
+    python benchmarks/mutation.py functional loss --again results/mutation.json --out results/mutation.json
 
 Cosmic Ray (`pip install cosmic-ray`) proposes the mutants. A random sample of them is tested. Mutants that only change
 annotations or docstrings are left out, because no test could notice them. A mutant is killed if a test fails or the
@@ -59,8 +59,12 @@ from observed_tests import (
 EXPLANATIONS = Path(__file__).with_name("mutation_survivors.toml")
 # Code and tests of each target. `--quick` leaves out the tests of the last list.
 TARGETS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "functional": (["functional"], ["functional", "losses/test_losses.py"], ["validation"]),
-    "losses": (["losses"], ["losses/test_losses.py", "test_finite.py"], ["losses/test_ranks.py"]),
+    "functional": (["functional"], ["functional", "loss/test_losses.py"], ["validation"]),
+    "loss": (
+        ["loss"],
+        [f"loss/test_{name}.py" for name in ("average_precision", "kernel", "losses")] + ["test_finite.py"],
+        ["loss/test_ranks.py"],
+    ),
     "matching": (["matching"], ["matching"], ["test_pipeline.py"]),
     "evaluation": (
         [f"evaluation/{name}.py" for name in ("bootstrap", "homography", "image_pair", "overlap")],

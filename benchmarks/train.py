@@ -78,7 +78,7 @@ def bare(allocator: str) -> float:
 
     from doap.descriptor import Descriptor
     from doap.device import resolve_precision
-    from doap.losses import ListwiseAP
+    from doap.loss import ListwiseAP
     from doap.training.step import full_step
     from doap.types import Relation
 

@@ -13,7 +13,7 @@ from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.errors import ArgumentError, DataError
 from doap.functional import pack_bits
-from doap.losses import LOSSES
+from doap.loss import LOSSES
 from doap.pipeline import describe_patches
 from doap.scale.features import FeatureSet
 from doap.scale.index import Index, build_index

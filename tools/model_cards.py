@@ -171,25 +171,23 @@ def training_data(ledger: list[dict[str, Any]]) -> str:
 
 
 def settings_table(recipes: list[dict[str, Any]]) -> str:
-    """Return a table of the settings that differ from the defaults, with one column per run."""
-    defaults, runs = flatten({}), [flatten(recipe) for recipe in recipes]
+    """Return a table of the settings that differ from the defaults, with one column per run.
+
+    The recipes are records: they may have settings that no longer exist, which are listed if they were in use.
+    """
+    defaults, runs = flatten(Config().model_dump(mode="json")), [flatten(recipe) for recipe in recipes]
     names = {name: None for run in (defaults, *runs) for name in run if name not in UNLISTED}
     sections = list(dict.fromkeys(name.partition(".")[0] for name in names))
-    differing = [name for name in names if any(run.get(name) != defaults.get(name) for run in runs)]
+    differing = [name for name in names if any(run.get(name) not in (None, defaults.get(name, False)) for run in runs)]
     listed = sorted(differing, key=lambda name: sections.index(name.partition(".")[0]))
     rows = [[f"`{name}`", *(show(run.get(name)) for run in runs)] for name in listed]
     return table(["", *(f"run {number}" for number in range(1, len(runs) + 1))], rows)
 
 
 def flatten(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return all settings of a recipe, with defaults, by dotted name such as `loss.bins`."""
-    given = {
-        section: {key: value for key, value in values.items() if value is not None}
-        for section, values in recipe.items()
-        if isinstance(values, dict)
-    }
-    config = Config.model_validate(given).model_dump(mode="json", exclude={"about"})
-    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+    """Return all settings of a recipe by dotted name, such as `loss.bins`."""
+    sections = {section: values for section, values in recipe.items() if isinstance(values, dict)}
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
 
 
 def show(value: Any) -> str:

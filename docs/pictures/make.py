@@ -1,6 +1,6 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
-The figures of docs/loss.md are computed with `doap.functional`. adapting.svg shows results/own-photos/run.json,
+The figures of docs/loss.md are computed with `doap.loss`. adapting.svg shows results/own-photos/run.json,
 accuracy_and_time.svg shows results/evaluation, and accuracy_and_bytes.svg shows results/descriptor-size.json.
 matches.jpg is the output of `doap match --sample`, and patches.png the output of `doap data preview`. report.png is a
 screenshot of the page that `doap report results/evaluation` writes, at a width of 1,000 pixels. hard_pair.py draws the
@@ -28,7 +28,8 @@ from matplotlib.transforms import Bbox
 from torch import Tensor
 
 from doap.evaluation.result import read_result
-from doap.functional import average_precision, relaxed_average_precision, soft_histogram
+from doap.functional import average_precision
+from doap.loss import relaxed_average_precision, soft_histogram
 
 HERE = Path(__file__).parent
 MATCH, DISTRACTOR, LINE, FAINT = "#1a7f5a", "#c9ced6", "#2f5fb3", "#8a94a3"
@@ -53,8 +54,7 @@ def one_query() -> tuple[Tensor, Tensor]:
 
 def relaxed(distances: Tensor, positive: Tensor, bins: int) -> Tensor:
     """Return the relaxed AP (Q,) of distances (Q, N) in 0…2."""
-    centres = torch.linspace(0, 2, bins + 1)
-    return relaxed_average_precision(soft_histogram(distances, centres, positive), soft_histogram(distances, centres))
+    return relaxed_average_precision(distances, positive, ~positive, torch.linspace(0, 2, bins + 1))
 
 
 def rankings() -> Figure:
@@ -82,7 +82,7 @@ def two_bins() -> Figure:
     """Draw one distance and the two bins to which it contributes."""
     figure, axes = plt.subplots(figsize=(7.6, 2.8))
     centres, distance = torch.linspace(0, 2, 9), 0.83
-    counts = soft_histogram(torch.tensor([[distance]]), centres)[0]
+    counts = soft_histogram(torch.tensor([[distance]]), centres, torch.ones(1, 1, dtype=torch.bool))[0]
     for centre, count in zip(centres.tolist(), counts.tolist(), strict=True):
         kernel = [centre - 0.25, centre, centre + 0.25]
         axes.plot(kernel, [0, 1, 0], color=LINE if count else DISTRACTOR, linewidth=2 if count else 1.2)

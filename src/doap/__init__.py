@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from doap.export.features import write_features
     from doap.export.hloc import write_hloc
     from doap.localization import Localizer
-    from doap.losses import HardestTriplet, ListwiseAP
+    from doap.loss import HardestTriplet, ListwiseAP
     from doap.pipeline import extract, match, match_images, verify
     from doap.scale import extract_folder
     from doap.training import train
@@ -33,8 +33,8 @@ _MODULES = {
     "DoapError": "doap.errors",
     "Features": "doap.types",
     "Geometry": "doap.types",
-    "HardestTriplet": "doap.losses",
-    "ListwiseAP": "doap.losses",
+    "HardestTriplet": "doap.loss",
+    "ListwiseAP": "doap.loss",
     "Localizer": "doap.localization",
     "Relation": "doap.types",
     "calibrate": "doap.calibration",

@@ -144,11 +144,6 @@ class Relation:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def first(self, count: int) -> Relation:
-        """Return the relation of the first `count` items."""
-        clusters = None if self.clusters is None else self.clusters[:count]
-        return Relation(self.groups[:count], self.ignored_pairs, clusters, self.ignored_clusters)
-
     def to(self, device: torch.device) -> Relation:
         """Return the relation on another device."""
         if self.groups.device == device:

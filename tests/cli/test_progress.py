@@ -161,7 +161,7 @@ def test_counts_are_singular_for_one(doap, tmp_path):
 INTERRUPTING_LOSS = """
 import os, signal
 from pathlib import Path
-from doap.losses import HardestTriplet
+from doap.loss import HardestTriplet
 
 class Interrupting(HardestTriplet):
     calls = 0

@@ -126,37 +126,6 @@ def test_ranks_together_have_the_relation_of_the_whole_batch(
             assert torch.equal(table[order][:, order], wanted)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("memory", [30, 70, 1000])
-def test_remembered_patches_are_distractors_unless_their_groups_are_ignored(
-    source: MemorySource, mined: Mined, world: int, memory: int
-) -> None:
-    sampler = SceneSampler(source, 40, 0)
-    step = 3
-    parts = [
-        Batches(source, sampler, seed=0, rank=rank, world=world, mined=mined, memory=memory) for rank in range(world)
-    ]
-    # All ranks gather the earlier batches in the order of ranks, and the loss keeps the latest patches.
-    earlier = [
-        sampler.batch(past).groups[part[past][1].groups[: len(part[past][0])].numpy()]
-        for past in range(step)
-        for part in parts
-    ]
-    remembered = np.concatenate(earlier)[-memory:]
-    for part in parts:
-        patches, relation = part[step]
-        assert len(relation) == len(patches) + len(remembered)
-        groups = sampler.batch(step).groups[relation.groups[: len(patches)].numpy()]
-        positive, distractor = relation_tables(relation)
-        assert not positive[: len(patches), len(patches) :].any()
-        expected = [[is_distractor(part, one, other) for other in remembered] for one in groups]
-        assert distractor[: len(patches), len(patches) :].tolist() == expected
-        alone = Batches(source, sampler, seed=0, rank=part.rank, world=world, mined=mined)[step][1]
-        for table, wanted in zip((positive, distractor), relation_tables(alone), strict=True):
-            assert torch.equal(table[: len(patches), : len(patches)], wanted)
-
-
 def test_without_scene_distractors_only_other_scenes_have_them(source: MemorySource) -> None:
     sampler = GroupSampler(source, 60, 0)
     whole, across = (Batches(source, sampler, seed=0, scene_distractors=one)[0][1] for one in (True, False))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from doap.data.sampler import (
     BatchPlan,
@@ -23,8 +22,7 @@ from doap.errors import ArgumentError, DataError
 from oracles.memory_source import MemorySource, memory_source
 
 two_sources = partial(SourceSampler, sources_per_batch=2)
-neighbours = partial(SourceSampler, sources_per_batch=2, neighbours=True)
-SAMPLERS = [GroupSampler, two_sources, neighbours, SceneSampler, RomeSampler]
+SAMPLERS = [GroupSampler, two_sources, SceneSampler, RomeSampler]
 
 
 @st.composite
@@ -124,25 +122,6 @@ def test_a_batch_has_the_requested_number_of_sources_in_equal_blocks(number: int
         assert len(set(keys)) <= number
         # Groups of a source are adjacent, in blocks of an equal share of the batch.
         assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
-
-
-def share_with_neighbour(groups: NDArray[np.int64]) -> float:
-    """Share of the groups that have another one at a distance of at most six on the line."""
-    apart = np.abs(groups[:, None] - groups) + np.eye(len(groups)) * 1000
-    return float((apart.min(axis=1) <= 6).mean())
-
-
-def test_blocks_of_neighbours_contain_near_misses_and_differ_between_epochs() -> None:
-    # Points lie on a line, every second one on that of the other source.
-    source = memory_source([2] * 640, [0] * 640, sources=[0, 1] * 320)
-    samplers = [SourceSampler(source, 40, 0, sources_per_batch=1, neighbours=one) for one in (False, True)]
-    random, near = ([share_with_neighbour(plan.groups) for plan in plans(sampler)] for sampler in samplers)
-    assert np.mean(random) < 0.5
-    assert min(near) >= 0.9
-    first, second = (
-        {frozenset(samplers[1].batch(step).groups.tolist()) for step in range(begin, begin + 32)} for begin in (0, 32)
-    )
-    assert first != second
 
 
 @pytest.mark.parametrize(

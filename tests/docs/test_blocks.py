@@ -33,7 +33,7 @@ from doap.evaluation import BENCHMARKS
 from doap.export import EXPORTERS
 from doap.images import read_grey
 from doap.images.synthetic_views import SyntheticViews
-from doap.losses import LOSSES
+from doap.loss import LOSSES
 from doap.networks import NETWORKS
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, render

@@ -36,7 +36,7 @@ PACKAGES = (
     "doap.functional",
     "doap.geometry",
     "doap.images",
-    "doap.losses",
+    "doap.loss",
     "doap.matching",
     "doap.networks",
     "doap.scale",
@@ -103,8 +103,8 @@ def test_every_picture_has_an_alternative_text(site):
 
 def test_pages_link_to_source_code_in_the_site(site):
     _, pages = site
-    assert "_modules/doap/functional/average_precision.html" in pages["loss.html"].targets
-    assert "_modules/doap/functional/average_precision.html" in pages
+    assert "_modules/doap/loss/average_precision.html" in pages["loss.html"].targets
+    assert "_modules/doap/loss/average_precision.html" in pages
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -1,4 +1,4 @@
-"""Average Precision: exact, tied, and relaxed."""
+"""Exact Average Precision, also of ties."""
 
 import pytest
 import torch
@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from doap.errors import ArgumentError, ShapeError
-from doap.functional import average_precision, relaxed_average_precision
-from doap.functional.average_precision import average_precision_by_counting, relaxed_average_precision_and_slopes
-from oracles.ranking import enumerated_ap, relaxed_ap, textbook_ap
-
-FORMS = ["simplified", "fastap"]
+from doap.functional import average_precision
+from doap.functional.average_precision import average_precision_by_counting
+from oracles.ranking import enumerated_ap, textbook_ap
 
 
 @st.composite
@@ -20,14 +18,6 @@ def tied_rankings(draw, longest=7):
     distances = draw(st.lists(st.integers(0, 3).map(float), min_size=size, max_size=size))
     positive = draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
     return distances, positive
-
-
-@st.composite
-def soft_counts(draw):
-    bins = draw(st.integers(1, 12))
-    counts = st.lists(st.floats(0, 20), min_size=bins, max_size=bins)
-    positives = torch.tensor([draw(counts)], dtype=torch.float64)
-    return positives, positives + torch.tensor([draw(counts)], dtype=torch.float64)
 
 
 def test_perfect_ranking_scores_one():
@@ -84,61 +74,6 @@ def test_query_without_positives_has_the_requested_value():
     distances, none = torch.rand(2, 5), torch.zeros(2, 5, dtype=torch.bool)
     assert average_precision(distances, none).isnan().all()
     assert (average_precision(distances, none, without_positives=0.0) == 0).all()
-
-
-def test_one_positive_in_a_tie_of_ten_has_the_known_values():
-    counts, total = torch.tensor([[1.0]]), torch.tensor([[10.0]])
-    exact = average_precision(torch.zeros(1, 10), torch.arange(10)[None] == 3)
-    assert exact.item() == pytest.approx(0.2929, abs=1e-4)
-    assert relaxed_average_precision(counts, total).item() == pytest.approx(0.1818, abs=1e-4)
-    assert relaxed_average_precision(counts, total, form="fastap").item() == pytest.approx(0.1, abs=1e-6)
-
-
-def exact_simplified_fastap(distances, positive):
-    bins = torch.nn.functional.one_hot(distances.long(), 4).double()
-    total, positives = bins.sum(1), (bins * positive[..., None]).sum(1)
-    return (
-        average_precision(distances, positive).item(),
-        relaxed_average_precision(positives, total).item(),
-        relaxed_average_precision(positives, total, form="fastap").item(),
-    )
-
-
-@given(st.lists(st.integers(0, 3).map(float), min_size=2, max_size=20))
-def test_for_one_positive_exact_is_at_least_simplified_and_simplified_at_least_fastap(distances):
-    positive = torch.arange(len(distances))[None] == 0
-    exact, simplified, fastap = exact_simplified_fastap(torch.tensor([distances]), positive)
-    assert exact >= simplified - 1e-12
-    assert simplified >= fastap - 1e-12
-
-
-def test_for_two_positives_the_relaxations_are_not_bounds():
-    values = exact_simplified_fastap(torch.tensor([[0.0, 1.0, 1.0]]), torch.tensor([[False, True, True]]))
-    assert values == pytest.approx((7 / 12, 3 / 5, 2 / 3))
-
-
-@pytest.mark.parametrize("form", FORMS)
-@given(counts=soft_counts())
-def test_relaxed_ap_equals_the_formula(form, counts):
-    positives, total = counts
-    ours = relaxed_average_precision(positives, total, form=form).item()
-    scale = max(positives.sum().item(), 1)
-    expected = relaxed_ap(positives[0].tolist(), total[0].tolist(), form)
-    assert ours == pytest.approx(expected, rel=1e-9, abs=1e-12 * scale)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_closed_form_gradient_equals_autograd(form):
-    generator = torch.Generator().manual_seed(1)
-    positives = torch.rand(5, 9, dtype=torch.float64, generator=generator).requires_grad_()
-    total = (positives.detach() + torch.rand(5, 9, dtype=torch.float64, generator=generator)).requires_grad_()
-    numbers = positives.detach().sum(1).clamp(min=1)
-    value = relaxed_average_precision(positives, total, form=form) * positives.sum(1).clamp(min=1) / numbers
-    expected = torch.autograd.grad(value.sum(), (positives, total))
-    average, *slopes = relaxed_average_precision_and_slopes(positives.detach(), total.detach(), form=form)
-    torch.testing.assert_close(average, relaxed_average_precision(positives, total, form=form).detach())
-    for mine, theirs in zip(slopes, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
 
 
 def test_wrong_shapes_and_policies_raise_named_errors():

@@ -1,10 +1,15 @@
-"""The listwise loss as a dense (M, M, K) tensor, differentiated by autograd, and the triplet loss as a loop."""
+"""The listwise loss by its definition, and the triplet loss as a loop."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
+from doap.functional.distance import Distance, from_dot
+from doap.loss import relaxed_average_precision
+from doap.loss.average_precision import APForm
 from doap.types import Relation
 
 
@@ -29,42 +34,22 @@ def relation_tables(relation: Relation) -> tuple[Tensor, Tensor]:
     return positive, distractor
 
 
-def dense_listwise(
+def defined_ap(
     descriptors: Tensor,
     relation: Relation,
-    distance: str,
+    distance: Distance,
     bins: int,
-    form: str = "simplified",
+    form: APForm = "simplified",
     margin: float = 0.0,
-    queries: int | None = None,
 ) -> tuple[Tensor, int]:
-    """Return the sum of relaxed AP over the queries with a positive, and their number, for unit rows or codes.
-
-    `margin` is added to the distances of matches; only the first `queries` items are queries.
-    """
-    dot = descriptors @ descriptors.T
-    if distance == "hamming":
-        distances, far = (descriptors.shape[1] - dot) / 2, float(descriptors.shape[1])
-    elif distance == "squared":
-        distances, far = 2 - 2 * dot, 4.0
-    else:
-        # The diagonal never counts; 1 there avoids the infinite derivative of the root at 0.
-        distances, far = (2 - 2 * dot).clamp(min=0).fill_diagonal_(1).sqrt(), 2.0
+    """Return the sum of relaxed AP over the queries with a positive, and their number, for unit rows or codes."""
+    dim = descriptors.shape[1]
     positive, distractor = relation_tables(relation)
-    distances = distances + margin * positive
-    centres = torch.arange(bins + 1 + int(bins * margin / far + 1), dtype=dot.dtype)
-    kernel = (1 - (distances[:, :, None] * (bins / far) - centres).abs()).clamp(min=0)
-    positives = (kernel * positive[:, :, None]).sum(1)
-    total = positives + (kernel * distractor[:, :, None]).sum(1)
-    if form == "simplified":
-        up_to = 2 * positives.cumsum(1) - positives + 1
-        precision = up_to / (2 * total.cumsum(1) - total + 1)
-    else:
-        precision = positives.cumsum(1) / total.cumsum(1).clamp(min=1e-12)
-    has_positive = positive.any(1)
-    has_positive[len(relation) if queries is None else queries :] = False
-    average = (positives * precision).sum(1)[has_positive] / positive.sum(1)[has_positive]
-    return average.sum(), int(has_positive.sum())
+    distances = from_dot(descriptors @ descriptors.T, distance, dim) + margin * positive.to(descriptors)
+    width = {"euclidean": 2, "squared": 4, "hamming": dim}[distance] / bins
+    centres = width * torch.arange(bins + 1 + math.ceil(margin / width), dtype=distances.dtype)
+    average = relaxed_average_precision(distances, positive, distractor, centres, form)
+    return average.sum(), int(positive.any(1).sum())
 
 
 def looped_triplet(descriptors: Tensor, relation: Relation, margin: float) -> float:

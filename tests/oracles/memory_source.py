@@ -33,11 +33,6 @@ class MemorySource:
         return ["tracks", *(f"{number}.jpg" for number in range(1, int(self.source_ids.max()) + 1))]
 
     @property
-    def position(self) -> NDArray[np.float32]:
-        """Points along a line, in the order of the groups."""
-        return np.arange(len(self.count), dtype=np.float32)[:, None] * np.float32([1, 0, 0])
-
-    @property
     def patch_size(self) -> int:
         return int(self.patches.shape[1])
 

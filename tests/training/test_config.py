@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from doap.errors import ArgumentError, DataError
-from doap.losses import LOSSES, ListwiseAP
+from doap.loss import LOSSES, ListwiseAP
 from doap.training.config import Config, read_recipe
 from doap.training.schedule import StepSchedule
 
@@ -39,11 +39,11 @@ def write(tmp_path, text):
         ("[data]\nbatch_size = 2", "data.batch_size: input should be greater than or equal to 6, got 2"),
         (
             "[loss]\nname = 'none'",
-            "loss.name: expected one of listwise-ap, regularised-ap, hardest-triplet or package.module:Class, got ",
+            "loss.name: expected one of listwise-ap, hardest-triplet or package.module:Class, got ",
         ),
         ("[loss]\nbinz = 8", "unknown key 'loss.binz'; did you mean 'bins'?"),
         ("[loss]\nbins = 0", "loss.bins: input should be greater than or equal to 1, got 0"),
-        ("[loss]\nweight = 1", "unknown key 'loss.weight'; known keys are name, distance, bins"),
+        ("[loss]\nweight = 1", "unknown key 'loss.weight'; known keys are name, second_order, distance, bins"),
         ("[network]\ninitt = 'a'", "unknown key 'network.initt'; did you mean 'init'?"),
         ("[network]\ndimm = 8", "unknown key 'network.dimm'; did you mean 'dim'?"),
         (
@@ -76,25 +76,25 @@ def loss_of(config):
     return LOSSES[config.loss.name](**dict(config.loss.settings))
 
 
-def test_default_distance_and_bins_follow_from_the_loss_and_the_kind():
+def test_the_default_distance_follows_from_the_loss_and_the_kind():
     loss = loss_of(Config())
-    assert (loss.settings, loss.bins) == (ListwiseAP().settings, 8)
+    assert loss.settings == ListwiseAP().settings
     assert loss_of(Config(loss={"name": "hardest-triplet"})).settings.distance == "euclidean"
     bits = loss_of(Config(network={"kind": "binary"}))
-    assert (bits.settings.distance, bits.bins) == ("hamming", None)
+    assert bits.settings.distance == "hamming"
     assert loss_of(Config(network={"kind": "binary"}, loss={"name": "hardest-triplet"})).settings.distance == "hamming"
 
 
 def test_a_recipe_may_set_distance_and_bins():
     loss = loss_of(Config(loss={"distance": "euclidean", "bins": 25}))
-    assert (loss.settings, loss.bins) == (ListwiseAP.paper().settings, 25)
+    assert loss.settings == ListwiseAP.paper().settings
     assert Config(network={"kind": "binary"}, loss={"distance": "squared"}).loss.settings.distance == "squared"
 
 
 def test_a_resolved_recipe_is_flat_and_reads_back_as_itself():
     config = Config(network={"kind": "binary", "dim": 64}, sampler={"name": "sources"}, loss={"bins": 8})
     resolved = json.loads(config.model_dump_json())
-    assert resolved["sampler"] == {"name": "sources", "sources_per_batch": 8, "neighbours": False}
+    assert resolved["sampler"] == {"name": "sources", "sources_per_batch": 8}
     assert resolved["loss"]["distance"] == "hamming"
     assert resolved["network"]["dim"] == 64
     assert Config.model_validate(resolved) == config

@@ -16,10 +16,11 @@ import doap
 from doap.data.builders import build_from_images
 from doap.errors import ArgumentError, DataError
 from doap.images.synthetic_views import SyntheticViews
-from doap.losses import ListwiseAP
+from doap.loss import ListwiseAP, second_order_difference
 from doap.training import Config, read_log, train
 from doap.training.distributed import Ranks, joined
 from doap.training.loop import _Run
+from doap.types import Relation
 from oracles.forked import Forked
 from oracles.photos import write_photo
 from oracles.ranks import run_with_torchrun
@@ -150,16 +151,6 @@ def interrupt_at(step):
 EVERY_STEP = {"log_every": 1, "checkpoint_every": 1}
 
 
-def test_memory_and_moving_average_are_part_of_a_checkpoint(patches, tmp_path):
-    recipe = config(patches, loss={"memory": 50}, optimiser={"average": 0.5}, run=EVERY_STEP)
-    train(recipe, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "interrupted", on_event=interrupt_at(4))
-    train(recipe, tmp_path / "interrupted")
-    whole, resumed = (load_file(tmp_path / run / "last.safetensors") for run in ("whole", "interrupted"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
 def interrupt_after(kind):
     def on_event(event):
         if event["kind"] == kind:
@@ -178,41 +169,30 @@ def test_a_run_interrupted_before_its_first_or_after_its_last_step_logs_no_event
     assert kinds == ["start", "train", "train", "validation", "end"]
 
 
-def test_a_memory_makes_all_batches_but_the_first_harder(patches, tmp_path):
-    losses = {}
-    for memory in (0, 50):
-        train(config(patches, loss={"memory": memory}, run=EVERY_STEP), tmp_path / str(memory))
-        events = read_log(tmp_path / str(memory) / "log.jsonl")
-        losses[memory] = [event["loss"] for event in events if event["kind"] == "train"]
-    assert losses[50][0] == losses[0][0]
-    # After the first step both runs have the same weights.
-    assert losses[50][1] > losses[0][1]
+@pytest.mark.parametrize(("kind", "name"), [("real", "listwise-ap"), ("binary", "hardest-triplet")])
+def test_a_recipe_adds_the_second_order_term_to_any_loss(patches, tmp_path, kind, name):
+    plain, more = (
+        config(patches, network={"kind": kind}, loss={"name": name, "second_order": weight}) for weight in (0.0, 0.3)
+    )
+    descriptors = torch.randn(12, 16, generator=torch.Generator().manual_seed(0))
+    relation, values = Relation(torch.arange(12) // 3), []
+    for number, recipe in enumerate((plain, more)):
+        (tmp_path / f"{number}").mkdir()
+        with joined() as ranks, closing(_Run(recipe, tmp_path / f"{number}", ranks, None, "default")) as run:
+            values.append(run._loss(descriptors, relation))
+    term = second_order_difference(descriptors, relation.groups, kind)
+    assert term > 0
+    torch.testing.assert_close(values[1] - values[0], 0.3 * term)
 
 
-def test_the_moving_average_of_the_weights_is_saved(patches, tmp_path):
-    two_steps = {"run": EVERY_STEP, "schedule": {"steps": 2}}
-    with pytest.raises(KeyboardInterrupt):
-        train(config(patches, **two_steps), tmp_path / "plain", on_event=interrupt_at(2))
-    first = torch.load(tmp_path / "plain" / "state.pt", weights_only=True)["network"]
-    train(config(patches, **two_steps), tmp_path / "plain")
-    second = torch.load(tmp_path / "plain" / "state.pt", weights_only=True)["network"]
-    best = train(config(patches, **two_steps, optimiser={"average": 0.75}), tmp_path / "averaged")
-    averaged = doap.load(best.with_name("last.safetensors")).state_dict()
-    for name in (name for name in first if first[name].is_floating_point()):
-        torch.testing.assert_close(averaged[name], 0.75 * first[name] + 0.25 * second[name])
-        assert not torch.equal(first[name], second[name])
-
-
-def test_bins_are_annealed_from_the_initial_to_the_final_number(patches, tmp_path, monkeypatch):
-    bins, forward = [], ListwiseAP.forward
-
-    def watched(loss, *arguments):
-        bins.append(loss.bins)
-        return forward(loss, *arguments)
-
-    monkeypatch.setattr(ListwiseAP, "forward", watched)
-    train(config(patches, loss={"initial_bins": 4, "bins": 16}), tmp_path)
-    assert bins == [4, 6, 8, 10, 12, 14]
+def test_the_mean_ap_is_logged_only_if_the_loss_is_one_minus_it(patches, trained, tmp_path):
+    regularised = train(config(patches, loss={"second_order": 0.1}, schedule={"steps": 2}), tmp_path)
+    logged = [
+        [event for event in read_log(best.with_name("log.jsonl")) if event["kind"] == "train"]
+        for best in (trained, regularised)
+    ]
+    assert all(event["ap"] == 1 - event["loss"] for event in logged[0])
+    assert not any("ap" in event for event in logged[1])
 
 
 def test_slope_of_tanh_is_annealed_as_in_the_recipe(patches, tmp_path, monkeypatch):

@@ -19,8 +19,8 @@ import doap
 from doap.data.sampler import SAMPLERS, Integers, Sampler
 from doap.errors import ArgumentError, DataError
 from doap.functional import euclidean
-from doap.losses import LOSSES, Loss
-from doap.losses.gathered_batch import GatheredBatch, relax
+from doap.loss import LOSSES, Loss
+from doap.loss.gathered_batch import GatheredBatch, relax
 from doap.networks import NETWORKS, PatchNetwork
 from doap.random_streams import stream
 from doap.settings import StrictModel
@@ -107,7 +107,7 @@ def test_a_registered_loss_trains_from_a_recipe(patches: Path, tmp_path: Path, m
     assert [event["margin"] for event in steps] == [0.5] * 3
     assert all(0 < float(str(event["loss"])) < 2 for event in steps)
     recipe = doap.Descriptor.load(tmp_path / "run" / "best.safetensors").metadata["recipe"]
-    assert recipe["loss"] == {"name": "contrastive", "margin": 0.5}
+    assert recipe["loss"] == {"name": "contrastive", "second_order": 0.0, "margin": 0.5}
 
 
 def test_a_registered_network_trains_from_a_recipe_and_loads_by_name(
@@ -178,8 +178,8 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
             "my_package:Contrastive2",
             r"'my_package:Contrastive2': expected a subclass of doap.*, got None",
         ),
-        ("my_package:number", "expected a subclass of doap.losses.loss.Loss in my_package, got 5"),
-        ("my_package:Small", "expected a subclass of doap.losses.loss.Loss in my_package, got <class"),
+        ("my_package:number", "expected a subclass of doap.loss.loss.Loss in my_package, got 5"),
+        ("my_package:Small", "expected a subclass of doap.loss.loss.Loss in my_package, got <class"),
         ("no_package.losses:Mine", "cannot be imported .*No module named 'no_package'.* PYTHONPATH"),
         ("broken_package:Mine", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
         (":Mine", "':Mine' cannot be imported"),

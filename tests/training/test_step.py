@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from doap.descriptor import Descriptor
-from doap.losses import ListwiseAP
+from doap.loss import ListwiseAP
 from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
@@ -64,7 +64,7 @@ RANK = """
 import sys
 import torch
 from doap.descriptor import Descriptor
-from doap.losses import ListwiseAP
+from doap.loss import ListwiseAP
 from doap.training.distributed import joined
 from doap.training.step import micro_batch_step, full_step
 from doap.types import Relation

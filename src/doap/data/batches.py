@@ -34,8 +34,6 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         mined: Mined labels: pairs of groups of a scene to ignore, in addition to the pairs that the source names.
         scene_distractors: Whether other groups of the same scene are distractors. Without them, as in the paper's
             HPatches models without label mining, only patches of other scenes are.
-        memory: Maximum number of patches of earlier batches that the relation covers too, after the M of the batch;
-            the latest batch is the last one. For `ListwiseAP(memory=…)`.
     """
 
     def __init__(
@@ -49,13 +47,12 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         world: int = 1,
         mined: Mined | None = None,
         scene_distractors: bool = True,
-        memory: int = 0,
     ) -> None:
         if not 0 <= rank < world:
             raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
         self.source, self.sampler, self.seed, self.augmentation = source, sampler, seed, augmentation
         self.rank, self.world, self.mined = rank, world, mined
-        self.scene_distractors, self.memory = scene_distractors, memory
+        self.scene_distractors = scene_distractors
 
     def __len__(self) -> int:
         return self.sampler.steps_per_epoch
@@ -66,40 +63,22 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         patches = torch.from_numpy(self.source.gather(plan.indices[own])).unsqueeze(1)
         if self.augmentation is not None:
             patches = self.augmentation.apply(patches, plan.labels, own, seed=self.seed, step=step)
-        return patches, self._relation(plan, own, self._remembered(step))
+        return patches, self._relation(plan, own)
 
-    def _remembered(self, step: int) -> Integers:
-        """Return the groups (K,) of the latest patches before a step, in the order in which the ranks gather them."""
-        parts: list[Integers] = [np.empty(0, np.int64)]
-        while step > 0 and sum(map(len, parts)) < self.memory:
-            step -= 1
-            plan = self.sampler.batch(step)
-            order = np.concatenate([shard(plan, rank, self.world) for rank in range(self.world)])
-            parts.insert(0, plan.groups[plan.labels[order]])
-        everything = np.concatenate(parts)
-        return everything[max(0, len(everything) - self.memory) :]
-
-    def _relation(self, plan: BatchPlan, own: Integers, remembered: Integers) -> Relation:
-        """Return the matches and ignored pairs of a rank's patches and of remembered ones.
+    def _relation(self, plan: BatchPlan, own: Integers) -> Relation:
+        """Return the matches and ignored pairs of a rank's patches.
 
         Two photos of one scene may show the same point, so groups of synthetic views of different photos ignore each
         other. Groups of one photo or of one model are known to be different points. The clusters of the relation are
         therefore the combinations of scene, source and, with label mining, appearance cluster.
 
-        A patch of an earlier batch is not a match of the other patches of its group, because augmentation may have
-        turned it differently. It is ignored by them.
-
         Args:
             plan: The batch of all ranks; clusters and ignored groups are the same on all of them.
             own: (n,) positions in the batch of this rank's patches.
-            remembered: (K,) groups of patches of earlier batches.
         """
-        # Groups of the batch first, so that their labels are those of the plan.
-        distinct = np.concatenate([plan.groups, np.setdiff1d(remembered, plan.groups)])
-        order = np.argsort(distinct)
-        labels = np.concatenate([plan.labels[own], order[np.searchsorted(distinct, remembered, sorter=order)]])
-        scene, source = self.source.scene_ids[distinct], self.source.source_ids[distinct]
-        appearance = np.zeros_like(distinct) if self.mined is None else self.mined.clusters[distinct]
+        groups = plan.groups
+        scene, source = self.source.scene_ids[groups], self.source.source_ids[groups]
+        appearance = np.zeros_like(groups) if self.mined is None else self.mined.clusters[groups]
         keys = np.stack([scene, source, appearance])
         clusters, first, cluster = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         scene, source, _ = clusters
@@ -107,14 +86,9 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         if self.scene_distractors:
             ignored &= source[:, None] != source
         if self.mined is not None:
-            ignored |= self.mined.ignored(distinct[first])
-        groups, pairs = labels.copy(), self.source.ignored(distinct)
-        if len(remembered):
-            groups[len(own) :] += len(distinct)
-            same = np.stack([np.arange(len(distinct))] * 2, axis=1)
-            shift = np.array([0, len(distinct)])
-            pairs = np.concatenate([pairs, pairs + shift, pairs[:, ::-1] + shift, same + shift])
-        items, ignored_pairs = torch.from_numpy(groups), torch.from_numpy(pairs)
+            ignored |= self.mined.ignored(groups[first])
+        labels, ignored_pairs = plan.labels[own], torch.from_numpy(self.source.ignored(groups))
+        items = torch.from_numpy(labels)
         if not ignored.any():
             return Relation(items, ignored_pairs)
         return Relation(items, ignored_pairs, torch.from_numpy(cluster[labels]), torch.from_numpy(ignored))

@@ -45,9 +45,6 @@ class GroupSource(Protocol):
     @property
     def source_names(self) -> Sequence[str]: ...
 
-    @property
-    def position(self) -> NDArray[np.float32]: ...  # (G, 3) position of each group within its source
-
     def gather(self, indices: Integers) -> NDArray[np.uint8]: ...  # (n,) -> (n, S, S)
 
     def ignored(self, groups: Integers) -> NDArray[Any]: ...  # (g,) -> (P, 2) indices into `groups`
@@ -195,14 +192,10 @@ class SourceSampler(GroupSampler):
     An epoch has every group once. The groups of each source are shuffled and split into blocks, and the blocks of all
     sources are shuffled; a batch is a few consecutive blocks. Different groups of one source are different points, so
     all of them are distractors for each other.
-
-    With `neighbours`, a block has neighbouring points of its source, so that batches contain near misses: points a few
-    pixels apart, which a descriptor must distinguish for exact matches. The regions change with every epoch.
     """
 
     class Settings(StrictModel):
         sources_per_batch: int = Field(8, ge=1, description="photos or models per batch")
-        neighbours: bool = Field(False, description="take neighbouring points of a photo or model, not random ones")
 
     settings: Settings
 
@@ -225,8 +218,6 @@ class SourceSampler(GroupSampler):
         new_source = (np.diff(scene, prepend=-1) != 0) | (np.diff(source, prepend=-1) != 0)
         first = np.flatnonzero(new_source)
         run = np.repeat(np.arange(len(first)), np.diff(first, append=len(groups)))
-        if self.settings.neighbours:
-            groups = groups[_spatial_order(self.source.position[groups], run, generator)]
         # Split each source into blocks: a block begins where the patches before a group pass a multiple of its size.
         sizes = self.taken[groups]
         patches_before = sizes.cumsum() - sizes
@@ -236,28 +227,6 @@ class SourceSampler(GroupSampler):
         # Shuffle the blocks of all sources.
         position = generator.permutation(block.max() + 1)[block]
         return groups[np.argsort(position, kind="stable")]
-
-
-def _spatial_order(points: NDArray[np.float32], run: Integers, generator: np.random.Generator) -> Integers:
-    """Return an order (n,) in which neighbouring points of a run are close to each other.
-
-    Runs are split near the median along random directions, again and again, as in a k-d tree.
-
-    Args:
-        points: (n, 3) positions.
-        run: (n,) run of each point, increasing; the order keeps the runs.
-        generator: Source of the directions and of the splits.
-    """
-    cell, size = run, np.bincount(run)[run]
-    while size.max(initial=0) > 2:
-        order = np.lexsort([points @ generator.standard_normal(3), cell])
-        _, first, count = np.unique(cell[order], return_index=True, return_counts=True)
-        rank = np.empty_like(cell)
-        rank[order] = np.arange(len(cell)) - np.repeat(first, count)
-        size = np.repeat(count, count)[np.argsort(order)]
-        # Cells of one or two points are not split further.
-        cell = 2 * cell + ((rank >= generator.uniform(0.35, 0.65) * size) & (size > 2))
-    return np.argsort(cell, kind="stable")
 
 
 class MixedSampler(Sampler):

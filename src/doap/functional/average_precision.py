@@ -1,8 +1,6 @@
-"""Average Precision: exact, with an explicit policy for ties, and in the relaxed forms that can be optimised.
+"""The exact Average Precision of rankings, with an explicit policy for ties. `doap.loss` has the one that is optimised.
 
-Notation for one query: c⁺ and c are the numbers of positives and of all items in a bin (or in a tie). C⁺ and C are
-their cumulative sums up to and including that bin, C⁺₋₁ and C₋₁ those without it. N⁺ is the number of positives. The
-query itself is never counted.
+c⁺ and c are the numbers of positives and of all items in a tie. The query itself is never counted.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from torch import Tensor
 
 from doap.checks import check_choice, check_shape
 
-APForm = Literal["simplified", "fastap"]
 Ties = Literal["expected", "pessimistic", "optimistic"]
 
 
@@ -127,70 +124,3 @@ def average_precision_by_counting(distances: Tensor, positive: Tensor, distracto
     # Rows with fewer positives than the row with the most end in infinite distances.
     exists = to_positives.isfinite()
     return (precision * exists).sum(dim=1) / exists.sum(dim=1)
-
-
-def relaxed_average_precision(positives: Tensor, total: Tensor, *, form: APForm = "simplified") -> Tensor:
-    """Return the differentiable Average Precision of soft histograms: the quantity that DOAP optimises.
-
-    `simplified` (code of TALR, to which the paper refers) ranks the items of a bin at its middle:
-
-        AP = (1/N⁺) Σ c⁺ (C⁺ + C⁺₋₁ + 1) / (C + C₋₁ + 1)
-
-    `fastap` (Cakir et al., CVPR 2019) ranks them at its end:
-
-        AP = (1/N⁺) Σ c⁺ C⁺ / C
-
-    For one positive, exact AP ≥ simplified ≥ fastap. For more positives neither is a bound: a distractor followed by
-    two tied positives has 0.583 (exact), 0.6 (simplified) and 0.667 (fastap).
-
-    >>> relaxed_average_precision(torch.tensor([[1.0, 0.0, 1.0]]), torch.tensor([[1.0, 1.0, 1.0]]))
-    tensor([0.8333])
-
-    Args:
-        positives: (Q, K) soft counts of positives per bin, nearest bin first.
-        total: (Q, K) soft counts of all items per bin, including the positives.
-        form: Relaxation of AP.
-
-    Returns:
-        (Q,); 0 for a query without positives.
-    """
-    numerator, denominator = _bin_precision(positives, total, form)
-    return (positives * numerator / denominator).sum(1) / positives.sum(1).clamp(min=1)
-
-
-def relaxed_average_precision_and_slopes(
-    positives: Tensor, total: Tensor, *, form: APForm = "simplified"
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `relaxed_average_precision` and its derivatives in closed form, for a fixed N⁺.
-
-    N⁺ is a constant because a soft histogram conserves the number of items. The precision of a bin is n/t, where n and
-    t are sums over the counts of the bins up to it. An item in bin j therefore changes n (if it is positive) and t (in
-    any case) of bin j and of all later bins.
-
-    Returns:
-        AP (Q,), ∂AP/∂c⁺ (Q, K) and ∂AP/∂c (Q, K). A positive is in both counts, so its derivative is their sum.
-    """
-    numerator, denominator = _bin_precision(positives, total, form)
-    precision = numerator / denominator
-    number = positives.sum(1, keepdim=True).clamp(min=1)
-    share = positives / number
-    by_numerator = share / denominator
-    by_positive = precision / number + _sum_over_later_bins(by_numerator, form)
-    by_total = -_sum_over_later_bins(by_numerator * precision, form)
-    return (share * precision).sum(1), by_positive, by_total
-
-
-def _bin_precision(positives: Tensor, total: Tensor, form: APForm) -> tuple[Tensor, Tensor]:
-    """Numerator and denominator of the precision of each bin; the denominator is never 0."""
-    if form == "simplified":
-        # C + C₋₁ = 2·C − c
-        return 2 * positives.cumsum(1) - positives + 1, 2 * total.cumsum(1) - total + 1
-    cumulative = total.cumsum(1)
-    # Bins before the first item have no positives either, so any denominator except 0 is correct.
-    return positives.cumsum(1), torch.where(cumulative > 0, cumulative, 1)
-
-
-def _sum_over_later_bins(slope: Tensor, form: APForm) -> Tensor:
-    """Derivative by each count: the sum over its own bin and all later bins, the transpose of `_bin_precision`."""
-    suffix = slope.flip(1).cumsum(1).flip(1)
-    return 2 * suffix - slope if form == "simplified" else suffix

@@ -52,25 +52,9 @@ def euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
     Returns:
         (Q, N) in [0, 2].
     """
-    return _between(queries, gallery, "euclidean")
-
-
-def squared_euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Return squared Euclidean distances of unit vectors, 2 − 2·cos, (Q, N) in [0, 4]; arguments as for `euclidean`."""
-    return _between(queries, gallery, "squared")
-
-
-def relaxed_hamming(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Return Hamming distances of codes in [−1, 1], (D − q·g)/2: exact for ±1 and differentiable in between.
-
-    Args:
-        queries: (Q, D), usually tanh of the activations of the network.
-        gallery: (N, D).
-
-    Returns:
-        (Q, N) in [0, D].
-    """
-    return _between(queries, gallery, "hamming")
+    dim = check_shape(queries, "Q D", name="queries")["D"]
+    check_shape(gallery, f"N {dim}", name="gallery")
+    return from_dot(queries @ gallery.T, "euclidean", dim)
 
 
 def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
@@ -90,13 +74,7 @@ def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
     """
     check_shape(gallery, f"N {check_shape(queries, 'Q B', name='queries')['B']}", name="gallery")
     codes, other_codes = (unpack_bits(packed).float() * 2 - 1 for packed in (queries, gallery))
-    return relaxed_hamming(codes, other_codes).to(torch.int32)
-
-
-def _between(queries: Tensor, gallery: Tensor, distance: Distance) -> Tensor:
-    dim = check_shape(queries, "Q D", name="queries")["D"]
-    check_shape(gallery, f"N {dim}", name="gallery")
-    return from_dot(queries @ gallery.T, distance, dim)
+    return from_dot(codes @ other_codes.T, "hamming", codes.shape[1]).to(torch.int32)
 
 
 def table_distances(queries: Tensor, gallery: Tensor) -> Tensor:

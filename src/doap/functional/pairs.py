@@ -8,14 +8,14 @@ from torch import Tensor
 from doap.types import Relation
 
 
-def rows_at_a_time(gallery: Tensor, more: int = 0) -> int:
-    """Return a fast number of rows per block of distances to a gallery (N, D) and to `more` items.
+def rows_at_a_time(gallery: Tensor) -> int:
+    """Return a fast number of rows per block of distances to a gallery (N, D).
 
     A million distances fit in the cache of a CPU, and much smaller blocks are dominated by the overhead of each call.
     An accelerator needs larger blocks.
     """
     distances = 2**20 if gallery.device.type == "cpu" else 2**25
-    return max(64, distances // max(1, len(gallery) + more))
+    return max(64, distances // max(1, len(gallery)))
 
 
 def widest_float(device: torch.device) -> torch.dtype:

@@ -19,7 +19,7 @@ from doap.data.augment import Augmentation
 from doap.data.sampler import SAMPLERS, Sampler
 from doap.device import Precision
 from doap.errors import ArgumentError, DataError
-from doap.losses import LOSSES, Loss
+from doap.loss import LOSSES, Loss
 from doap.networks import NETWORKS, PatchNetwork
 from doap.registry import select
 from doap.settings import UNKNOWN_NAME, StrictModel, explain
@@ -132,6 +132,7 @@ class LossSection(_Registered):
     registry = LOSSES
     base = Loss
     name: str = Field("listwise-ap", description="name in LOSSES, or package.module:Class")
+    second_order: float = Field(0.0, ge=0, description="weight of the second-order similarity term (SOSNet)")
     settings: StrictModel = LOSSES["listwise-ap"].Settings()
 
 
@@ -151,7 +152,6 @@ class OptimiserSection(StrictModel):
     learning_rate: float = Field(3.0, gt=0, description="at batch size 1024; scaled in proportion to the batch size")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    average: float = Field(0.0, ge=0, lt=1, description="decay per step of a moving average of the weights; 0 for none")
 
 
 class ScheduleSection(StrictModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from doap.descriptor import Descriptor
-from doap.losses.gathered_batch import relax
+from doap.loss.gathered_batch import relax
 from doap.training.step import BatchLoss
 from doap.types import Kind, Relation
 

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 
 from doap import __version__
@@ -34,6 +33,7 @@ from doap.descriptor import Descriptor
 from doap.device import resolve_precision
 from doap.errors import DataError
 from doap.files import OutputLock, atomic_write, make_folder
+from doap.loss import second_order_difference
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
 from doap.text import counted
@@ -145,17 +145,9 @@ class _Run:
         )
         self.full_rates = [group["lr"] for group in self.optimiser.param_groups]
 
-        # Moving average of the weights, which is validated and saved instead of them.
-        decay = config.optimiser.average
-        self.average: AveragedModel | None = None
-        if decay:
-            self.average = AveragedModel(self.descriptor, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
-
         # Schedule, and the checkpoint of an interrupted run.
         self.schedule = StepSchedule.of(config.schedule, len(self.batches))
         self.parts: dict[str, Stateful] = {"network": self.descriptor, "optimiser": self.optimiser, "loss": self.loss}
-        if self.average is not None:
-            self.parts["average"] = self.average
         self.progress = load_state(out / "state.pt", self.recipe, self.parts)
         # Without a checkpoint, the run begins again, and so does its log.
         keep_until = self.progress.step if self.progress.step else -1
@@ -183,8 +175,8 @@ class _Run:
             if progress.step % run.log_every == 0 or last:
                 loss = float(torch.stack(losses).mean())
                 speed = patches_done / (time.perf_counter() - since)
-                # With a teacher, the loss has one more term.
-                metrics = {} if self.teacher else self.loss.metrics(loss)
+                # The metrics are those of a loss without further terms.
+                metrics = {} if self.teacher or self.config.loss.second_order else self.loss.metrics(loss)
                 self._emit("train", loss=loss, **metrics, learning_rate=rate, patches_per_second=speed)
                 losses, since, patches_done = [], time.perf_counter(), 0
             if progress.step % run.validate_every == 0 or last:
@@ -210,15 +202,20 @@ class _Run:
         seed = seed_step(run.seed, step * self.ranks.world + self.ranks.rank)
         grey = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.teacher.extend(self.loss, grey, self.descriptor.kind) if self.teacher else self.loss
+        loss = self.teacher.extend(self._loss, grey, self.descriptor.kind) if self.teacher else self._loss
         if run.micro_batch is None:
             value = full_step(self.network, loss, grey, relation, self.precision)
         else:
             value = micro_batch_step(self.network, loss, grey, relation, self.precision, run.micro_batch, seed)
         self.optimiser.step()
-        if self.average is not None:
-            self.average.update_parameters(self.descriptor)
         return value
+
+    def _loss(self, descriptors: Tensor, relation: Relation) -> Tensor:
+        """Return the loss of a batch with its second-order term."""
+        value, weight = self.loss(descriptors, relation), self.config.loss.second_order
+        if not weight:
+            return value
+        return value + weight * second_order_difference(descriptors, relation.groups, self.descriptor.kind)
 
     def _finished(self) -> bool:
         return self.schedule.progress(self.progress.step, self.progress.seconds) >= 1
@@ -288,15 +285,11 @@ class _Run:
         self.ranks.wait()
 
     def _averaged(self) -> Descriptor:
-        """Return the descriptor to validate and save.
-
-        Its weights are the moving average over the steps, if any, averaged with the initial weights by `init_weight`.
-        """
-        descriptor: Descriptor = self.descriptor if self.average is None else self.average.module  # type: ignore[assignment]
+        """Return the descriptor to validate and save: averaged with the initial weights by `init_weight`."""
         init_weight = self.config.network.init_weight
         if not init_weight:
-            return descriptor
-        average = copy.deepcopy(descriptor)
+            return self.descriptor
+        average = copy.deepcopy(self.descriptor)
         for name, value in average.state_dict().items():
             if value.is_floating_point():
                 value.lerp_(self.initial[name], init_weight)

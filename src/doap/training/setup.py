@@ -14,7 +14,7 @@ from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
 from doap.errors import DataError
-from doap.losses import Loss
+from doap.loss import Loss
 from doap.training.config import Config
 from doap.training.distillation import Teacher
 from doap.training.distributed import Ranks
@@ -47,7 +47,6 @@ def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSa
         world=ranks.world,
         mined=mine(source, seed=seed) if data.mining else None,
         scene_distractors=data.scene_distractors,
-        memory=dict(config.loss.settings).get("memory", 0),
     )
     return source, batches, validation
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from doap.losses import LOSSES, ListwiseAP
+from doap.loss import LOSSES
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
 
@@ -37,24 +37,6 @@ def two_ranks(problem, tmp_path_factory):
     code = Path(__file__).with_name("two_ranks.py").read_text(encoding="utf-8")
     run_two_ranks(code, folder / "problem.pt", folder / "out")
     return [torch.load(folder / f"out.{rank}", weights_only=True) for rank in (0, 1)]
-
-
-def test_one_rank_equals_two_ranks_with_a_memory(problem, two_ranks):
-    network = torch.nn.Linear(12, 8, bias=False)
-    with torch.no_grad():
-        network.weight.copy_(problem["weight"])
-    loss = ListwiseAP(memory=70)
-    relation = Relation(problem["groups"], problem["pairs"][0], problem["clusters"], problem["table"])
-    with torch.no_grad():
-        for _ in range(2):
-            loss(network(problem["inputs"]), relation)
-    groups, clusters = (torch.cat([problem[name], problem[name].repeat(2)[-70:]]) for name in ("groups", "clusters"))
-    relation = Relation(groups, problem["pairs"][0], clusters, problem["table"])
-    value = loss(network(problem["inputs"]), relation)
-    value.backward()
-    for rank in two_ranks:
-        torch.testing.assert_close(rank["memory"]["value"], value.detach(), rtol=0, atol=1e-6)
-        torch.testing.assert_close(rank["memory"]["gradient"], network.weight.grad, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "hamming"])

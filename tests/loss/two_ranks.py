@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from doap.losses import LOSSES, ListwiseAP
+from doap.loss import LOSSES
 from doap.training.distributed import Ranks, joined
 from doap.types import Relation
 
@@ -19,29 +19,16 @@ def main(problem: str, out: str) -> None:
             for name, make in LOSSES.items()
             for distance in ("euclidean", "hamming")
         }
-        results["memory"] = own_part(given, ranks, ListwiseAP(memory=70, across_ranks=True), earlier=2)
     torch.save(results, f"{out}.{ranks.rank}")
 
 
-def own_part(given: dict[str, Any], ranks: Ranks, loss: torch.nn.Module, earlier: int = 0) -> dict[str, Any]:
-    """Return the mean of the loss over ranks, and the gradient of the shared network.
-
-    The loss remembers the same batch, `earlier` times.
-    """
+def own_part(given: dict[str, Any], ranks: Ranks, loss: torch.nn.Module) -> dict[str, Any]:
+    """Return the mean of the loss over ranks, and the gradient of the shared network."""
     own = slice(0, given["cut"]) if ranks.first else slice(given["cut"], None)
     network = torch.nn.Linear(given["inputs"].shape[1], 8, bias=False)
     with torch.no_grad():
         network.weight.copy_(given["weight"])
     relation = Relation(given["groups"][own], given["pairs"][ranks.rank], given["clusters"][own], given["table"])
-    with torch.no_grad():
-        for _ in range(earlier):
-            loss(network(given["inputs"][own]), relation)
-    if earlier:
-        groups, clusters = (
-            torch.cat([given[name][own], given[name].repeat(earlier)[-loss.settings.memory :]])
-            for name in ("groups", "clusters")
-        )
-        relation = Relation(groups, given["pairs"][ranks.rank], clusters, given["table"])
     shared = ranks.share(network)  # averages gradients over ranks in the backward pass
     value = loss(shared(given["inputs"][own]), relation)
     value.backward()

@@ -1,4 +1,4 @@
-"""Distances, bits and soft histograms."""
+"""Distances and bits."""
 
 import numpy as np
 import pytest
@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from doap.errors import ArgumentError, ShapeError
-from doap.functional import (
-    euclidean,
-    hamming,
-    pack_bits,
-    relaxed_hamming,
-    soft_histogram,
-    squared_euclidean,
-    unpack_bits,
-)
-from doap.functional.distance import pair_distances, table_distances
+from doap.functional import euclidean, hamming, pack_bits, pair_distances, table_distances, unpack_bits
+from doap.functional.distance import from_dot
 
 
 def unit(rows, dim, seed):
@@ -27,7 +19,7 @@ def unit(rows, dim, seed):
 def test_euclidean_equals_cdist():
     x, y = unit(7, 5, 0), unit(9, 5, 1)
     torch.testing.assert_close(euclidean(x, y), torch.cdist(x, y))
-    torch.testing.assert_close(squared_euclidean(x, y), torch.cdist(x, y).square())
+    torch.testing.assert_close(from_dot(x @ y.T, "squared", 5), torch.cdist(x, y).square())
 
 
 def test_distances_of_evaluation_equal_cdist_for_any_norm():
@@ -51,7 +43,8 @@ def test_packed_hamming_equals_counting_differing_bits(rows, columns, octets, se
     y = torch.randn(columns, 8 * octets, generator=generator)
     expected = [[sum((a > 0) != (b > 0) for a, b in zip(p, q, strict=True)) for q in y.tolist()] for p in x.tolist()]
     assert hamming(pack_bits(x), pack_bits(y)).tolist() == expected
-    assert relaxed_hamming((x > 0) * 2.0 - 1, (y > 0) * 2.0 - 1).tolist() == expected
+    dots = ((x > 0) * 2.0 - 1) @ ((y > 0) * 2.0 - 1).T
+    assert from_dot(dots, "hamming", 8 * octets).tolist() == expected
 
 
 def test_packing_equals_numpy_and_unpacking_inverts_it():
@@ -75,26 +68,3 @@ def test_bits_that_do_not_fill_bytes_are_rejected():
 def test_galleries_of_another_dimension_are_rejected():
     with pytest.raises(ShapeError, match=r"gallery: expected \(N, 5\), got \(9, 6\)"):
         euclidean(unit(7, 5, 0), unit(9, 6, 1))
-
-
-@given(st.lists(st.floats(-1, 5, width=32), min_size=1, max_size=20), st.integers(2, 9))
-def test_weights_of_each_distance_sum_to_one(distances, bins):
-    centres = torch.linspace(0, 4, bins, dtype=torch.float64)
-    each = soft_histogram(torch.tensor(distances, dtype=torch.float64)[:, None], centres)
-    torch.testing.assert_close(each.sum(1), torch.ones(len(distances), dtype=torch.float64))
-    assert ((each > 0).sum(1) <= 2).all()
-
-
-@given(st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20), st.integers(2, 9))
-def test_histogram_equals_the_triangle_kernel(distances, bins):
-    row = torch.tensor([distances], dtype=torch.float64)
-    centres = torch.linspace(0, 4, bins, dtype=torch.float64)
-    kernel = (1 - (row[:, :, None] - centres).abs() / (centres[1] - centres[0])).clamp(min=0)
-    torch.testing.assert_close(soft_histogram(row, centres), kernel.sum(1))
-
-
-def test_weight_0_leaves_a_distance_out():
-    distances, centres = torch.rand(2, 5), torch.linspace(0, 1, 4)
-    weights = torch.ones(2, 5)
-    weights[:, 2:] = 0
-    torch.testing.assert_close(soft_histogram(distances, centres, weights), soft_histogram(distances[:, :2], centres))

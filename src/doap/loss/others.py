@@ -1,4 +1,4 @@
-"""The hardest-in-batch triplet loss of HardNet (Mishchuk et al., NIPS 2017), the baseline of `ListwiseAP`."""
+"""The baseline of `ListwiseAP`, and a term that can be added to any loss."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from doap.checks import check_finite
 from doap.functional.distance import Distance, from_dot
 from doap.functional.pairs import QueryPairs, rows_at_a_time
-from doap.losses.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
-from doap.losses.loss import Loss
+from doap.loss.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
+from doap.loss.loss import Loss
 from doap.settings import StrictModel
-from doap.types import Relation
+from doap.types import Kind, Relation
+
+NEIGHBOURS = 8
+"""Neighbours of a patch whose distances the second-order term compares, as in SOSNet."""
 
 
 class HardestTriplet(Loss):
-    """Mean of max(0, margin + d(a, p) − d(hardest)) over all matching pairs (a, p) of a batch.
+    """The loss of HardNet (NIPS 2017): max(0, margin + d(a, p) − d(hardest)), mean of all matching pairs (a, p).
 
     The hardest distractor of a pair is the one nearest to either of its two patches. HardNet's batches have two
     patches per point, and only the patches of the other column are candidates. Here groups may have any size, and all
@@ -27,9 +29,6 @@ class HardestTriplet(Loss):
     Args:
         margin: 1 for unit vectors (HardNet); in bits for `hamming`.
         distance, chunk, across_ranks: As for `ListwiseAP`.
-
-    Attributes:
-        skipped: Number of queries without a match in the last batch.
 
     >>> import torch
     >>> loss = HardestTriplet()
@@ -62,8 +61,6 @@ class HardestTriplet(Loss):
         if not len(batch.gallery):
             self.skipped = 0
             return descriptors.sum()
-        # On several ranks, all of them find the fault and stop together.
-        check_finite(batch.gallery, name="descriptors")
         pairs = QueryPairs(batch.relation, batch.first, len(batch.own))
         self.skipped = len(descriptors) - len(pairs.rows)
         anchor, positive, similarity, nearest = self._mine(batch, pairs)
@@ -74,8 +71,7 @@ class HardestTriplet(Loss):
         to_positive = self._distances(batch.gallery, anchor, positive)
         to_distractor = self._distances(batch.gallery, harder, nearest[harder])
         cost = (self.settings.margin + (to_positive - to_distractor)).clamp(min=0)
-        pairs_per_rank = mean_over_ranks(torch.tensor(len(cost), device=cost.device), self.across_ranks)
-        return cost.sum() / pairs_per_rank.where(pairs_per_rank > 0, 1).to(cost.dtype)
+        return mean_over_ranks(cost.sum(), torch.tensor(len(cost), device=cost.device), self.across_ranks)
 
     @torch.no_grad()
     def _mine(self, batch: GatheredBatch, pairs: QueryPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -110,3 +106,33 @@ class HardestTriplet(Loss):
         """Distances (P,) between the gallery's items at `first` (P,) and `second` (P,)."""
         dots = (gallery.index_select(0, first) * gallery.index_select(0, second)).sum(1)
         return from_dot(dots, self.settings.distance, gallery.shape[1])
+
+
+def second_order_difference(descriptors: Tensor, groups: Tensor, kind: Kind = "real") -> Tensor:
+    """Return how much the distances among the points of a batch differ between two views of them (SOSNet, CVPR 2019).
+
+    The views a and b are the first two patches of each group that has two. The value is the mean over the points i of
+    the root of Σ (d(a_i, a_j) − d(b_i, b_j))² over the neighbours j of a_i or of b_i. In a recipe, `second_order` in
+    the section `[loss]` is its weight. With several ranks, each compares its own patches.
+
+    Args:
+        descriptors: (M, D) outputs of the network.
+        groups: (M,) integers, equal for patches of one point.
+        kind: Kind of the network: `real` for Euclidean distances, `binary` for distances in bits.
+    """
+    distance: Distance = "hamming" if kind == "binary" else "euclidean"
+    relaxed = relax(descriptors, distance)
+    ordered, order = groups.sort(stable=True)
+    same = (ordered[1:] == ordered[:-1]).int()
+    # The first pair of neighbours in the order that belongs to one group.
+    at = (same.diff(prepend=same.new_zeros(1)) > 0).nonzero().squeeze(1)
+    if len(at) < 2:
+        return relaxed.sum() * 0
+    tables = [from_dot(view @ view.T, distance, view.shape[1]) for view in (relaxed[order[at]], relaxed[order[at + 1]])]
+    near = torch.zeros_like(tables[0], dtype=torch.bool)
+    for table in tables:
+        apart = table.detach().clone().fill_diagonal_(torch.inf)
+        near.scatter_(1, apart.topk(min(NEIGHBOURS, len(at) - 1), largest=False).indices, True)
+    squared = ((tables[0] - tables[1]).square() * near).sum(1)
+    # The root has no finite derivative at 0, where both views agree exactly.
+    return squared.where(squared > 0, 1).sqrt().where(squared > 0, 0).mean()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from doap.errors import ArgumentError
-from doap.functional.average_precision import APForm
 from doap.functional.distance import Distance
-from doap.functional.listwise import listwise_average_precision
-from doap.losses.gathered_batch import GatheredBatch, mean_over_ranks, relax
-from doap.losses.loss import Loss
+from doap.loss.average_precision import APForm
+from doap.loss.gathered_batch import GatheredBatch, mean_over_ranks, relax
+from doap.loss.kernel import listwise_average_precision
+from doap.loss.loss import Loss
 from doap.settings import StrictModel
 from doap.types import Relation
 
@@ -22,36 +20,21 @@ BINS = 8
 class ListwiseAP(Loss):
     """1 − mean AP over the queries that have a match in the batch.
 
-    `doap.functional.relaxed_average_precision` computes the differentiable AP. The loss takes the outputs of the
-    network and relaxes them: rows are normalised to unit length for `euclidean` and `squared`, and go through tanh for
-    `hamming`, whose bits are the signs of the outputs. Queries without a match are skipped and counted. A batch
-    without any match has loss 0.
+    `relaxed_average_precision` defines the AP. The loss takes the outputs of the network and relaxes them: rows are
+    normalised to unit length for `euclidean` and `squared`, and go through tanh for `hamming`, whose bits are the signs
+    of the outputs. Queries without a match are skipped and counted. A batch without any match has loss 0.
 
     `ListwiseAP()` is what `doap train` uses by default; `ListwiseAP.paper()` has the settings of the paper.
 
     Args:
         distance: `squared` Euclidean, `euclidean`, or `hamming` for binary codes.
-        bins: Number of histogram bins b; distances are shared among b + 1 bin centres. None selects the default.
+        bins: Number of bins b; distances are shared among b + 1 bin centres. None: 8, or one per bit for `hamming`.
         form: Relaxation of AP: `simplified` (TALR, to which the paper refers) or `fastap`.
-        margin: Distance by which a match must be nearer than a distractor to be ranked before it, in the unit of
-            `distance`.
-        memory: Maximum number of descriptors of earlier batches that are ranked too, without gradient. `groups` then
-            covers the M descriptors of the batch and the K of the memory, the most recent batch last;
-            `doap.data.Batches` builds such relations.
-        initial_bins: Number of bins at the start of training; `anneal` goes from it to `bins`.
+        margin: Distance by which a match must be nearer than a distractor to be ranked before it.
         final_slope: For `hamming`: slope of tanh(slope·x) at the end of training; `anneal` starts from 1.
         straight_through: For `hamming`: rank by the signs, with the gradient of tanh.
-        chunk: Rows of the distance matrix per step. It bounds the memory and does not change the result. None selects
-            a fast one.
-        across_ranks: The batch spans all ranks of `torch.distributed`, and each rank owns the queries among its own
-            patches. The mean over ranks is the loss of the whole batch, so DistributedDataParallel's mean of the
-            gradients is exact.
-
-    Attributes:
-        bins: Current number of bins; None for one per bit.
-        slope: Current slope of tanh.
-        skipped: Number of queries without a match in the last batch.
-        remembered: (K, D) relaxed descriptors of earlier batches, part of the state of the module.
+        chunk: Rows of distances per step. It bounds the memory and does not change the result. None: a fast one.
+        across_ranks: The batch spans all ranks of `torch.distributed`; see `Loss`.
 
     >>> import torch
     >>> loss = ListwiseAP()
@@ -67,8 +50,6 @@ class ListwiseAP(Loss):
         bins: int | None = Field(None, ge=1, description=f"histogram bins; default {BINS}, one per bit for hamming")
         form: APForm = Field("simplified", description="relaxation of AP: simplified (TALR) or fastap")
         margin: float = Field(0.0, ge=0, description="distance by which a match must be nearer than a distractor")
-        memory: int = Field(0, ge=0, description="descriptors of earlier batches that are ranked too")
-        initial_bins: int | None = Field(None, ge=1, description="bins at the start of training")
         final_slope: float = Field(1.0, ge=1, description="hamming: slope of tanh at the end of training")
         straight_through: bool = Field(False, description="hamming: rank by signs, with the gradient of tanh")
         chunk: int | None = Field(None, ge=1, description="rows of distances per step; bounds memory")
@@ -83,8 +64,6 @@ class ListwiseAP(Loss):
         form: APForm = _defaults.form,
         *,
         margin: float = _defaults.margin,
-        memory: int = _defaults.memory,
-        initial_bins: int | None = _defaults.initial_bins,
         final_slope: float = _defaults.final_slope,
         straight_through: bool = _defaults.straight_through,
         chunk: int | None = _defaults.chunk,
@@ -96,17 +75,11 @@ class ListwiseAP(Loss):
             bins=bins,
             form=form,
             margin=margin,
-            memory=memory,
-            initial_bins=initial_bins,
             final_slope=final_slope,
             straight_through=straight_through,
             chunk=chunk,
         )
-        self.final_bins = BINS if bins is None and distance != "hamming" else bins
-        if initial_bins is not None and self.final_bins is None:
-            raise ArgumentError(f"initial_bins: expected bins too for hamming distances, got {initial_bins} without it")
-        self.remembered: Tensor | None = None
-        self.anneal(0.0)
+        self.slope = 1.0
 
     @classmethod
     def paper(cls, *, chunk: int | None = _defaults.chunk, across_ranks: bool = False) -> ListwiseAP:
@@ -117,40 +90,22 @@ class ListwiseAP(Loss):
         """Return 1 − mean AP of a batch; see `Loss.forward`."""
         settings = self.settings
         relaxed = relax(descriptors, settings.distance, self.slope, settings.straight_through)
-        batch = GatheredBatch.of(relaxed, groups, self.across_ranks, self.remembered)
+        batch = GatheredBatch.of(relaxed, groups, self.across_ranks)
+        default = relaxed.shape[1] if settings.distance == "hamming" else BINS
         total, queries = listwise_average_precision(
-            batch.own,
-            batch.gallery,
-            batch.relation,
-            first=batch.first,
-            memory=batch.memory,
-            margin=settings.margin,
+            batch,
             distance=settings.distance,
-            bins=self.bins or relaxed.shape[1],
+            bins=settings.bins or default,
+            margin=settings.margin,
             form=settings.form,
             chunk=settings.chunk,
         )
         self.skipped = len(descriptors) - queries
-        if settings.memory:
-            latest = batch.gallery.detach()
-            remembered = latest if self.remembered is None else torch.cat([self.remembered, latest])
-            self.remembered = remembered[-settings.memory :]
         # Without any query the loss is 0/1: zero, and still connected to the graph.
-        queries_per_rank = mean_over_ranks(queries, self.across_ranks)
-        return (queries - total) / queries_per_rank.where(queries_per_rank > 0, 1).to(total.dtype)
-
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """Return the memory, so that a checkpoint has it."""
-        return {} if self.remembered is None else {"remembered": self.remembered}
-
-    def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Restore the memory."""
-        self.remembered = state.get("remembered")
+        return mean_over_ranks(queries - total, queries, self.across_ranks)
 
     def anneal(self, progress: float) -> None:
-        """Move the bins from `initial_bins` to `bins` and the slope from 1 to `final_slope`, both linearly."""
-        first, last = self.settings.initial_bins, self.final_bins
-        self.bins = last if first is None or last is None else round(first + progress * (last - first))
+        """Move the slope from 1 to `final_slope`, linearly."""
         self.slope = 1 + progress * (self.settings.final_slope - 1)
 
     def metrics(self, loss: float) -> dict[str, float]:
