@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import extract
-import loss
 import numpy as np
 import record
 import scale_index
 import torch
 
 import doap
+import loss
 from doap.descriptor import Descriptor
 from doap.scale import FeatureSet
 

@@ -173,7 +173,7 @@ def training_data(ledger: list[dict[str, Any]]) -> str:
 def settings_table(recipes: list[dict[str, Any]]) -> str:
     """Return a table of the settings that differ from the defaults, with one column per run.
 
-    The recipes are records: they may have settings that no longer exist, which are listed if they were in use.
+    The recipes are records: settings that no longer exist are listed if they had an effect.
     """
     defaults, runs = flatten(Config().model_dump(mode="json")), [flatten(recipe) for recipe in recipes]
     names = {name: None for run in (defaults, *runs) for name in run if name not in UNLISTED}

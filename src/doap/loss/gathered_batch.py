@@ -16,8 +16,6 @@ from doap.functional.distance import Distance
 from doap.functional.pairs import widest_float
 from doap.types import Relation
 
-_SHORTEST = 1e-6
-
 
 def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_through: bool = False) -> Tensor:
     """Prepare the outputs of a network for a distance, in float32 or better.
@@ -35,7 +33,7 @@ def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_
     precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
     if distance != "hamming":
         lengths = torch.linalg.vector_norm(precise, dim=-1, keepdim=True)
-        directed = lengths > _SHORTEST
+        directed = lengths > 1e-6
         unit: Tensor = precise / lengths.where(directed, 1) * directed
         return unit
     soft = (slope * precise).tanh()

@@ -13,8 +13,7 @@ from doap.loss.loss import Loss
 from doap.settings import StrictModel
 from doap.types import Relation
 
-BINS = 8
-"""Default number of bins of `euclidean` and `squared` distances; `hamming` has one bin per bit."""
+BINS = 8  # default for real-valued descriptors
 
 
 class ListwiseAP(Loss):

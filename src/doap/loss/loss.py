@@ -21,9 +21,8 @@ class Loss(nn.Module, ABC):
     package as `package.module:Class`.
 
     Args:
-        across_ranks: The batch spans all ranks of `torch.distributed`, and each rank owns the queries among its own
-            patches. The mean over ranks is the loss of the whole batch, so DistributedDataParallel's mean of the
-            gradients is exact.
+        across_ranks: The batch spans all ranks of `torch.distributed`; each rank owns the queries among its patches. The
+            mean over ranks is the loss of the whole batch, so DistributedDataParallel's mean of the gradients is exact.
         settings: Values of `Settings`; wrong ones raise an `ArgumentError`.
 
     Attributes:

@@ -13,8 +13,7 @@ from doap.loss.loss import Loss
 from doap.settings import StrictModel
 from doap.types import Kind, Relation
 
-NEIGHBOURS = 8
-"""Neighbours of a patch whose distances the second-order term compares, as in SOSNet."""
+NEIGHBOURS = 8  # whose distances the second-order term compares, as in SOSNet
 
 
 class HardestTriplet(Loss):
