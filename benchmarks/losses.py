@@ -88,10 +88,7 @@ BITS: dict[str, Recipe] = {
     for name, loss, rate in (
         ("256 bins", {}, 1.0),
         ("16 bins", {"bins": 16}, 1.0),
-        ("16 bins, slope to 4", {"bins": 16, "final_slope": 4.0}, 1.0),
         ("16 bins, straight-through", {"bins": 16, "straight_through": True}, 1.0),
-        ("8 bins, slope to 4", {"bins": 8, "final_slope": 4.0}, 1.0),
-        ("16 bins, slope to 4, rate 3", {"bins": 16, "final_slope": 4.0}, 3.0),
     )
 }
 # The loss sweep uses a learning rate of 1 unless a variant sets another; levers use the default.

@@ -65,7 +65,7 @@ def test_value_and_gradient_equal_the_definition(case, kind, size, bins, margin,
         bins = 16
     options = {"bins": bins, "form": form, "margin": margin}
     loss = ListwiseAP(distance, **options, straight_through=straight_through, chunk=chunk)
-    expected, queries = defined_ap(relax(raw, distance, 1.0, straight_through), relation, distance, **options)
+    expected, queries = defined_ap(relax(raw, distance, straight_through), relation, distance, **options)
     expected = 1 - expected / queries if queries else expected * 0
     value = loss(raw, relation)
     assert int(loss.skipped) == size - queries

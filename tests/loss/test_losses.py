@@ -47,13 +47,6 @@ def test_binary_listwise_relaxes_signs_by_tanh():
     assert ListwiseAP("hamming")(x, groups).item() == pytest.approx(1 - value.item() / number, abs=1e-6)
 
 
-def test_final_slope_scales_the_input_of_tanh():
-    x, groups = outputs(), torch.arange(24) // 3
-    loss = ListwiseAP("hamming", final_slope=3.0)
-    loss.anneal(1.0)
-    assert loss(x, groups) == ListwiseAP("hamming")(3 * x, groups)
-
-
 def test_straight_through_ranks_deployed_bits_with_the_gradient_of_tanh():
     x, groups = outputs(), torch.arange(24) // 3
     value, number = defined_ap(torch.where(x > 0, 1.0, -1.0).double(), Relation(groups), "hamming", 16)

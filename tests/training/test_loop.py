@@ -16,7 +16,7 @@ import doap
 from doap.data.builders import build_from_images
 from doap.errors import ArgumentError, DataError
 from doap.images.synthetic_views import SyntheticViews
-from doap.loss import ListwiseAP, second_order_difference
+from doap.loss import second_order_difference
 from doap.training import Config, read_log, train
 from doap.training.distributed import Ranks, joined
 from doap.training.loop import _Run
@@ -193,18 +193,6 @@ def test_the_mean_ap_is_logged_only_if_the_loss_is_one_minus_it(patches, trained
     ]
     assert all(event["ap"] == 1 - event["loss"] for event in logged[0])
     assert not any("ap" in event for event in logged[1])
-
-
-def test_slope_of_tanh_is_annealed_as_in_the_recipe(patches, tmp_path, monkeypatch):
-    slopes, forward = [], ListwiseAP.forward
-
-    def watched(loss, *arguments):
-        slopes.append((loss.slope, loss.settings.straight_through))
-        return forward(loss, *arguments)
-
-    monkeypatch.setattr(ListwiseAP, "forward", watched)
-    train(config(patches, network={"kind": "binary"}, loss={"final_slope": 4, "straight_through": True}), tmp_path)
-    assert slopes == [(1 + 3 * step / 6, True) for step in range(6)]
 
 
 def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(patches, tmp_path):

@@ -17,7 +17,7 @@ from doap.functional.pairs import widest_float
 from doap.types import Relation
 
 
-def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_through: bool = False) -> Tensor:
+def relax(descriptors: Tensor, distance: Distance, straight_through: bool = False) -> Tensor:
     """Prepare the outputs of a network for a distance, in float32 or better.
 
     >>> relax(torch.tensor([[0.1, -2.0]]), "hamming", straight_through=True)
@@ -27,7 +27,6 @@ def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_
         descriptors: (M, D) outputs of the network.
         distance: `hamming` applies tanh; the other distances normalise rows to unit length. A row shorter than 10⁻⁶ has
             no direction: it becomes 0 and has no gradient, which would be larger than 10⁶.
-        slope: tanh(slope·x). A steeper tanh is nearer to the bits that are deployed, but fewer bits have a gradient.
         straight_through: Return the deployed bits as ±1, with the gradient of tanh (straight-through estimator).
     """
     precise = descriptors.to(torch.promote_types(descriptors.dtype, torch.float32))
@@ -36,7 +35,7 @@ def relax(descriptors: Tensor, distance: Distance, slope: float = 1.0, straight_
         directed = lengths > 1e-6
         unit: Tensor = precise / lengths.where(directed, 1) * directed
         return unit
-    soft = (slope * precise).tanh()
+    soft = precise.tanh()
     if not straight_through:
         return soft
     # As in `pack_bits`, zero is not positive.
@@ -79,10 +78,7 @@ class GatheredBatch:
 
 
 def mean_over_ranks(total: Tensor, count: Tensor, across_ranks: bool) -> Tensor:
-    """Divide the sum of this rank by the mean count of all ranks, so that the mean of the results is the overall mean.
-
-    If all counts are 0, divide by 1.
-    """
+    """Divide the sum of this rank by the mean count of all ranks: the mean of the results is then the overall mean."""
     count = count.to(widest_float(count.device))
     if across_ranks:
         dist.all_reduce(count)

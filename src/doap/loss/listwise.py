@@ -30,7 +30,6 @@ class ListwiseAP(Loss):
         bins: Number of bins b; distances are shared among b + 1 bin centres. None: 8, or one per bit for `hamming`.
         form: Relaxation of AP: `simplified` (TALR, to which the paper refers) or `fastap`.
         margin: Distance by which a match must be nearer than a distractor to be ranked before it.
-        final_slope: For `hamming`: slope of tanh(slope·x) at the end of training; `anneal` starts from 1.
         straight_through: For `hamming`: rank by the signs, with the gradient of tanh.
         chunk: Rows of distances per step. It bounds the memory and does not change the result. None: a fast one.
         across_ranks: The batch spans all ranks of `torch.distributed`; see `Loss`.
@@ -49,7 +48,6 @@ class ListwiseAP(Loss):
         bins: int | None = Field(None, ge=1, description=f"histogram bins; default {BINS}, one per bit for hamming")
         form: APForm = Field("simplified", description="relaxation of AP: simplified (TALR) or fastap")
         margin: float = Field(0.0, ge=0, description="distance by which a match must be nearer than a distractor")
-        final_slope: float = Field(1.0, ge=1, description="hamming: slope of tanh at the end of training")
         straight_through: bool = Field(False, description="hamming: rank by signs, with the gradient of tanh")
         chunk: int | None = Field(None, ge=1, description="rows of distances per step; bounds memory")
 
@@ -63,7 +61,6 @@ class ListwiseAP(Loss):
         form: APForm = _defaults.form,
         *,
         margin: float = _defaults.margin,
-        final_slope: float = _defaults.final_slope,
         straight_through: bool = _defaults.straight_through,
         chunk: int | None = _defaults.chunk,
         across_ranks: bool = False,
@@ -74,11 +71,9 @@ class ListwiseAP(Loss):
             bins=bins,
             form=form,
             margin=margin,
-            final_slope=final_slope,
             straight_through=straight_through,
             chunk=chunk,
         )
-        self.slope = 1.0
 
     @classmethod
     def paper(cls, *, chunk: int | None = _defaults.chunk, across_ranks: bool = False) -> ListwiseAP:
@@ -88,7 +83,7 @@ class ListwiseAP(Loss):
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
         """Return 1 − mean AP of a batch; see `Loss.forward`."""
         settings = self.settings
-        relaxed = relax(descriptors, settings.distance, self.slope, settings.straight_through)
+        relaxed = relax(descriptors, settings.distance, settings.straight_through)
         batch = GatheredBatch.of(relaxed, groups, self.across_ranks)
         default = relaxed.shape[1] if settings.distance == "hamming" else BINS
         total, queries = listwise_average_precision(
@@ -102,10 +97,6 @@ class ListwiseAP(Loss):
         self.skipped = len(descriptors) - queries
         # Without any query the loss is 0/1: zero, and still connected to the graph.
         return mean_over_ranks(queries - total, queries, self.across_ranks)
-
-    def anneal(self, progress: float) -> None:
-        """Move the slope from 1 to `final_slope`, linearly."""
-        self.slope = 1 + progress * (self.settings.final_slope - 1)
 
     def metrics(self, loss: float) -> dict[str, float]:
         """Return the mean AP that belongs to a mean loss."""

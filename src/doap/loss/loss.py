@@ -21,7 +21,7 @@ class Loss(nn.Module, ABC):
     package as `package.module:Class`.
 
     Args:
-        across_ranks: The batch spans all ranks of `torch.distributed`; each rank owns the queries among its patches. The
+        across_ranks: The batch spans all ranks of `torch.distributed`; each owns the queries among its patches. The
             mean over ranks is the loss of the whole batch, so DistributedDataParallel's mean of the gradients is exact.
         settings: Values of `Settings`; wrong ones raise an `ArgumentError`.
 
@@ -67,9 +67,6 @@ class Loss(nn.Module, ABC):
             descriptors: (M, D) outputs of the network.
             groups: (M,) integers, equal for patches that match, or a `Relation` that also names pairs to ignore.
         """
-
-    def anneal(self, progress: float) -> None:
-        """Adapt the loss to the progress of the run, 0 to 1. Called before each step."""
 
     def metrics(self, loss: float) -> dict[str, float]:  # noqa: ARG002 - for subclasses
         """Return further values to log beside a mean loss."""

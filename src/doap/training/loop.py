@@ -198,7 +198,6 @@ class _Run:
         rate = self.schedule.rate(step, self.progress.seconds)
         for group, full_rate in zip(self.optimiser.param_groups, self.full_rates, strict=True):
             group["lr"] = full_rate * rate
-        self.loss.anneal(self.schedule.progress(step, self.progress.seconds))
         seed = seed_step(run.seed, step * self.ranks.world + self.ranks.rank)
         grey = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
         self.optimiser.zero_grad(set_to_none=True)
