@@ -31,8 +31,8 @@ FIGURES = (
     ("wxbs-wxbs", "mAA", "WxBS, mAA"),
     ("evd-evd", "mAA", "EVD, mAA"),
 )
-# Settings that do not affect the weights, and the names of intermediate files.
-UNLISTED = {"network.init", "run.checkpoint_every", "run.validate_every"}
+# Settings that do not affect the weights, names of intermediate files, and a removed setting that was always 1.
+UNLISTED = {"loss.final_slope", "network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
     "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
     "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its support. Pose and "
