@@ -5,7 +5,7 @@
 #
 # PHOTOS contains LEDGER.csv (file, scene, split, licence, author, …) and the photos. The command writes train.patches,
 # val.patches, test.patches and finetune.patches to SETS. Splits have different scenes. Resumable: rerun the same command
-# to continue. docs/design-notes.md has the build times on two cores and the size of each scene.
+# to continue. It took about two hours on two cores.
 set -euo pipefail
 photos=$1 sets=$2
 mkdir -p "$sets"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from typing import Any
 from generated_markdown import paragraph, table
 
 from doap.descriptor import SHIPPED, Descriptor
+from doap.evaluation.result import Result, read_results
 from doap.training.config import Config
 
 NOTES = Path(__file__).with_name("notes")
 BASELINES = ("rootsift", "rootsift-wide", "HardTFeat", "teblid")
-# Folder of results, name of the figure, label of the row.
+# File of results, name of the figure, label of the row.
 FIGURES = (
     ("pose-scenes", "AUC@10", "pose, AUC@10°"),
     ("sfm-scenes", "AUC@5", "SfM, AUC@5°"),
@@ -116,8 +118,9 @@ def evaluation(name: str, results: Path) -> str:
     """Return a table with one row per figure and one column per descriptor."""
     names = (name, *BASELINES)
     rows = [
-        [label, *(interval(results / folder / f"{one}.json", figure) for one in names)]
-        for folder, figure, label in FIGURES
+        [label, *(interval(stored.get(one), figure) for one in names)]
+        for file, figure, label in FIGURES
+        for stored in [read_results(results / f"{file}.json")]
     ]
     return table(["", *names], rows)
 
@@ -130,27 +133,22 @@ def failures(name: str, result: Path) -> str:
     return table(["", *names], rows)
 
 
-def interval(result: Path, figure: str) -> str:
+def interval(result: Result | None, name: str) -> str:
     """Return a figure with its interval, or a dash if there is no result."""
-    if not result.exists():
+    figure = result and result.figure(name)
+    if not figure:
         return "–"
-    total = find_figure(result, figure)["total"]
-    value = f"{100 * total['value']:.1f}"
-    return value if total["low"] is None else f"{value} ({100 * total['low']:.1f}–{100 * total['high']:.1f})"
+    value, (low, high) = f"{100 * figure.total.value:.1f}", figure.total.bounds
+    return value if math.isnan(low) else f"{value} ({100 * low:.1f}–{100 * high:.1f})"
 
 
 def oxford_sequences(name: str, results: Path) -> str:
     """Return a table with one row per Oxford sequence and one column per descriptor."""
     names = (name, *BASELINES)
-    parts = [find_figure(results / "oxford-oxford_affine" / f"{one}.json", "mAP")["parts"] for one in names]
-    rows = [[sequence, *(f"{100 * part[sequence]['value']:.1f}" for part in parts)] for sequence in parts[0]]
+    stored = read_results(results / "oxford-oxford_affine.json")
+    parts = [stored[one].headline.parts for one in names]
+    rows = [[sequence, *(f"{100 * part[sequence].value:.1f}" for part in parts)] for sequence in parts[0]]
     return table(["", *names], rows)
-
-
-def find_figure(result: Path, name: str) -> dict[str, Any]:
-    """Return one figure of a result file."""
-    figures: list[dict[str, Any]] = json.loads(result.read_text(encoding="utf-8"))["figures"]
-    return next(figure for figure in figures if figure["name"] == name)
 
 
 def training_data(ledger: list[dict[str, Any]]) -> str:

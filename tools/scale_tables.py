@@ -2,8 +2,8 @@
 
     python tools/scale_tables.py results/scale
 
-This reads extract.json, extract-600.json (more images), faults.json, retrieval.json, pairs.json, index.json and
-driver*.json, which the `benchmarks/scale_*.py` write. It replaces the parts of docs/*.md that are marked with
+This reads extract.json, extract-600.json (more images), index.json and driver*.json, which the `benchmarks/scale_*.py`
+write. It replaces the parts of docs/*.md that are marked with
 `<!-- NAME: written by tools/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
 """
 
@@ -48,9 +48,6 @@ def make_tables(results: dict[str, Any]) -> dict[str, str]:
     indexes = results["index"]["indexes"]
     return {
         "extraction": extraction_table([results["extract"], results["extract-600"]]),
-        "faults": faults_table(results["faults"]),
-        "retrieval": retrieval_table(results["retrieval"]["ways"]),
-        "pairs": pairs_table(results["pairs"]),
         "indexes": indexes_table(indexes),
         "costs": costs_table(results["extract"], indexes),
         "driver": driver_table(results),
@@ -67,41 +64,6 @@ def extraction_table(runs: list[dict[str, Any]]) -> str:
         ratios = [f"{run[relative][engine]:.2f}" if engine in run[relative] else "" for run in runs]
         rows.append([engine, f"{first['images/s'][engine]:.1f}", f"{first['descriptors/s'][engine]:,.0f}", *ratios])
     return table(header, rows)
-
-
-def faults_table(results: dict[str, Any]) -> str:
-    """Return what was lost in runs with killed processes and in interrupted runs."""
-    rows = []
-    for engine in ("local", "ray"):
-        for run, one in results[engine].items():
-            kills = len(one.get("kills", []))
-            event = f"{kills} processes killed" if kills else f"interrupted; second run reused {one['reused']:,} images"
-            counts = [f"{one[key]:,}" for key in ("images missing", "rows that are there twice", "images that differ")]
-            rows.append(
-                [f"{engine}, {run}", event, *counts, f"{one['damaged files reported']} of {results['damaged']}"]
-            )
-    return table(["", "event", "missing", "duplicated", "different", "damaged files reported"], rows)
-
-
-def retrieval_table(ways: dict[str, Any]) -> str:
-    """Return the share of the ten best images that show the scene of the query, in per cent."""
-    scenes = list(next(iter(ways.values()))["scenes"])
-    rows = []
-    for name, one in ways.items():
-        splits = [f"{100 * one[split]:.1f}" for split in ("val", "test")]
-        shares = [f"{100 * one['scenes'][scene]:.0f}" for scene in scenes]
-        rows.append([name, *splits, *shares, f"{one['bytes of a descriptor']:.0f}"])
-    return table(["", "`val`", "`test`", *scenes, "bytes per descriptor"], rows)
-
-
-def pairs_table(results: dict[str, Any]) -> str:
-    """Return the photos that are registered with selected pairs and with all pairs."""
-    rows = []
-    for name in ("selected", "all"):
-        one = results[name]
-        scenes = ", ".join(f"{scene} {count}" for scene, count in one["registered"].items())
-        rows.append([name, f"{one['pairs']:,}", f"{one['images']:,}", scenes])
-    return table(["", "pairs", "photos registered", "per scene"], rows)
 
 
 def indexes_table(indexes: list[dict[str, Any]]) -> str:

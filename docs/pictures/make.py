@@ -1,16 +1,13 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
 The figures of docs/loss.md are computed with `doap.loss`. adapting.svg shows results/own-photos/run.json,
-accuracy_and_time.svg shows results/evaluation, and accuracy_and_bytes.svg shows results/descriptor-size.json.
-matches.jpg is the output of `doap match --sample`, and patches.png the output of `doap data preview`. report.png is a
-screenshot of the page that `doap report results/evaluation` writes, at a width of 1,000 pixels. hard_pair.py draws the
-picture of the README.
+and accuracy_and_time.svg shows results/evaluation. matches.jpg is the output of `doap match --sample`, and patches.png
+the output of `doap data preview`. hard_pair.py draws the picture of the README.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -23,11 +20,10 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MultipleLocator
 from matplotlib.transforms import Bbox
 from torch import Tensor
 
-from doap.evaluation.result import read_result
+from doap.evaluation.result import read_results
 from doap.functional import average_precision
 from doap.loss import relaxed_average_precision, soft_histogram
 
@@ -164,59 +160,16 @@ def accuracy_and_time() -> Figure:
     axes.set(xlim=(0.15, 40), xticks=ticks, xticklabels=map(str, ticks))
     axes.minorticks_off()
     points = {}
-    for path in sorted((results / "speed-images").glob("*.json")):
-        speed, pose = read_result(path), results / "pose-scenes" / path.name
-        image, pair = speed.figure("s per image"), speed.figure("s per pair")
-        area = read_result(pose).figure("AUC@10") if pose.exists() else None
-        if image is None or pair is None or area is None:
-            continue
-        ours = path.stem.startswith("doap")
-        points[path.stem] = at = (2 * image.total.value + pair.total.value, 100 * area.total.value)
+    poses = read_results(results / "pose-scenes.json")
+    for name, speed in read_results(results / "speed-images.json").items():
+        image, pair, area = speed.figure("s per image"), speed.figure("s per pair"), poses[name].figure("AUC@10")
+        ours = name.startswith("doap")
+        points[name] = at = (2 * image.total.value + pair.total.value, 100 * area.total.value)
         marker = "s" if speed.descriptor.pipeline else "o"
         axes.plot(*at, marker, color=LINE if ours else FAINT, markersize=8 if ours else 6)
     axes.margins(y=0.12)
     # The names of the shipped descriptors come first, so that they are nearest to their points.
     label_points(axes, dict(sorted(points.items(), key=lambda item: not item[0].startswith("doap"))))
-    return figure
-
-
-def accuracy_and_bytes() -> Figure:
-    """Draw three figures of merit of bits, floats and two baselines against the bytes of a descriptor."""
-    report = json.loads((HERE.parents[1] / "results" / "descriptor-size.json").read_text(encoding="utf-8"))
-    rows = {row["descriptor"]: row for row in report["rows"]}
-    # Bits that start from floats, whose name has a comma, are not part of the curve.
-    trained = {
-        kind: [row for name, row in rows.items() if name.endswith(kind) and "," not in name]
-        for kind in ("bits", "floats")
-    }
-    figure, panels = plt.subplots(1, 3, figsize=(7.6, 3.1), layout="constrained")
-    titles = {"pose AUC@10": "pose AUC@10°", "homography AUC@1": "homography AUC@1 px", "planar mAP": "planar mAP"}
-    for axes, (figure_name, title) in zip(panels, titles.items(), strict=True):
-        for (kind, curve), colour in zip(trained.items(), (LINE, MATCH), strict=True):
-            values = [100 * row[figure_name] for row in curve]
-            deviations = [100 * row["deviations"].get(figure_name, math.nan) for row in curve]
-            sizes = [row["bytes"] for row in curve]
-            axes.errorbar(sizes, values, deviations, marker="o", markersize=5, color=colour, capsize=3, label=kind)
-        for name, marker, label in (("teblid", "D", "TEBLID"), ("rootsift", "s", "RootSIFT")):
-            row = rows[name]
-            # Hollow and larger, so that it does not cover a point of a curve.
-            look = {"color": FAINT, "markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.6}
-            axes.plot(row["bytes"], 100 * row[figure_name], marker, label=label, **look)
-        ticks = (16, 32, 64, 128, 256, 512)
-        axes.set(xscale="log", xlim=(12, 690))
-        axes.set_title(title, size=11)
-        axes.set_xticks(ticks, map(str, ticks), size=9)
-        axes.minorticks_off()
-        axes.yaxis.set_major_locator(MultipleLocator(2))
-    # The same span in all panels, so that differences can be compared.
-    span = max(high - low for low, high in (axes.get_ylim() for axes in panels))
-    for axes in panels:
-        middle = sum(axes.get_ylim()) / 2
-        axes.set_ylim(middle - span / 2, middle + span / 2)
-    panels[0].set_ylabel("per cent")
-    figure.supxlabel("bytes per descriptor", size=11)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
     return figure
 
 
@@ -251,7 +204,7 @@ def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time, accuracy_and_bytes):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)

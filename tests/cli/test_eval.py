@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.evaluation import BENCHMARKS, read_result
+from doap.evaluation import BENCHMARKS, read_results
 from doap.images import read_grey
 from oracles.photos import write_photo
 
@@ -36,7 +36,7 @@ def test_descriptors_are_evaluated_side_by_side(doap, sequences, tmp_path):
     right, *wrong = (one["mAP"]["value"] for one in values["figures"].values())
     assert right > 0.5
     assert max(wrong) < 0.02
-    read = read_result(values["results"]["rootsift"])
+    read = read_results(values["results"])["rootsift"]
     assert read.protocol["detector"] == "sift"
     assert read.headline.total.value == right
 
@@ -58,7 +58,7 @@ def test_descriptors_are_cached(doap, sequences, tmp_path):
     seconds = []
     for _ in range(2):
         values = json.loads(doap(*arguments).stdout)
-        seconds.append(read_result(values["results"]["sift"]).seconds["describe"])
+        seconds.append(read_results(values["results"])["sift"].seconds["describe"])
     assert seconds[0] > 0
     assert seconds[1] == 0
 
@@ -83,4 +83,4 @@ def test_errors_are_one_line(doap, tmp_path, monkeypatch, arguments, code, words
 def test_no_result_is_a_failure(doap, sequences, tmp_path):
     ran = doap("eval", "dsp-sift", "oxford", sequences, "--out", tmp_path, "--json")
     assert ran.returncode == 1
-    assert json.loads(ran.stdout)["results"] == {}
+    assert json.loads(ran.stdout)["figures"] == {}

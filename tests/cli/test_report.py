@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from doap.evaluation.result import write_result
+from doap.evaluation.result import write_results
 from oracles.results import make_result
 
 
@@ -13,7 +13,7 @@ from oracles.results import make_result
 def results(tmp_path: Path) -> Path:
     (tmp_path / "results").mkdir()
     for name, value in (("sift", 0.5), ("vgg", 0.6)):
-        write_result(make_result(name, value), tmp_path / "results" / f"{name}.json")
+        write_results([make_result(name, value)], tmp_path / "results" / f"{name}.json")
     return tmp_path / "results"
 
 
@@ -50,7 +50,7 @@ def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> 
     (results / "orb.json").write_text("{")
     ran = doap("report", results, "--out", tmp_path / "report")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected a result of `doap eval`")
+    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected results of `doap eval`")
     assert ran.stderr.count("\n") == 1
 
 

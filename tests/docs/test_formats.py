@@ -22,7 +22,7 @@ FORMATS = {
     "descriptor": descriptor.FORMAT,
     "feature set": features.FORMAT,
     "index": folder.FORMAT,
-    "evaluation result": result.FORMAT,
+    "evaluation results": result.FORMAT,
     "comparison": comparison.FORMAT,
 }
 

@@ -12,12 +12,9 @@ from doap.evaluation.pictures import (
     MAX_MATCHES,
     Picture,
     draw_pair,
-    pictures_path,
     read_pictures,
     write_pictures,
 )
-from doap.evaluation.result import write_result
-from oracles.results import make_result
 
 GREY = np.full((300, 500), 120, np.uint8)
 
@@ -68,21 +65,19 @@ def test_matches_of_different_lengths_are_refused():
 
 def test_pictures_are_stored_beside_the_json(tmp_path):
     shown = (Picture("ä <b>", "3 of 4", b"\xff\xd8one"), Picture("second", "", b"\x00two\x00"))
-    path = write_result(make_result(), tmp_path / "my.net.json", pictures=shown)
-    assert read_pictures(path) == shown
-    assert pictures_path(path).name == "my.net.pictures.npz"
-    assert "ä" not in path.read_text(encoding="utf-8")
-    assert read_pictures(write_result(make_result(), tmp_path / "none.json")) == ()
-    assert not pictures_path(tmp_path / "none.json").exists()
+    assert write_pictures(shown, tmp_path / "r.json", "my.net") == tmp_path / "r" / "my.net.pictures.npz"
+    assert read_pictures(tmp_path / "r.json", "my.net") == shown
+    assert read_pictures(tmp_path / "r.json", "other") == ()
 
 
 def test_damaged_pictures_are_named(tmp_path):
     path = tmp_path / "r.json"
-    whole = write_pictures([Picture("one", "", bytes(1000))], path).read_bytes()
+    file = write_pictures([Picture("one", "", bytes(1000))], path, "sift")
+    whole = file.read_bytes()
     for damaged in (b"", whole[:300], b"no archive"):
-        pictures_path(path).write_bytes(damaged)
-        with pytest.raises(DataError, match=r"r\.pictures\.npz: not the pictures of a result"):
-            read_pictures(path)
-    np.savez(pictures_path(path), titles=np.array(["one"]))
-    with pytest.raises(DataError, match=r"r\.pictures\.npz"):
-        read_pictures(path)
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"sift\.pictures\.npz: not the pictures of a result"):
+            read_pictures(path, "sift")
+    np.savez(file, titles=np.array(["one"]))
+    with pytest.raises(DataError, match=r"sift\.pictures\.npz"):
+        read_pictures(path, "sift")

@@ -15,9 +15,18 @@ import pytest
 
 from doap.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.pictures import Picture
+from doap.evaluation.pictures import Picture, write_pictures
 from doap.evaluation.report import ReportFiles, write_report
-from doap.evaluation.result import Dataset, DescriptorInfo, Estimate, Figure, Gallery, Result, write_result
+from doap.evaluation.result import (
+    Dataset,
+    DescriptorInfo,
+    Estimate,
+    Figure,
+    Gallery,
+    Result,
+    write_gallery,
+    write_results,
+)
 from oracles.html_pages import assert_well_nested
 from oracles.results import estimate, make_result
 
@@ -32,7 +41,9 @@ def report(tmp_path: Path):
         folder = tmp_path / "results"
         folder.mkdir()
         for number, result in enumerate(results):
-            write_result(result, folder / f"{number}.json", None if number else gallery)
+            path = write_results([result], folder / f"{number}.json")
+            if gallery and not number:
+                write_gallery(gallery, path, result.descriptor.name)
         return write_report([folder], tmp_path / "report")
 
     return written
@@ -272,15 +283,15 @@ def test_one_descriptor_twice_is_an_error_that_names_both_files(report) -> None:
 
 
 def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
-    file = write_result(make_result(), tmp_path / "sift.json")
+    file = write_results([make_result()], tmp_path / "sift.json")
     assert len(write_report([file, tmp_path, file], tmp_path / "report").summaries) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "doap result 1"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "doap results 1"}'])
 def test_a_damaged_result_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "sift.json").write_text(text)
-    with pytest.raises(DataError, match=r"sift\.json: .*a result of `doap eval`"):
+    with pytest.raises(DataError, match=r"sift\.json: .*results of `doap eval`"):
         write_report([tmp_path], tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -293,13 +304,13 @@ def test_missing_results_are_an_error_that_names_the_path(tmp_path: Path) -> Non
 
 
 def test_out_must_not_be_a_file(tmp_path: Path) -> None:
-    file = write_result(make_result(), tmp_path / "sift.json")
+    file = write_results([make_result()], tmp_path / "sift.json")
     with pytest.raises(DataError, match=r"sift\.json: expected a folder to write to"):
         write_report([file], file)
 
 
 def test_a_report_among_its_results_can_be_made_again(tmp_path: Path) -> None:
-    write_result(make_result(), tmp_path / "sift.json")
+    write_results([make_result()], tmp_path / "sift.json")
     first, second = (page_of(write_report([tmp_path], tmp_path / "report")) for _ in range(2))
     assert first == second
 
@@ -441,8 +452,8 @@ def test_without_times_or_without_a_geometric_benchmark_there_is_no_plot(report,
     assert "id=cost" not in page_of(report(make_result("sift"), make_result("orb")))
     folder = tmp_path / "times"
     folder.mkdir()
-    write_result(speed("sift", 0.5, 0.1), folder / "speed.json")
-    write_result(make_result("sift", benchmark="patches"), folder / "patches.json")
+    write_results([speed("sift", 0.5, 0.1)], folder / "speed.json")
+    write_results([make_result("sift", benchmark="patches")], folder / "patches.json")
     assert "id=cost" not in page_of(write_report(folder, tmp_path / "second"))
 
 
@@ -450,7 +461,8 @@ def test_a_pair_is_shown_for_the_best_the_reference_and_the_shipped_descriptors(
     names = {"best": 0.9, "doap-128": 0.8, "vgg": 0.7, "rootsift": 0.6, "doap-256bit": 0.5, "orb": 0.4}
     for name, value in names.items():
         pictures = [Picture(title, f"{name} <1°>", f"{name} {title}".encode()) for title in ("church & co", "tower")]
-        write_result(make_result(name, value), tmp_path / f"{name}.json", pictures=pictures)
+        path = write_results([make_result(name, value)], tmp_path / f"{name}.json")
+        write_pictures(pictures, path, name)
     page = page_of(write_report(tmp_path, tmp_path / "report"))
     shown = re.search(r"<h3>Image pairs</h3>.*?</details><h3>", page)[0]
     assert re.findall(r"<summary>([^<]*)</summary>", shown) == ["church &amp; co", "tower"]
@@ -483,16 +495,16 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.mark.parametrize("key", ["kind", "dim", "bytes"])
 def test_a_foreign_result_cannot_put_a_script_into_a_number(tmp_path: Path, key: str) -> None:
-    path = write_result(make_result(), tmp_path / "r.json")
+    path = write_results([make_result()], tmp_path / "r.json")
     stored = json.loads(path.read_text())
-    stored["descriptor"][key] = SCRIPT
+    stored["results"][0]["descriptor"][key] = SCRIPT
     path.write_text(json.dumps(stored))
     with pytest.raises(DataError, match=rf"r\.json: .*descriptor\.{key}"):
         write_report([path], tmp_path / "report")
 
 
 def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
-    path = write_result(make_result(), tmp_path / "r.json")
+    path = write_results([make_result()], tmp_path / "r.json")
 
     def replace_texts(value: Any) -> Any:
         if isinstance(value, dict):
@@ -503,9 +515,10 @@ def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
         return SCRIPT if isinstance(value, str) else value
 
     stored = replace_texts(json.loads(path.read_text()))
-    stored["figures"][0]["parts"] = {SCRIPT: stored["figures"][0]["total"]}
-    stored["protocol"] = {SCRIPT: SCRIPT}
-    stored["versions"] = {SCRIPT: SCRIPT}
+    (result,) = stored["results"]
+    result["figures"][0]["parts"] = {SCRIPT: result["figures"][0]["total"]}
+    result["protocol"] = {SCRIPT: SCRIPT}
+    result["versions"] = {SCRIPT: SCRIPT}
     path.write_text(json.dumps(stored))
     assert "<script" not in write_report([path], tmp_path / "report").page.read_text()
 
@@ -513,8 +526,10 @@ def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["figures", "curves", "histogram", "seconds", "date"])
 @pytest.mark.parametrize("value", [None, -1, [[]], {"a": {}}])
 def test_a_result_with_a_wrong_value_is_refused_or_shown(tmp_path: Path, key: str, value: Any) -> None:
-    path = write_result(make_result(), tmp_path / "r.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    path = write_results([make_result()], tmp_path / "r.json")
+    stored = json.loads(path.read_text())
+    stored["results"][0][key] = value
+    path.write_text(json.dumps(stored))
     if (key, value) == ("histogram", None):
         assert write_report([path], tmp_path / "report").page.is_file()
         return

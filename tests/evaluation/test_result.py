@@ -11,6 +11,7 @@ import pytest
 
 from doap.errors import DataError
 from doap.evaluation.result import (
+    FORMAT,
     Curve,
     Dataset,
     DescriptorInfo,
@@ -19,10 +20,10 @@ from doap.evaluation.result import (
     Gallery,
     Histogram,
     Result,
-    gallery_path,
     read_gallery,
-    read_result,
-    write_result,
+    read_results,
+    write_gallery,
+    write_results,
 )
 
 RESULT = Result(
@@ -52,23 +53,33 @@ GALLERY = Gallery(
 @pytest.mark.parametrize("histogram", [RESULT.histogram, None])
 def test_results_survive_a_round_trip(tmp_path, histogram):
     result = dataclasses.replace(RESULT, histogram=histogram)
-    assert read_result(write_result(result, tmp_path / "r.json")) == result
+    other = dataclasses.replace(result, descriptor=DescriptorInfo("orb", "binary", 256, 32, "ef" * 32, None))
+    read = read_results(write_results([result, other], tmp_path / "r.json"))
+    assert read == {"my <net>": result, "orb": other}
 
 
 def test_gallery_is_stored_beside_the_json(tmp_path):
-    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
-    read = read_gallery(path)
+    write_gallery(GALLERY, tmp_path / "r.json", "my.net")
+    assert (tmp_path / "r" / "my.net.npz").is_file()
+    read = read_gallery(tmp_path / "r.json", "my.net")
     assert read is not None
     for part in dataclasses.fields(Gallery):
         assert np.array_equal(getattr(read, part.name), getattr(GALLERY, part.name))
-    assert "best" not in json.loads(path.read_text())
-    assert read_gallery(write_result(RESULT, tmp_path / "other.json")) is None
+    assert read_gallery(tmp_path / "r.json", "other") is None
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/secret"])
+def test_a_name_that_is_a_path_reads_no_other_folder(tmp_path, name):
+    write_gallery(GALLERY, tmp_path / "r.json", "secret")
+    (tmp_path / "r" / "secret.npz").rename(tmp_path / "secret.npz")
+    assert read_gallery(tmp_path / "r.json", name) is None
 
 
 def test_resamples_are_stored_for_the_total_only(tmp_path):
     sampled = Estimate(0.5, 0.4, 0.6, 5, [0.45, 0.55])
     figure = Figure("mAP", "higher", "pairs of images", sampled, {"graf": sampled})
-    read = read_result(write_result(dataclasses.replace(RESULT, figures=(figure,)), tmp_path / "r.json")).headline
+    result = dataclasses.replace(RESULT, figures=(figure,))
+    read = read_results(write_results([result], tmp_path / "r.json"))["my <net>"].headline
     assert read.total.resampled == [0.45, 0.55]
     assert read.parts["graf"] == Estimate(0.5, 0.4, 0.6, 5)
 
@@ -76,10 +87,10 @@ def test_resamples_are_stored_for_the_total_only(tmp_path):
 def test_an_estimate_without_an_interval_is_valid_json(tmp_path):
     alone = Estimate(0.5, None, None, 2)
     figure = Figure("mAP", "higher", "scenes", alone, {"graf": alone})
-    path = write_result(dataclasses.replace(RESULT, figures=(figure,)), tmp_path / "r.json")
-    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
+    path = write_results([dataclasses.replace(RESULT, figures=(figure,))], tmp_path / "r.json")
+    (stored,) = json.loads(path.read_text(), parse_constant=pytest.fail)["results"]
     assert (stored["figures"][0]["total"]["low"], stored["figures"][0]["total"]["high"]) == (None, None)
-    assert read_result(path).headline == figure
+    assert read_results(path)["my <net>"].headline == figure
 
 
 def test_figures_are_found_by_name():
@@ -90,46 +101,52 @@ def test_figures_are_found_by_name():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "another"}', json.dumps({"format": "doap result 1", "figures": []})],
+    ["", "[]", "{}", '{"format": "another"}', json.dumps({"format": FORMAT, "results": [{"figures": []}]})],
     ids=["empty", "list", "no format", "another format", "fields missing"],
 )
-def test_a_file_that_is_no_result_is_named(tmp_path, text):
+def test_a_file_without_results_is_named(tmp_path, text):
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(DataError, match=r"r\.json: .*a result of `doap eval`"):
-        read_result(tmp_path / "r.json")
+    with pytest.raises(DataError, match=r"r\.json: .*results of `doap eval`"):
+        read_results(tmp_path / "r.json")
     with pytest.raises(DataError, match=r"gone\.json"):
-        read_result(tmp_path / "gone.json")
+        read_results(tmp_path / "gone.json")
 
 
 @pytest.mark.parametrize(("name", "value"), [("bytes", 0), ("bytes", -1), ("dim", 0)])
 def test_a_descriptor_without_a_size_is_no_result(tmp_path, name, value):
-    path = write_result(RESULT, tmp_path / "r.json")
+    path = write_results([RESULT], tmp_path / "r.json")
     content = json.loads(path.read_text())
-    content["descriptor"][name] = value
+    content["results"][0]["descriptor"][name] = value
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=rf"r\.json: .*{name}"):
-        read_result(path)
+        read_results(path)
+
+
+def test_two_results_of_one_descriptor_in_a_file_are_refused(tmp_path):
+    path = write_results([RESULT, RESULT], tmp_path / "r.json")
+    with pytest.raises(DataError, match=r"r\.json: expected one result per descriptor, got 2 of 1"):
+        read_results(path)
 
 
 def test_a_damaged_gallery_is_named(tmp_path):
-    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
-    whole = gallery_path(path).read_bytes()
+    file = write_gallery(GALLERY, tmp_path / "r.json", "r")
+    whole = file.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"no archive at all"):
-        gallery_path(path).write_bytes(damaged)
+        file.write_bytes(damaged)
         with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
-            read_gallery(path)
+            read_gallery(tmp_path / "r.json", "r")
 
 
 def test_every_damaged_byte_of_a_gallery_is_accepted_or_named(tmp_path):
     """zlib and zipfile have errors of their own for damaged streams."""
-    path = write_result(RESULT, tmp_path / "r.json", GALLERY)
-    whole = gallery_path(path).read_bytes()
+    file = write_gallery(GALLERY, tmp_path / "r.json", "r")
+    whole = file.read_bytes()
     for position in range(0, len(whole), 3):
         damaged = bytearray(whole)
         damaged[position] ^= 0xFF
-        gallery_path(path).write_bytes(damaged)
+        file.write_bytes(damaged)
         with contextlib.suppress(DataError):
-            read_gallery(path)
+            read_gallery(tmp_path / "r.json", "r")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +159,6 @@ def test_every_damaged_byte_of_a_gallery_is_accepted_or_named(tmp_path):
     ],
 )
 def test_a_gallery_of_other_shapes_is_named(tmp_path, change):
-    path = write_result(RESULT, tmp_path / "r.json", dataclasses.replace(GALLERY, **change))
+    write_gallery(dataclasses.replace(GALLERY, **change), tmp_path / "r.json", "r")
     with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
-        read_gallery(path)
+        read_gallery(tmp_path / "r.json", "r")

@@ -9,10 +9,10 @@ import torch
 from doap.baselines import sift
 from doap.describer import from_function
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError
-from doap.evaluation import evaluate, read_result
+from doap.errors import ArgumentError, DataError
+from doap.evaluation import evaluate, read_results
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
-from doap.files import sha256
+from doap.files import OutputLock, sha256
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
 
@@ -36,11 +36,8 @@ def refuses(patches):
 def test_each_descriptor_gets_a_result(tmp_path):
     evaluation = evaluate(["sift", "teblid"], Toy(), None, tmp_path, seed=4)
     assert evaluation.skipped == {}
-    assert {name: path.relative_to(tmp_path).as_posix() for name, path in evaluation.files.items()} == {
-        "sift": "toy-six/sift.json",
-        "teblid": "toy-six/teblid.json",
-    }
-    assert evaluation.results == {name: read_result(path) for name, path in evaluation.files.items()}
+    assert evaluation.file == tmp_path / "toy-six.json"
+    assert evaluation.results == read_results(evaluation.file)
     real, bits = (evaluation.results[name] for name in ("sift", "teblid"))
     assert (real.descriptor.bytes, bits.descriptor.bytes) == (512, 32)
     assert (real.benchmark, real.dataset.name, real.protocol, real.seed) == ("toy", "six", {"patches": 6}, 4)
@@ -48,7 +45,7 @@ def test_each_descriptor_gets_a_result(tmp_path):
     assert {"doap", "torch", "numpy", "opencv-contrib-python-headless"} <= set(real.versions)
     assert list(real.seconds) == ["describe", "score"]
     assert min(real.seconds.values()) >= 0
-    assert read_gallery(evaluation.files["sift"]) is None
+    assert read_gallery(evaluation.file, "sift") is None
 
 
 def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
@@ -61,16 +58,17 @@ def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
         progress=lambda *state: reported.append(state),
     )
     assert evaluation.skipped == {"no": "patches: expected the photo, got patches. Use the benchmark oxford."}
-    assert list(evaluation.results) == list(evaluation.files) == ["sift"]
+    assert list(evaluation.results) == list(read_results(evaluation.file)) == ["sift"]
     assert reported == [(0, 2, "no"), (1, 2, "sift"), (2, 2, "done")]
 
 
 def test_other_errors_are_not_hidden(tmp_path):
-    def broken(patches):
-        return patches.mean(dim=(2, 3)) if len(patches) != 6 else 1 / 0
+    class Broken(Toy):
+        def evaluate(self, describer, seed):
+            return 1 / 0
 
     with pytest.raises(ZeroDivisionError):
-        evaluate(from_function(broken), Toy(), None, tmp_path)
+        evaluate("sift", Broken(), None, tmp_path)
 
 
 def test_the_result_has_the_checksum_of_the_descriptors_file(tmp_path):
@@ -103,7 +101,7 @@ def test_a_resumed_run_keeps_results_of_the_same_conditions_only(tmp_path):
 
     def run(**options):
         evaluation = evaluate(["sift"], toy, None, tmp_path, **options)
-        assert evaluation.results["sift"].figures == read_result(evaluation.files["sift"]).figures
+        assert evaluation.results["sift"].figures == read_results(evaluation.file)["sift"].figures
         return toy.runs
 
     assert run(resume=True) == 1
@@ -115,6 +113,26 @@ def test_a_resumed_run_keeps_results_of_the_same_conditions_only(tmp_path):
     toy.dataset = Dataset("six", "01" * 32)
     assert run(resume=True, seed=5) == 5
     assert run(resume=True, seed=5) == 5
+
+
+def test_results_of_other_descriptors_are_kept(tmp_path):
+    first = evaluate(["sift", "teblid"], Toy(), None, tmp_path)
+    again = evaluate(["sift"], Toy(), None, tmp_path, seed=7)
+    stored = read_results(again.file)
+    assert list(stored) == ["sift", "teblid"]
+    assert (stored["sift"].seed, stored["teblid"]) == (7, first.results["teblid"])
+
+
+def test_a_damaged_file_of_results_is_an_error_before_the_evaluation(tmp_path):
+    (tmp_path / "toy-six.json").write_text("{")
+    with pytest.raises(DataError, match=r"toy-six\.json: expected results of `doap eval`"):
+        evaluate("sift", Toy(), None, tmp_path)
+    assert (tmp_path / "toy-six.json").read_text() == "{"
+
+
+def test_results_have_one_writer(tmp_path):
+    with OutputLock(tmp_path / "toy-six.json"), pytest.raises(DataError, match="is writing to it"):
+        evaluate("sift", Toy(), None, tmp_path)
 
 
 def test_bfloat16_does_not_use_the_cache_of_float32(tmp_path):

@@ -12,7 +12,7 @@ import cv2
 
 import doap
 from data.readers import formats
-from doap.evaluation.result import write_result
+from doap.evaluation.result import write_results
 from oracles import corner_scene
 from oracles.photos import write_photo
 from oracles.results import make_result
@@ -32,7 +32,7 @@ def write_all_inputs(folder: Path) -> None:
     rows = [(f"{number}.png", "yard", "train") for number in range(IMAGES)]
     formats.write_lines(folder / "ledger.csv", [("file", "scene", "split"), *rows], ",")
     (folder / "results").mkdir()
-    write_result(make_result(), folder / "results" / "sift-oxford.json")
+    write_results([make_result()], folder / "results" / "sift-oxford.json")
 
 
 def _write_poses(folder: Path) -> None:

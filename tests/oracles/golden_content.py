@@ -22,7 +22,7 @@ from doap.data.builders.tracks import read_tracks
 from doap.data.store import check_set, open_set
 from doap.descriptor import Descriptor
 from doap.evaluation.result import FORMAT as RESULT_FORMAT
-from doap.evaluation.result import read_gallery, read_result
+from doap.evaluation.result import read_gallery, read_results
 from doap.export import hloc
 from doap.export.onnx import OPSET, write_onnx
 from doap.scale import features
@@ -142,7 +142,8 @@ def _datasets(file: Any) -> list[str]:
 
 
 def result_content(root: Path) -> Any:
-    return {"result": read_result(root / "results" / "sift.json"), "gallery": read_gallery(root / "results/sift.json")}
+    path = root / "results" / "oxford.json"
+    return {"results": read_results(path), "gallery": read_gallery(path, "sift")}
 
 
 def write_weights(root: Path) -> None:
@@ -170,7 +171,10 @@ GOLDEN: dict[str, Golden] = {
     "index": Golden(str(folder.FORMAT), file_samples.write_index, ("index/*",), index_content),
     "hloc": Golden(str(hloc.FORMAT), file_samples.write_hloc, ("f.h5", "m.h5"), hloc_content),
     "result": Golden(
-        RESULT_FORMAT.rsplit(" ")[-1], file_samples.write_result_files, ("results/sift.*",), result_content
+        RESULT_FORMAT.rsplit(" ")[-1],
+        file_samples.write_result_files,
+        ("results/*.json", "results/*/*"),
+        result_content,
     ),
     "training-log": Golden("1", file_samples.write_run, ("log.jsonl",), lambda root: read_log(root / "log.jsonl")),
     "colmap": Golden(

@@ -35,10 +35,9 @@ def test_tables_on_large_collections_match_the_results(import_tool) -> None:
         assert markdown.replace_generated(text, tool.TOOL, contents) == text, path
 
 
-@pytest.mark.parametrize(("name", "folder"), [("evaluation_tables", "evaluation"), ("loss_tables", ".")])
-def test_tables_of_evaluations_and_losses_match_the_results(name: str, folder: str, import_tool) -> None:
-    tool, markdown = import_tool(name), import_tool("generated_markdown")
-    contents = tool.make_tables(RESULTS / folder)
+def test_tables_of_evaluations_and_losses_match_the_results(import_tool) -> None:
+    tool, markdown = import_tool("tables"), import_tool("generated_markdown")
+    contents = tool.make_tables(RESULTS)
     pages = {path: path.read_text(encoding="utf-8") for path in tool.PAGES}
     for name in contents:
         assert any(f"<!-- {name}: written by {tool.TOOL} -->" in text for text in pages.values()), name

@@ -73,8 +73,7 @@ def evaluate(
         echo(f"skipped: {descriptor}: {reason}", err=True)
     results = list(evaluation.results.values())
     if as_json:
-        paths = {descriptor: str(path) for descriptor, path in evaluation.files.items()}
-        echo(json.dumps({"figures": _figures(results), "results": paths, "skipped": evaluation.skipped}))
+        echo(json.dumps({"figures": _figures(results), "results": str(evaluation.file), "skipped": evaluation.skipped}))
     elif results:
         _print(results)
         echo(f"next: doap report {out} --out report")

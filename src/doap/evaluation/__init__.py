@@ -6,7 +6,7 @@ from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_describers
 from doap.evaluation.registry import BENCHMARKS, open_benchmark
 from doap.evaluation.report import ReportFiles, write_report
-from doap.evaluation.result import Result, read_result
+from doap.evaluation.result import Result, read_results
 from doap.evaluation.run import Evaluation, evaluate
 
 __all__ = [
@@ -22,6 +22,6 @@ __all__ = [
     "evaluate",
     "open_benchmark",
     "open_describers",
-    "read_result",
+    "read_results",
     "write_report",
 ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from doap.checks import check_shape
 from doap.errors import DataError
-from doap.files import atomic_write
+from doap.files import atomic_write, make_folder
 from doap.images import draw_matches
 
 MAX_MATCHES = 150
@@ -68,8 +68,8 @@ def draw_pair(
     return Picture(title, caption, encoded.tobytes())
 
 
-def write_pictures(pictures: Sequence[Picture], path: Path) -> Path:
-    """Write pictures atomically beside the result at `path`.
+def write_pictures(pictures: Sequence[Picture], path: Path, name: str) -> Path:
+    """Write the pictures of the descriptor `name` beside its results at `path`, atomically.
 
     They are a separate file because they show the benchmark's photos, whose licence may differ from that of the
     figures.
@@ -77,14 +77,16 @@ def write_pictures(pictures: Sequence[Picture], path: Path) -> Path:
     arrays: dict[str, Any] = {f"jpeg{number}": np.frombuffer(one.jpeg, np.uint8) for number, one in enumerate(pictures)}
     arrays["titles"] = np.array([one.title for one in pictures], np.str_)
     arrays["captions"] = np.array([one.caption for one in pictures], np.str_)
-    with atomic_write(pictures_path(path)) as unfinished, unfinished.open("wb") as stream:
+    file = beside_results(path, name, ".pictures.npz")
+    make_folder(file.parent)
+    with atomic_write(file) as unfinished, unfinished.open("wb") as stream:
         np.savez(stream, **arrays)
-    return pictures_path(path)
+    return file
 
 
-def read_pictures(path: Path) -> tuple[Picture, ...]:
-    """Read the pictures beside the result at `path`; empty if there are none."""
-    file = pictures_path(path)
+def read_pictures(path: Path, name: str) -> tuple[Picture, ...]:
+    """Read the pictures of the descriptor `name` beside its results at `path`; empty if there are none."""
+    file = beside_results(path, name, ".pictures.npz")
     if not file.exists():
         return ()
     try:
@@ -98,6 +100,9 @@ def read_pictures(path: Path) -> tuple[Picture, ...]:
         raise DataError(f"{file}: not the pictures of a result ({error}). Delete the file.") from error
 
 
-def pictures_path(path: Path) -> Path:
-    """Return the path of the pictures that belong to a result."""
-    return path.with_suffix(".pictures.npz")
+def beside_results(path: Path, name: str, suffix: str) -> Path:
+    """Return a file of one descriptor beside results: FOLDER/NAME.npz belongs to FOLDER.json.
+
+    Names come from files of others, so only the last part of a name that is a path counts.
+    """
+    return path.with_suffix("") / f"{Path(name).name}{suffix}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,12 +16,12 @@ from pydantic import Field
 
 from doap.checks import check_shape
 from doap.errors import ArgumentError, DataError
-from doap.evaluation.pictures import Picture, write_pictures
-from doap.files import atomic_write, read_json
+from doap.evaluation.pictures import Picture, beside_results
+from doap.files import atomic_write, make_folder, read_json
 from doap.settings import FORBID_EXTRA, validate
 from doap.types import Kind
 
-FORMAT = "doap result 1"
+FORMAT = "doap results 1"
 
 Direction = Literal["higher", "lower"]
 """Which direction of a figure is better."""
@@ -242,36 +242,54 @@ class Result:
         return next((figure for figure in self.figures if figure.name == name), None)
 
 
-def write_result(result: Result, path: Path, gallery: Gallery | None = None, pictures: Sequence[Picture] = ()) -> Path:
-    """Write a result as JSON, and its gallery and pictures as NPZ files beside it, each atomically.
+@dataclass(frozen=True)
+class _Stored:
+    """The content of a JSON file of results, without its format."""
 
-    The gallery is a separate file because it contains patches of the benchmark's photos, whose
-    licence may differ from that of the figures.
-    """
+    __pydantic_config__ = FORBID_EXTRA
+
+    results: list[Result]
+
+
+def write_results(results: Iterable[Result], path: Path) -> Path:
+    """Write the results of a benchmark as one JSON file, atomically."""
+    rows = [json.dumps(dataclasses.asdict(result), ensure_ascii=False) for result in results]
     with atomic_write(path) as unfinished:
-        text = json.dumps({"format": FORMAT, **dataclasses.asdict(result)}, indent=1, ensure_ascii=False)
-        unfinished.write_text(text + "\n", encoding="utf-8")
-    if gallery is not None:
-        arrays = {part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
-        with atomic_write(gallery_path(path)) as unfinished, unfinished.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
-    if pictures:
-        write_pictures(pictures, path)
+        text = f'{{"format": {json.dumps(FORMAT)}, "results": [\n' + ",\n".join(rows) + "\n]}\n"
+        unfinished.write_text(text, encoding="utf-8")
     return path
 
 
-def read_result(path: str | Path) -> Result:
-    """Read a result from its JSON file."""
+def read_results(path: str | Path) -> dict[str, Result]:
+    """Read the results in a JSON file by the name of their descriptor."""
     path = Path(path)
-    stored = read_json(path, "a result of `doap eval`")
+    stored = read_json(path, "results of `doap eval`")
     if (found := stored.pop("format", None)) != FORMAT:
-        raise DataError(f"{path}: not a result of `doap eval` (expected format {FORMAT!r}, got {found!r}).")
-    return validate(Result, stored, f"{path}: not a result of `doap eval`")
+        raise DataError(f"{path}: not results of `doap eval` (expected format {FORMAT!r}, got {found!r}).")
+    results = validate(_Stored, stored, f"{path}: not results of `doap eval`").results
+    by_name = {result.descriptor.name: result for result in results}
+    if len(by_name) < len(results):
+        raise DataError(f"{path}: expected one result per descriptor, got {len(results)} of {len(by_name)}.")
+    return by_name
 
 
-def read_gallery(path: Path) -> Gallery | None:
-    """Read the gallery beside a result; None if there is none."""
-    file = gallery_path(path)
+def write_gallery(gallery: Gallery, path: Path, name: str) -> Path:
+    """Write the gallery of the descriptor `name` beside its results at `path`, atomically.
+
+    It is a separate file because it contains patches of the benchmark's photos, whose licence may differ from that of
+    the figures.
+    """
+    arrays = {part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
+    file = beside_results(path, name, ".npz")
+    make_folder(file.parent)
+    with atomic_write(file) as unfinished, unfinished.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+    return file
+
+
+def read_gallery(path: Path, name: str) -> Gallery | None:
+    """Read the gallery of the descriptor `name` beside its results at `path`; None if there is none."""
+    file = beside_results(path, name, ".npz")
     if not file.exists():
         return None
     try:
@@ -291,8 +309,3 @@ def _check_gallery(gallery: Gallery) -> None:
     check_shape(gallery.worst_distances, f"{trios} 2", name="worst_distances")
     if {gallery.best.dtype, gallery.worst.dtype} != {np.dtype(np.uint8)}:
         raise DataError(f"expected patches of uint8, got {gallery.best.dtype} and {gallery.worst.dtype}")
-
-
-def gallery_path(path: Path) -> Path:
-    """Return the path of the gallery that belongs to a result."""
-    return path.with_suffix(".npz")

@@ -20,9 +20,10 @@ from doap.errors import ArgumentError, DoapError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import DescriptorSource, open_describers
+from doap.evaluation.pictures import write_pictures
 from doap.evaluation.registry import open_benchmark
-from doap.evaluation.result import DescriptorInfo, Result, read_result, write_result
-from doap.files import make_folder, sha256
+from doap.evaluation.result import DescriptorInfo, Result, read_results, write_gallery, write_results
+from doap.files import OutputLock, make_folder, sha256
 from doap.types import Progress, no_progress
 
 # Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.
@@ -35,12 +36,12 @@ class Evaluation:
 
     Attributes:
         results: Result by descriptor name.
-        files: JSON file of each result.
+        file: JSON file of the results, which may also have those of earlier runs.
         skipped: Reason why a descriptor has no result, by name.
     """
 
     results: dict[str, Result]
-    files: dict[str, Path]
+    file: Path
     skipped: dict[str, str]
 
 
@@ -57,7 +58,7 @@ def evaluate(
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Evaluate descriptors on a benchmark under the same conditions, and write a result for each.
+    """Evaluate descriptors on a benchmark under the same conditions, and store one result for each.
 
     A descriptor that the benchmark cannot evaluate, for example one that needs the image where there are only
     patches, is skipped with the reason.
@@ -75,10 +76,11 @@ def evaluate(
             float32, so that figures do not depend on the hardware.
         benchmark: Name in `BENCHMARKS`, or an opened benchmark.
         root: Data of the benchmark; None for an opened benchmark.
-        out: Folder of the results; they are stored as `BENCHMARK-DATASET/NAME.json`.
+        out: Folder of the results; they are stored as `BENCHMARK-DATASET.json`. Results of other descriptors in this
+            file are kept.
         settings: Settings of the benchmark by name, as values or as strings.
         cache: Folder that caches descriptors for the next run; None to disable the cache.
-        resume: Keep a result in `out` if it has the same benchmark, protocol, data, descriptor, seed and library
+        resume: Keep a stored result if it has the same benchmark, protocol, data, descriptor, seed and library
             versions.
         seed: Seed of the bootstrap.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -86,24 +88,26 @@ def evaluate(
     """
     describers = open_describers(descriptors, device=device, precision="float32")
     opened = _open(benchmark, root, settings, progress)
-    folder = make_folder(Path(out) / f"{opened.name}-{opened.dataset.name}")
+    file = make_folder(Path(out)) / f"{opened.name}-{opened.dataset.name}.json"
     results: dict[str, Result] = {}
-    files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
-    for index, (name, one) in enumerate(describers.items()):
-        progress(index, len(describers), name)
-        describer = CachedDescriber(one.describer, Path(cache) if cache else None)
-        file = folder / f"{name}.json"
-        try:
-            conditions = _conditions(opened, descriptor_info(name, describer, one.file), seed)
-            stored = _read_if_same(file, conditions) if resume else None
-            results[name] = stored or _evaluate_one(describer, opened, conditions, file)
-        except DoapError as error:
-            skipped[name] = str(error)
-            continue
-        files[name] = file
+    with OutputLock(file):
+        stored = read_results(file) if file.exists() else {}
+        for index, (name, one) in enumerate(describers.items()):
+            progress(index, len(describers), name)
+            describer = CachedDescriber(one.describer, Path(cache) if cache else None)
+            try:
+                conditions = _conditions(opened, descriptor_info(name, describer, one.file), seed)
+                kept = stored.get(name) if resume else None
+                if kept is None or not _is_same(kept, conditions):
+                    stored[name] = _evaluate_one(describer, opened, conditions, file)
+                    write_results(stored.values(), file)
+            except DoapError as error:
+                skipped[name] = str(error)
+                continue
+            results[name] = stored[name]
     progress(len(describers), len(describers), "done")
-    return Evaluation(results, files, skipped)
+    return Evaluation(results, file, skipped)
 
 
 def descriptor_info(name: str, describer: CachedDescriber, file: Path | None) -> DescriptorInfo:
@@ -155,25 +159,27 @@ def _conditions(benchmark: Benchmark, descriptor: DescriptorInfo, seed: int) -> 
     }
 
 
-def _read_if_same(file: Path, conditions: Mapping[str, Any]) -> Result | None:
-    """Return a stored result if it was measured under the same conditions."""
-    if not file.exists():
-        return None
-    stored = read_result(file)
+def _is_same(stored: Result, conditions: Mapping[str, Any]) -> bool:
+    """Return whether a stored result was measured under these conditions."""
     # JSON stores tuples as lists.
     protocol = json.loads(json.dumps(conditions["protocol"]))
     expected = {**conditions, "protocol": protocol}
-    return stored if all(getattr(stored, name) == value for name, value in expected.items()) else None
+    return all(getattr(stored, name) == value for name, value in expected.items())
 
 
 def _evaluate_one(
     describer: CachedDescriber, benchmark: Benchmark, conditions: Mapping[str, Any], file: Path
 ) -> Result:
-    """Evaluate a descriptor and write its result to a file."""
+    """Evaluate a descriptor; write its gallery and its pictures beside the results."""
     begin = time.perf_counter()
     scores = benchmark.evaluate(describer, conditions["seed"])
     seconds = time.perf_counter() - begin
-    result = Result(
+    name = conditions["descriptor"].name
+    if scores.gallery is not None:
+        write_gallery(scores.gallery, file, name)
+    if scores.pictures:
+        write_pictures(scores.pictures, file, name)
+    return Result(
         **conditions,
         figures=scores.figures,
         curves=scores.curves,
@@ -182,5 +188,3 @@ def _evaluate_one(
         seconds={"describe": describer.seconds, "score": seconds - describer.seconds},
         selected=scores.selected,
     )
-    write_result(result, file, scores.gallery, scores.pictures)
-    return result

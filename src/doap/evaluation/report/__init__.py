@@ -8,7 +8,7 @@ from pathlib import Path
 
 from doap.evaluation.report.formats import csv_table, latex_tables, markdown_tables
 from doap.evaluation.report.page import write_report_page
-from doap.evaluation.report.table import group_results, read_results, summarise
+from doap.evaluation.report.table import group_results, read_files, summarise
 from doap.files import atomic_write, make_folder
 
 
@@ -37,7 +37,7 @@ def write_report(results: str | Path | Sequence[str | Path], out: str | Path) ->
         out: Folder of the report.
     """
     paths = [results] if isinstance(results, str | Path) else results
-    tables = group_results(read_results(paths))
+    tables = group_results(read_files(paths))
     out = make_folder(Path(out))
     return ReportFiles(
         page=write_report_page(tables, out / "index.html"),

@@ -205,7 +205,7 @@ def _histograms(table: BenchmarkTable) -> str:
 
 
 def _galleries(table: BenchmarkTable) -> str:
-    found = [(entry.label, read_gallery(entry.path)) for entry in table.entries]
+    found = [(entry.label, read_gallery(entry.path, entry.result.descriptor.name)) for entry in table.entries]
     shown = [(label, gallery) for label, gallery in found if gallery and (len(gallery.best) or len(gallery.worst))]
     if not shown:
         return ""

@@ -12,7 +12,7 @@ from doap.evaluation.report.table import BenchmarkTable, Entry
 
 def pair_pictures(table: BenchmarkTable) -> str:
     """Show the pictures of the best descriptor, of the reference and of the shipped descriptors; empty without any."""
-    shown = [(entry, read_pictures(entry.path)) for entry in _shown(table)]
+    shown = [(entry, read_pictures(entry.path, entry.result.descriptor.name)) for entry in _shown(table)]
     titles = list(dict.fromkeys(picture.title for _, pictures in shown for picture in pictures))
     if not titles:
         return ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from doap.errors import DataError
 from doap.evaluation.bootstrap import central_interval
-from doap.evaluation.result import Estimate, Figure, Result, read_result
+from doap.evaluation.result import Estimate, Figure, Result, read_results
 
 REFERENCES = ("rootsift", "sift")
 """Descriptors that the best one is compared with: the first of them in the table."""
@@ -119,17 +119,17 @@ def differ(one: Estimate, other: Estimate) -> bool:
     return not interval[0] <= 0 <= interval[1]
 
 
-def read_results(paths: Sequence[str | Path]) -> list[ResultFile]:
+def read_files(paths: Sequence[str | Path]) -> list[ResultFile]:
     """Read results from JSON files and from folders of them, at any depth; a file given twice counts once."""
     files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.exists():
-            raise DataError(f"{path}: no such file. Expected a result of `doap eval` or a folder of results.")
+            raise DataError(f"{path}: no such file. Expected results of `doap eval` or a folder of results.")
         found = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not found:
             raise DataError(f"{path}: no *.json file in this folder. Run `doap eval` first.")
         files |= {file.resolve(): file for file in found}
-    return [(file, read_result(file)) for file in files.values()]
+    return [(file, result) for file in files.values() for result in read_results(file).values()]
 
 
 def group_results(results: Iterable[ResultFile]) -> list[BenchmarkTable]:
