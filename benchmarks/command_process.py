@@ -52,7 +52,6 @@ class Process:
         temporary: Folder for temporary files.
         fork: Fork this process, which has imported all libraries, instead of starting a new one.
         memory: Limit of the address space in bytes; of a forked process, in addition to what it has.
-        environment: More environment variables of a new process.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Process:
         *,
         fork: bool,
         memory: int | None = None,
-        environment: dict[str, str] | None = None,
     ) -> None:
         temporary.mkdir(exist_ok=True)
         self._files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 - closed by `wait`
@@ -73,7 +71,7 @@ class Process:
             if not self.number:
                 _become(words, temporary, memory, *(file.fileno() for file in self._files))
             return
-        variables = os.environ | {"TMPDIR": str(temporary)} | (environment or {})
+        variables = os.environ | {"TMPDIR": str(temporary)}
         self.number = subprocess.Popen(
             [sys.executable, "-m", "doap", *words],
             stdout=self._files[0],
@@ -116,6 +114,28 @@ class Process:
         while (left := self._start + moment - time.perf_counter()) > 0 and self.poll() is None:
             time.sleep(min(left, 0.002))
         return self.poll() is None
+
+
+def descendants(parent: int) -> dict[int, str]:
+    """Return the command line of each direct and indirect child process."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
+    found: list[int] = []
+    wanted = {parent}
+    while wanted:
+        wanted = {child for child, of in parents.items() if of in wanted}
+        found += sorted(wanted)
+    return {number: title for number in found if (title := title_of(number))}
+
+
+def title_of(process: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def import_all() -> None:

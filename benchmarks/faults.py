@@ -9,18 +9,14 @@
 |---|---|---|
 | kill | SIGKILL of the process group at random moments | the next run completes the output |
 | interrupt | SIGINT of the process group, as with Ctrl-C | one line and exit code 130; the next run completes |
-| replace | another image replaces an input during the run | old or new features, or one line; then the new ones |
-| clock | the clock jumps back by 400 days during the run; input files have future times | the same output |
-| memory | limits of the address space, as with `ulimit -v` | success or one line; the next run completes the output |
 | two | two processes with the same output | one succeeds; the other one succeeds or prints one line |
-| disk | a file system that is too small, and then a read-only one | one line; the next run completes the output |
 
 An output is complete if its content, as the readers of doap return it, and the names of all files equal those of the
 undisturbed run. A command that refuses to replace an existing output may do so if the output is complete.
 
 Commands run in forked processes that have imported all libraries, so that the moments fall into the work of a command.
-Ctrl-C and limits of memory are also tested with new processes, from their first moment on. Ray and the fault `clock`
-only use new processes. The fault `disk` needs the right to mount a file system, and `clock` needs libfaketime.
+Ctrl-C is also tested with new processes, from their first moment on. Ray only uses new processes. Other faults have
+tests: memory (tests/cli/test_machine_faults.py), disks (tests/cli/test_full_disk.py) and images that are replaced.
 """
 
 from __future__ import annotations
@@ -30,31 +26,23 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import record
-from command_process import Ended, Process, import_all
+from command_process import Ended, Process, descendants, import_all, title_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from oracles.photos import write_photo
 from oracles.writing_commands import COMMANDS, PREVIEW, WritingCommand, list_files, write_inputs
 
 # Every run after a fault must end with one of these, and both must leave a complete output.
 COMPLETE, REFUSED = "completed", "already exists"
-LIMITS_FORKED = (4, 24, 96, 256)
-"""Megabytes of address space that a forked process may allocate in addition to those of its parent."""
-LIMITS_NEW = (600, 2000)
-"""Megabytes of address space of a new process."""
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
-LATER = 10 * 365 * 24 * 3600
 
 
 @dataclass
@@ -86,25 +74,21 @@ class Bench:
         self.command.prepare(self.inputs, folder)
         return folder
 
-    def start(self, folder: Path, **how: Any) -> Process:
-        """Start the command."""
-        images = how.pop("images", None) or self.inputs / (self.command.images or "images")
+    def start(self, folder: Path, fork: bool | None = None) -> Process:
+        """Start the command, forked if it can be."""
+        images = self.inputs / (self.command.images or "images")
         words = self.command.arguments(self.inputs, images, folder)
-        return Process(words, self.temporary(folder), fork=how.pop("fork", self.forks), **how)
+        return Process(words, self.temporary(folder), fork=self.forks if fork is None else fork)
 
     def temporary(self, folder: Path) -> Path:
         """Return the folder for temporary files. Its path is short, because Ray creates sockets in it."""
         return folder.with_suffix(".tmp")
 
-    def run(self, folder: Path, **how: Any) -> Ended:
-        """Run the command to its end."""
-        return self.start(folder, **how).wait()
-
     def measure(self) -> None:
         """Run the command without disturbance, twice: for its output and for its duration."""
         for _ in range(2):
             folder = self.new_folder()
-            ended = self.run(folder)
+            ended = self.start(folder).wait()
             if ended.code:
                 raise SystemExit(f"{self.name}: exit code {ended.code}: {ended.errors}")
             self.seconds, self.files = ended.seconds, list_files(folder)
@@ -125,15 +109,15 @@ class Bench:
             print(f"{self.name}: {self.problems[-1]}", flush=True)
         return holds
 
-    def complete(self, what: str, folder: Path, expected: Any = None, **how: Any) -> str:
+    def complete(self, what: str, folder: Path) -> str:
         """Run the command again and check that its output is complete; return how it ended."""
-        ended = self.run(folder, **how)
+        ended = self.start(folder).wait()
         refused = ended.is_one_line and REFUSED in ended.errors
         self.check(f"{what}: the next run fails", ended.code == 0 or refused, ended)
-        self.compare(what, folder, expected)
+        self.compare(what, folder)
         return REFUSED if refused else COMPLETE
 
-    def compare(self, what: str, folder: Path, expected: Any = None) -> None:
+    def compare(self, what: str, folder: Path) -> None:
         """Compare an output with that of the undisturbed run."""
         try:
             found = self.command.read(folder)
@@ -141,8 +125,8 @@ class Bench:
         except Exception as error:
             self.check(f"{what}: the output cannot be read: {type(error).__name__}: {error}", False)
             return
-        wanted = self.expected if expected is None else expected
-        self.check(f"{what}: the output differs: {_difference(found, wanted)}", found == wanted)
+        differs = f"{what}: the output differs: {_difference(found, self.expected)}"
+        self.check(differs, found == self.expected)
         files = list_files(folder)
         self.check(f"{what}: files left: {sorted(files - self.files)}", files <= self.files)
         missing = sorted(name for name in self.files - files if not name.endswith(PREVIEW))
@@ -157,7 +141,7 @@ def kill(bench: Bench) -> dict[str, Any]:
         process = bench.start(folder)
         if process.sleep_until(moment):
             counts["kills"] += 1
-            others = _descendants(process.number)
+            others = descendants(process.number)
             process.signal(signal.SIGKILL)
             ended = process.wait()
             _end_all(bench, what, others)
@@ -179,7 +163,7 @@ def interrupt(bench: Bench) -> dict[str, Any]:
         process = bench.start(folder, fork=fork)
         if not process.sleep_until(moment):
             counts["finished before"] += 1
-        others = _descendants(process.number)
+        others = descendants(process.number)
         process.signal(signal.SIGINT)
         ended = process.wait()
         if ended.code == 0:
@@ -191,149 +175,6 @@ def interrupt(bench: Bench) -> dict[str, Any]:
         one_line = ended.code == 130 and len(ended.lines) == 1 and ended.lines[0].startswith("Interrupted.")
         bench.check(f"{what}: not one line and exit code 130", early or one_line, ended)
         _end_all(bench, what, others)
-        bench.complete(what, folder)
-    return counts
-
-
-def replace(bench: Bench) -> dict[str, Any]:
-    """Replace an image during the run; its features must be the old or the new ones, and then the new ones."""
-    if bench.command.images is None:
-        return {}
-    counts = {"replaced": 0, "old": 0, "new": 0, "error": 0}
-    source = bench.inputs / bench.command.images
-    name = sorted(path.name for path in source.iterdir())[-1]
-    other = _other_image(bench, source / name)
-    changed = bench.new_folder()
-    images = _copy_images(bench, source)
-    shutil.copyfile(other, images / name)
-    assert bench.run(changed, images=images).code == 0
-    after = bench.command.read(changed)
-    before_folder, images = bench.new_folder(), _copy_images(bench, source)
-    assert bench.run(before_folder, images=images).code == 0
-    before = bench.command.read(before_folder)
-    bench.check("replace: the new image gives the same output", before != after)
-    for moment in bench.moments(max(1, bench.times // 5)):
-        folder, what = bench.new_folder(), f"replaced after {moment:.3f} s"
-        images = _copy_images(bench, source)
-        process = bench.start(folder, images=images)
-        if process.sleep_until(moment):
-            counts["replaced"] += 1
-        shutil.copyfile(other, images / "new")
-        (images / "new").replace(images / name)
-        ended = process.wait()
-        if ended.code:
-            counts["error"] += 1
-            bench.check(f"{what}: not one line", ended.is_one_line, ended)
-        else:
-            found = bench.command.read(folder)
-            counts["old" if found == before else "new"] += 1
-            bench.check(f"{what}: neither old nor new: {_difference(found, after)}", found in (before, after))
-        if bench.name.startswith("data"):
-            # A finished patch set is not updated.
-            continue
-        bench.complete(what, folder, after, images=images)
-    if bench.name.startswith("data"):
-        counts |= _replace_between(bench, source, other)
-    return counts
-
-
-def _replace_between(bench: Bench, source: Path, other: Path) -> dict[str, int]:
-    """Kill a build, replace an image, and run it again: refused, or the set of the new images."""
-    counts = {"replaced between runs": 0, "refused": 0}
-    for moment in bench.moments(max(1, bench.times // 5)):
-        folder, what = bench.new_folder(), f"killed after {moment:.3f} s, then replaced"
-        images = _copy_images(bench, source)
-        process = bench.start(folder, images=images)
-        process.sleep_until(moment)
-        process.signal(signal.SIGKILL)
-        process.wait()
-        # The first image: a build has often finished it.
-        first = sorted(path.name for path in images.iterdir())[0]
-        shutil.copyfile(other, images / first)
-        ended = bench.run(folder, images=images)
-        counts["replaced between runs"] += 1
-        if ended.code:
-            counts["refused"] += 1
-            bench.check(f"{what}: not one line", ended.is_one_line, ended)
-            continue
-        fresh = bench.new_folder()
-        assert bench.run(fresh, images=images).code == 0
-        found, wanted = bench.command.read(folder), bench.command.read(fresh)
-        bench.check(f"{what}: mixes old and new images: {_difference(found, wanted)}", found == wanted)
-    return counts
-
-
-def _other_image(bench: Bench, image: Path) -> Path:
-    """Write another image of the same size."""
-    import cv2
-
-    height, width = cv2.imread(str(image)).shape[:2]
-    return write_photo(bench.work / f"other-{height}" / image.name, 99, height, width)
-
-
-def _copy_images(bench: Bench, source: Path) -> Path:
-    """Copy the folder of images; the copy has the same name, because sets take the names of scenes from it."""
-    bench.runs += 1
-    folder = bench.work / f"copy-{bench.name.replace(' ', '-')}-{bench.runs}" / source.name
-    shutil.copytree(source, folder)
-    return folder
-
-
-def clock(bench: Bench) -> dict[str, Any]:
-    """Let the clock jump back by 400 days during a run and after a kill; inputs are ten years in the future."""
-    if not Path(FAKETIME).exists():
-        return {"skipped": "no libfaketime"}
-    source = bench.inputs / (bench.command.images or "images")
-    images = _copy_images(bench, source)
-    later = time.time() + LATER
-    for path in images.iterdir():
-        os.utime(path, (later, later))
-    expected_folder = bench.new_folder()
-    assert bench.run(expected_folder, images=images).code == 0
-    expected = bench.command.read(expected_folder)
-    offset = bench.work / "offset"
-    environment = {
-        "LD_PRELOAD": FAKETIME,
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    offset.write_text("+0")
-    folder = bench.new_folder()
-    process = bench.start(folder, images=images, fork=False, environment=environment)
-    jumped = process.sleep_until(2.0 + 0.5 * bench.seconds)
-    offset.write_text("-400d")
-    ended = process.wait()
-    bench.check("the clock goes backwards: fails", ended.code == 0, ended)
-    bench.compare("the clock goes backwards", folder, expected)
-    folder = bench.new_folder()
-    process = bench.start(folder, images=images)
-    process.sleep_until(0.6 * bench.seconds)
-    process.signal(signal.SIGKILL)
-    process.wait()
-    bench.complete(
-        "killed, then the clock goes backwards", folder, expected, images=images, fork=False, environment=environment
-    )
-    return {"jumps": 1 + jumped}
-
-
-def memory(bench: Bench) -> dict[str, Any]:
-    """Limit the address space; the command succeeds or prints one line, and the next run completes the output."""
-    counts = {"limits": 0, "succeeded": 0, "one line": 0, "ended by a library": 0}
-    forked = [(True, limit) for limit in LIMITS_FORKED] if bench.forks else []
-    for fork, limit in forked + [(False, limit) for limit in LIMITS_NEW]:
-        folder, what = bench.new_folder(), f"limit of {limit} MB ({'forked' if fork else 'new'})"
-        ended = bench.run(folder, fork=fork, memory=limit << 20)
-        counts["limits"] += 1
-        if ended.code == 0:
-            counts["succeeded"] += 1
-        elif ended.is_one_line:
-            counts["one line"] += 1
-        elif ended.code < 0 and "Traceback" not in ended.errors:
-            # A library in C++ ended the process.
-            counts["ended by a library"] += 1
-        else:
-            bench.check(f"{what}: not one line", False, ended)
         bench.complete(what, folder)
     return counts
 
@@ -356,68 +197,15 @@ def two(bench: Bench) -> dict[str, Any]:
     return counts
 
 
-def disk(bench: Bench) -> dict[str, Any]:
-    """Run the command on a file system that is too small, then on a read-only one, and then on a large one."""
-    counts = {"sizes": 0, "one line": 0, "read-only": 0}
-    for size in (48, 160):
-        with _small_disk(bench.work / "disk", size) as folder:
-            if folder is None:
-                return {"skipped": "cannot mount"}
-            try:
-                bench.command.prepare(bench.inputs, folder)
-            except (OSError, shutil.Error):
-                continue
-            what = f"disk of {size} kB"
-            ended = bench.run(folder)
-            counts["sizes"] += 1
-            counts["one line"] += ended.is_one_line
-            bench.check(f"{what}: not one line", ended.code == 0 or ended.is_one_line, ended)
-            _remount(folder, "size=64m,ro")
-            ended = bench.run(folder)
-            counts["read-only"] += 1
-            bench.check(f"{what}, then read-only: not one line", ended.is_one_line, ended)
-            _remount(folder, "size=64m,rw")
-            bench.complete(what, folder)
-    return counts
-
-
-@contextmanager
-def _small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder], capture_output=True)
-    try:
-        yield None if made.returncode else folder
-    finally:
-        if not made.returncode:
-            subprocess.run(["umount", folder], check=True)
-
-
-def _remount(folder: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
-
-
 FAULTS: dict[str, Callable[[Bench], dict[str, Any]]] = {
     "kill": kill,
     "interrupt": interrupt,
-    "replace": replace,
-    "clock": clock,
-    "memory": memory,
     "two": two,
-    "disk": disk,
 }
-
-
-def _descendants(parent: int) -> dict[int, str]:
-    """Return the direct and indirect child processes, and their command lines."""
-    from scale_faults import descendants, title_of
-
-    return {number: title for number in descendants(parent) if (title := title_of(number))}
 
 
 def _end_all(bench: Bench, what: str, others: dict[int, str]) -> None:
     """Check that all processes of a command end with it, and end the remaining ones."""
-    from scale_faults import title_of
-
     end = time.perf_counter() + 15
     while (left := [number for number, title in others.items() if title_of(number) == title]) and (
         time.perf_counter() < end

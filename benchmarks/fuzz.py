@@ -2,7 +2,6 @@
 
     python benchmarks/fuzz.py --seconds 60                          all formats, as in CI
     python benchmarks/fuzz.py --inputs 100000 --out results/fuzz.json
-    python benchmarks/fuzz.py --inputs 100000 --out results/fuzz.json --resume    after an interruption
     python benchmarks/fuzz.py index --first 1234 --inputs 1         one input again, with its traceback
 
 Every input is a valid sample in which one file is damaged. The seed, the format and the number of an input determine
@@ -66,7 +65,6 @@ def main() -> None:
     )
     parser.add_argument("--inputs", type=int, default=1 << 60, help="maximum number of inputs of each format")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out after the last input it has")
     parser.add_argument("--hang", type=float, default=60.0, help="seconds after which a reader counts as hanging")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="folder for failing inputs")
     options = parser.parse_args()
@@ -75,32 +73,17 @@ def main() -> None:
     if options.seconds == float("inf") and options.inputs == 1 << 60:
         parser.error("expected --seconds or --inputs")
     formats = options.formats or list(SAMPLES)
-    figures = read_earlier(options.out, options.seed) if options.resume else {}
+    figures: dict[str, dict[str, Any]] = {}
     failures = 0
     for name in formats:
         counts = Counter[str](dict.fromkeys(OUTCOMES, 0))
         signatures = Counter[str]()
-        if earlier := figures.get(name):
-            counts.update({outcome: earlier[outcome] for outcome in OUTCOMES})
-            signatures.update(earlier["failures"])
-        before = signatures.total()
         for _ in run_format(name, options.seconds / len(formats), counts, signatures, options):
             figures[name] = {"inputs": counts.total(), **counts, "failures": dict(signatures.most_common())}
             write(figures, options)
-        failures += signatures.total() - before
+        failures += signatures.total()
         print(f"{name}: {json.dumps(figures.get(name), ensure_ascii=False)}", flush=True)
     sys.exit(int(failures > 0))
-
-
-def read_earlier(out: Path | None, seed: int) -> dict[str, dict[str, Any]]:
-    """Return the figures of each format in the result of an earlier run with the same seed."""
-    if out is None or not out.exists():
-        return {}
-    earlier = json.loads(out.read_text(encoding="utf-8"))
-    if earlier["seed"] != seed:
-        raise SystemExit(f"{out}: expected a run with --seed {seed}, got {earlier['seed']}.")
-    figures: dict[str, dict[str, Any]] = earlier["formats"]
-    return figures
 
 
 def write(figures: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:

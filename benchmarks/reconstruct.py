@@ -1,6 +1,6 @@
 """Reconstruct scenes with known cameras in COLMAP, from COLMAP's default features and from those of `doap colmap`.
 
-    python benchmarks/reconstruct.py SCENES --images 20 --models 2 --out results/reconstruct-test.json
+    python benchmarks/reconstruct.py SCENES --images 20 --models 2 --out test.json
 
 Each argument is a folder of scenes in one of the formats of `doap.evaluation.posed_scenes`. The variants are
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import record
-from scale_faults import descendants
+from command_process import descendants
 
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
@@ -63,11 +62,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30, help="duration of training")
     parser.add_argument("--images", type=int, default=20000, help="number of images to extract")
     parser.add_argument("--seconds", type=float, default=2, help="interval of the samples")
-    parser.add_argument("--max-minutes", type=float, default=float("inf"), help="interrupt the extraction after it")
     parser.add_argument("--only", choices=["train", "extract"], help="run one of the two")
     options = parser.parse_args()
-    # A shell starts background jobs with interrupts ignored, and child processes would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     figures: dict[str, Any] = {"sample interval, s": options.seconds, "warm-up, share": WARM_UP}
     with tempfile.TemporaryDirectory() as folder:
         for name, run in {"train": soak_training, "extract": soak_extraction}.items():
@@ -112,7 +108,7 @@ def soak_extraction(folder: Path, options: argparse.Namespace) -> dict[str, Any]
         rows["parts"] = len(parts)
         return rows["rows"]
 
-    samples, code = watch([*words, "--max-keypoints", "16"], count, options, 60 * options.max_minutes)
+    samples, code = watch([*words, "--max-keypoints", "16"], count, options)
     stored = FeatureSet(out)
     found = {"images requested": options.images, "images stored": len(stored), "images failed": len(stored.failed)}
     return found | summarise(samples, code, "images", 1000)
@@ -131,10 +127,8 @@ def write_images(folder: Path, count: int, seed: int) -> None:
         cv2.imwrite(str(path), cv2.flip(crop, int(random.integers(-1, 2))), [cv2.IMWRITE_PNG_COMPRESSION, 1])
 
 
-def watch(
-    words: list[Any], count: Callable[[], int], options: argparse.Namespace, seconds: float = float("inf")
-) -> tuple[list[Sample], int]:
-    """Run a command and sample it; interrupt it after some seconds. Return the samples and the exit code."""
+def watch(words: list[Any], count: Callable[[], int], options: argparse.Namespace) -> tuple[list[Sample], int]:
+    """Run a command and sample it; return the samples and the exit code."""
     command = [sys.executable, "-m", "doap", *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     start, samples = time.perf_counter(), []
@@ -147,9 +141,6 @@ def watch(
             memory, files = measure(process.pid)
             if files:
                 samples.append(Sample(now, memory, files, count()))
-            if now > seconds:
-                process.send_signal(signal.SIGINT)
-                seconds = float("inf")
 
 
 def measure(process: int) -> tuple[float, int]:

@@ -1,8 +1,7 @@
 """Give every argument and option of every command wrong values, one at a time, with valid values for the others.
 
     python benchmarks/wrong_arguments.py --out results/wrong-arguments.json       all commands
-    python benchmarks/wrong_arguments.py match "index search" --minutes 5         some of them
-    python benchmarks/wrong_arguments.py --values 5 --jobs 4 --resume --out results/wrong-arguments.json
+    python benchmarks/wrong_arguments.py match "index search" --values 5          some commands and values
 
 The commands, arguments and options are those of the command line itself. `tests/oracles/all_commands.py` has valid
 arguments and small generated inputs. A run must end with one of these:
@@ -17,9 +16,8 @@ Tracebacks, crashes, runs of more than --hang seconds and values that must be re
 empty texts everywhere; texts, values that are not finite and numbers beyond 64 bits where a number is expected; and
 missing files and folders where an existing one is expected. The result lists all values that a command accepts.
 
---values draws some of the values of each parameter, which depend on --seed. --resume keeps the commands without
-failures that the file has. Commands run in forked processes that have imported all libraries. They
-may allocate --memory megabytes in addition.
+--values draws some of the values of each parameter, which depend on --seed. Commands run in forked processes that have
+imported all libraries. They may allocate --memory megabytes in addition.
 """
 
 from __future__ import annotations
@@ -193,25 +191,20 @@ class Bench:
     accepted: dict[str, list[str]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
-    def measure(self, jobs: int, sample: int | None, seed: int) -> dict[str, Any]:
+    def measure(self, sample: int | None, seed: int) -> dict[str, Any]:
         """Run the command with valid arguments, and then with all or some wrong values of each parameter."""
         words = arguments(self.name, self.inputs, OUT)[len(self.name.split()) :]
-        ended = self.start(0, words).wait(self.seconds)
+        ended = self.start(words).wait(self.seconds)
         # Without a line on stderr, it is an answer: `doap localize` found no pose.
         if ended.code and ended.errors:
             self.fail("valid arguments", "refused", ended)
         found = parameters(self.command, words, self.inputs)
         drawn = random.Random(f"{seed} {self.name}")
-        cases = []
         for parameter in found:
             values = list(parameter.values().items())
-            chosen = sorted(drawn.sample(range(len(values)), min(sample or len(values), len(values))))
-            cases += [Case(parameter, *values[number]) for number in chosen]
-        for first in range(0, len(cases), jobs):
-            together = list(enumerate(cases[first : first + jobs]))
-            running = [self.start(slot, case.words, case.links) for slot, case in together]
-            for (slot, case), process in zip(together, running, strict=True):
-                self.check(case, process.wait(self.seconds), self.work / str(slot))
+            for number in sorted(drawn.sample(range(len(values)), min(sample or len(values), len(values)))):
+                case = Case(parameter, *values[number])
+                self.check(case, self.start(case.words, case.links).wait(self.seconds))
         return {
             "parameters": len(self.command.params),
             "runs": self.counts.total(),
@@ -220,9 +213,9 @@ class Bench:
             "failures": self.failures,
         }
 
-    def start(self, slot: int, words: list[str], links: Mapping[str, str] = types.MappingProxyType({})) -> Process:
+    def start(self, words: list[str], links: Mapping[str, str] = types.MappingProxyType({})) -> Process:
         """Start the command in a new folder, which has copies of the files with other contents."""
-        folder = self.work / str(slot)
+        folder = self.work
         os.chdir(self.odd)
         shutil.rmtree(folder, ignore_errors=True)
         (folder / OUT).mkdir(parents=True)
@@ -233,7 +226,7 @@ class Bench:
             Path(link).symlink_to(target)
         return Process([*self.name.split(), *words], folder / "tmp", fork=True, memory=self.memory)
 
-    def check(self, case: Case, ended: Ended, folder: Path) -> None:
+    def check(self, case: Case, ended: Ended) -> None:
         """Count how a run with a wrong value ended, and note a failure."""
         parameter, end = case.parameter, classify(ended, self.seconds)
         self.counts[end] += 1
@@ -242,7 +235,7 @@ class Bench:
             self.accepted.setdefault(parameter.name, []).append(case.label)
             if parameter.refuses(case.label):
                 failure = "accepted"
-            elif parameter.kind == "output" and not os.path.lexists(folder / case.value):
+            elif parameter.kind == "output" and not os.path.lexists(self.work / case.value):
                 failure = "success without an output"
         if failure:
             self.fail(f"{parameter.name}, {case.label}", failure, ended)
@@ -357,18 +350,13 @@ def main() -> None:
     parser.add_argument("commands", nargs="*", help=f"commands (default: all): {', '.join(WORDS)}")
     parser.add_argument("--hang", type=float, default=120, help="seconds after which a run hangs")
     parser.add_argument("--memory", type=int, default=4000, help="megabytes that a run may allocate")
-    parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
     parser.add_argument("--values", type=int, help="number of random values per parameter (default: all)")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further command after this time")
-    parser.add_argument("--resume", action="store_true", help="keep the commands that the file --out has")
     options = parser.parse_args()
     out = options.out and options.out.resolve()
     found = dict(commands(typer.main.get_command(app)))
     assert set(found) == set(WORDS), "tests/oracles/all_commands.py has every command"
-    old = json.loads(out.read_text())["commands"] if options.resume and out.exists() else {}
-    kept = {name: one for name, one in old.items() if not one["failures"]}
-    figures: dict[str, Any] = {"runs": 0, "failures": 0, "not run for lack of time": [], "commands": kept}
-    end = time.perf_counter() + 60 * options.minutes
+    kept: dict[str, Any] = {}
+    figures: dict[str, Any] = {"runs": 0, "failures": 0, "commands": kept}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_all_inputs(folder / "inputs")
@@ -379,17 +367,12 @@ def main() -> None:
         typer.main.get_command(app)
         folders = folder / "inputs", folder / "odd", folder / "work"
         for one in options.commands or found:
-            if one in kept:
-                continue
-            if time.perf_counter() > end:
-                figures["not run for lack of time"].append(one)
-            else:
-                start = time.perf_counter()
-                bench = Bench(one, found[one], *folders, options.hang, options.memory << 20)
-                kept[one] = measured = bench.measure(options.jobs, options.values, options.seed)
-                seconds = time.perf_counter() - start
-                ends = re.sub(r'[{}"]', "", json.dumps(dict(bench.counts)))
-                print(f"{one}: {measured['parameters']} parameters, {ends}, {seconds:.0f} s", flush=True)
+            start = time.perf_counter()
+            bench = Bench(one, found[one], *folders, options.hang, options.memory << 20)
+            kept[one] = measured = bench.measure(options.values, options.seed)
+            seconds = time.perf_counter() - start
+            ends = re.sub(r'[{}"]', "", json.dumps(dict(bench.counts)))
+            print(f"{one}: {measured['parameters']} parameters, {ends}, {seconds:.0f} s", flush=True)
             figures |= {name: sum(_count(one[name]) for one in kept.values()) for name in ("runs", "failures")}
             record.write(out, options.seed, figures)
         os.chdir(folder.parent)

@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 # A test may be slow on a busy machine.
 settings.register_profile("doap", deadline=None)
 settings.load_profile("doap")
-# benchmarks/mutation.py needs the first failure, always with the same examples.
+# Mutation testing needs the first failure, always with the same examples.
 first_failure = [Phase.explicit, Phase.generate]
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None, phases=first_failure)
 settings.register_profile("quick", settings.get_profile("fixed"), max_examples=10)
@@ -28,7 +28,7 @@ os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark of pytest-xdist for runs without it, such as those of benchmarks/mutation.py."""
+    """Declare the mark of pytest-xdist for runs without it."""
     config.addinivalue_line("markers", "xdist_group(name): run in one worker of pytest-xdist")
 
 
