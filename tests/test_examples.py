@@ -4,9 +4,8 @@ import json
 import re
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +14,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytest.importorskip("packaging")
+requirements = pytest.importorskip("packaging.requirements")
+utils = pytest.importorskip("packaging.utils")
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 RUN_WITHOUT = """
@@ -37,14 +37,20 @@ runpy.run_path(script, run_name="__main__")
 
 
 @pytest.fixture
-def not_in_extra(import_tool):
+def not_in_extra():
     """Names of the installed modules that `pip install 'doap[examples]'` does not install."""
-    installed_packages = import_tool("sbom").installed_packages
     # The metadata of an editable installation may be older than pyproject.toml.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requires = [*project["dependencies"], *project["optional-dependencies"]["examples"]]
-    needed = {package.name for package in installed_packages(SimpleNamespace(name="doap", requires=requires), "")}
-    return [module for module, names in packages_distributions().items() if not {"doap", *needed} & set(names)]
+    needed, pending = {"doap"}, [requirements.Requirement(one) for one in requires]
+    while pending:
+        one = pending.pop()
+        name = utils.canonicalize_name(one.name)
+        if name not in needed and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            needed.add(name)
+            pending += [requirements.Requirement(further) for further in distribution(name).requires or []]
+    modules = packages_distributions()
+    return [name for name, owners in modules.items() if not needed & set(map(utils.canonicalize_name, owners))]
 
 
 @pytest.mark.parametrize("name", ["custom_loop.py", "third_party_loss.py"])

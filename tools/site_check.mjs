@@ -2,11 +2,11 @@
 //
 //     scripts/docs
 //     npm install --prefix FOLDER axe-core playwright-core     # a folder outside the repository
-//     node tools/site_check.mjs --modules FOLDER [--out results/site-check.json] [--browser PATH] [PAGE…]
+//     node tools/site_check.mjs --modules FOLDER [--browser PATH] [PAGE…]
 //
 // Checks every page of docs/_build/html (or --site), or only the named ones. One source listing (_modules) stands for
 // all, because they have the same structure. Exits with 1 if a finding is serious or critical.
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -69,7 +69,6 @@ const { values, positionals } = parseArgs({
   options: {
     browser: { type: "string", default: "/usr/bin/chromium" },
     modules: { type: "string" },
-    out: { type: "string" },
     site: { type: "string", default: join(ROOT, "docs", "_build", "html") },
   },
 });
@@ -89,23 +88,7 @@ for (const name of pages) {
 }
 const countOf = (impact) => findings.filter((one) => one.impact === impact).length;
 const count = Object.fromEntries(IMPACTS.map((impact) => [impact, countOf(impact)]));
-const result = {
-  command: "node tools/site_check.mjs --modules FOLDER --out results/site-check.json",
-  date: new Date().toISOString().slice(0, 10),
-  versions: {
-    "axe-core": require("axe-core/package.json").version,
-    "playwright-core": require("playwright-core/package.json").version,
-    chromium: browser.version(),
-    node: process.versions.node,
-  },
-  views: VIEWS.map((view) => `${view.width} × ${view.height}, ${view.colorScheme}`),
-  pages,
-  findings: count,
-  list: findings,
-};
 await browser.close();
-const text = JSON.stringify(result, null, 1) + "\n";
-if (values.out) writeFileSync(values.out, text);
 for (const one of findings) {
   console.log(`${one.impact}: ${one.page} (${one.view}): ${one.rule}, ${one.elements} elements: ${one.first[0]}`);
 }
