@@ -6,7 +6,7 @@
     done
 
 TRAIN and VALIDATION are sets of tracks of different scenes, SCENES has the validation scenes with camera poses
-(`doap data from-poses`), and SEQUENCES planar sequences of validation photos (`tools/validation_sequences.py`).
+(`doap data from-poses`), and SEQUENCES planar sequences of validation photos (`scripts/validation_sequences.py`).
 
 `losses`: a condition is the number of patches per group and the sampler. In each condition, each loss is trained with
 each learning rate of `RATES` and each of `TUNING_SEEDS`. The rate with the highest mean validation mAP is selected, and

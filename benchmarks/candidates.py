@@ -3,7 +3,7 @@
     python benchmarks/candidates.py SCENES SEQUENCES doap-128 rootsift RUN/last.safetensors --runs RUNS --out OUT.json
 
 SCENES contains fountain and taj_mahal from `doap data from-poses`, SEQUENCES the planar sequences of
-`tools/validation_sequences.py`. Poses are estimated for more pairs than in the benchmarks of single settings, because
+`scripts/validation_sequences.py`. Poses are estimated for more pairs than in the benchmarks of single settings, because
 candidates differ by a point or two. Scores are stored in RUNS: rerun the same command to continue.
 """
 

@@ -4,7 +4,7 @@
     python benchmarks/patch_width.py TRACKS SEQUENCES --runs RUNS --out results/patch-width.json
 
 Each width trains `recipes/tracks-fast.toml` with the same seeds, and is scored on the relative poses of the two
-validation scenes and on planar sequences of validation photos (`tools/validation_sequences.py`), at the width it was
+validation scenes and on planar sequences of validation photos (`scripts/validation_sequences.py`), at the width it was
 trained with, or at each width of `--used-at`. RootSIFT is scored in the same way at SIFT's own width. The mAP of
 validation patches does not compare widths, because their patches differ.
 

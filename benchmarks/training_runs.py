@@ -88,7 +88,7 @@ class Scorer:
 
     Args:
         scenes: Scenes with camera poses, from `doap data from-poses`.
-        sequences: Planar sequences, from `tools/validation_sequences.py`.
+        sequences: Planar sequences, from `scripts/validation_sequences.py`.
         pose: Settings of the benchmark `pose` other than its defaults.
     """
 

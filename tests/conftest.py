@@ -72,6 +72,6 @@ def cuda() -> torch.device:
 
 @pytest.fixture
 def import_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Import a module of the folder `tools`, which is not part of the package."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools")
+    """Import a module of the folder `scripts`, which is not part of the package."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
     return importlib.import_module

@@ -36,7 +36,7 @@ def test_golden_weights_describe_patches_as_before(name):
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_current_version_of_a_format_has_golden_files(name):
-    assert f"{name}-{GOLDEN[name].version}" in FOLDERS, "run tools/golden_files.py"
+    assert f"{name}-{GOLDEN[name].version}" in FOLDERS, "run scripts/golden_files.py"
 
 
 def test_golden_files_are_small():

@@ -1,6 +1,6 @@
 """The formats that later versions must read: how a sample is written, and its content as plain values.
 
-`tools/golden_files.py` writes the samples to `tests/golden`; `tests/test_golden_files.py` reads them.
+`scripts/golden_files.py` writes the samples to `tests/golden`; `tests/test_golden_files.py` reads them.
 """
 
 from __future__ import annotations

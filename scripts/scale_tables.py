@@ -1,10 +1,10 @@
 """Generate the tables and the figure on large collections in the documentation.
 
-    python tools/scale_tables.py results/scale
+    python scripts/scale_tables.py results/scale
 
 This reads extract.json, extract-600.json (more images), index.json and driver*.json, which the `benchmarks/scale_*.py`
 write. It replaces the parts of docs/*.md that are marked with
-`<!-- NAME: written by tools/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
+`<!-- NAME: written by scripts/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from doap.scale.index import plan_index
 from doap.scale.ray import IMAGES_PER_PART
 
 ROOT = Path(__file__).parents[1]
-TOOL = "tools/scale_tables.py"
+TOOL = "scripts/scale_tables.py"
 
 # The machine and the settings that costs are estimated for.
 CORES, MEMORY = 32, 128 * 2**30

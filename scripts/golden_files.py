@@ -1,7 +1,7 @@
 """Write small files of every format to tests/golden, with the content that doap reads from them.
 
-    python tools/golden_files.py              write the formats that are missing
-    python tools/golden_files.py --out DIR    … to another folder
+    python scripts/golden_files.py              write the formats that are missing
+    python scripts/golden_files.py --out DIR    … to another folder
 
 Each format has a folder NAME-VERSION with its files and `content.json`. A folder that exists is never written again,
 because it stands for files of users. After a change of a format, run the script once; it adds a folder for

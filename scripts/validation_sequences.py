@@ -1,6 +1,6 @@
 """Make Oxford-like sequences from validation photos, to compare weights without using Oxford.
 
-    python tools/validation_sequences.py PHOTOS SEQUENCES
+    python scripts/validation_sequences.py PHOTOS SEQUENCES
     doap eval rootsift a.safetensors b.safetensors oxford SEQUENCES --detector colmap --out RESULTS
 
 PHOTOS is a folder with the ledger of `doap data from-images`; only photos of the split `val` are used. Each photo

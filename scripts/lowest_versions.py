@@ -1,6 +1,6 @@
 """Print the lowest declared version of every dependency as constraints for pip.
 
-    python tools/lowest_versions.py >lowest.txt
+    python scripts/lowest_versions.py >lowest.txt
     python -m pip install -c lowest.txt -e '.[all,dev]'
 
 Tools for development (extras `dev` and `docs`) are left out: only the lower bounds for users are promised.

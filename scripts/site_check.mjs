@@ -2,7 +2,7 @@
 //
 //     scripts/docs
 //     npm install --prefix FOLDER axe-core playwright-core     # a folder outside the repository
-//     node tools/site_check.mjs --modules FOLDER [--browser PATH] [PAGE…]
+//     node scripts/site_check.mjs --modules FOLDER [--browser PATH] [PAGE…]
 //
 // Checks every page of docs/_build/html (or --site), or only the named ones. One source listing (_modules) stands for
 // all, because they have the same structure. Exits with 1 if a finding is serious or critical.
@@ -73,7 +73,7 @@ const { values, positionals } = parseArgs({
   },
 });
 if (!values.modules) {
-  console.error("tools/site_check.mjs: expected --modules FOLDER, where npm installed axe-core and playwright-core");
+  console.error("scripts/site_check.mjs: expected --modules FOLDER, where npm installed axe-core and playwright-core");
   process.exit(2);
 }
 const require = createRequire(join(resolve(values.modules), "package.json"));

@@ -1,6 +1,6 @@
 """Convert the weights of a training run into a shipped descriptor.
 
-    python tools/ship_weights.py RUN/last.safetensors doap-128
+    python scripts/ship_weights.py RUN/last.safetensors doap-128
 
 The weights are stored as float16 in `src/doap/weights`, or in another folder, with recipe and ledger in the metadata.
 The ledger keeps what a licence requires; the sizes of the photos are dropped to keep the file small. Patch sets of

@@ -1,7 +1,7 @@
-"""Generate the tables of results in the README and the documentation: `python tools/tables.py`.
+"""Generate the tables of results in the README and the documentation: `python scripts/tables.py`.
 
 This reads results/evaluation, which `recipes/evaluate.sh` writes, and the results of `benchmarks/ap_or_triplet.py`. It
-replaces the parts of `PAGES` that are marked with `<!-- NAME: written by tools/tables.py -->`.
+replaces the parts of `PAGES` that are marked with `<!-- NAME: written by scripts/tables.py -->`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from training_runs import paired  # noqa: E402
 
-TOOL = "tools/tables.py"
+TOOL = "scripts/tables.py"
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "training")))
 Results = dict[str, dict[str, Result]]
 """Results by benchmark and dataset, and by descriptor."""
