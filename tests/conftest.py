@@ -6,6 +6,8 @@ import importlib
 import os
 import secrets
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -75,3 +77,20 @@ def import_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Import a module of the folder `scripts`, which is not part of the package."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
     return importlib.import_module
+
+
+@pytest.fixture
+def doap(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in this process (torch is imported once) and return its outcome like a subprocess."""
+    from doap.cli import main
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = ["doap", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return subprocess.CompletedProcess(command, stopped.value.code, *capsys.readouterr())
+
+    return run

@@ -25,6 +25,7 @@ EXTRAS = {
     "hloc": ("h5py",),
     "index": ("faiss-cpu", "faiss-gpu", "faiss"),
     "kornia": ("kornia",),
+    "milvus": ("pymilvus",),
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "plot": ("matplotlib",),
     "scale": ("ray",),

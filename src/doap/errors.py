@@ -84,9 +84,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _reports_memory(error: BaseException) -> bool:
     """Return whether an exception, or one that caused it, is about memory."""
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    # The causes of an error that a library keeps and raises again are a circle.
+    while cause is not None and id(cause) not in seen:
         if isinstance(cause, MemoryError) or _OUT_OF_MEMORY.search(str(cause)):
             return True
+        seen.add(id(cause))
         cause = cause.__cause__ or cause.__context__
     return False
 

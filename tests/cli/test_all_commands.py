@@ -31,7 +31,7 @@ MISSING_FILES = {
     "index info": "no",
     "index verify": "no",
     "index vocabulary": "no --out out.txt",
-    "index train": "no --out out",
+    "index export": "no --out out",
     "index compact": "no",
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",

@@ -189,6 +189,12 @@ def test_errors_of_libraries_about_memory_are_recognised(error):
     assert is_out_of_memory(wrapped)
 
 
+def test_the_causes_of_an_error_may_be_a_circle():
+    one, other = ValueError("one"), ValueError("other")
+    one.__context__, other.__context__ = other, one
+    assert not is_out_of_memory(one)
+
+
 @pytest.mark.parametrize("error", [ValueError("memory of 3 steps"), OSError(28, "No space left on device")])
 def test_other_errors_are_not_about_memory(error):
     assert not is_out_of_memory(error)

@@ -76,7 +76,7 @@ _OTHERS = {
     f"--cache {{out}}/cache --camera 1.png {_FAST}",
     "index search": "index search {inputs}/images/0.png --index {inputs}/index --features {inputs}/features "
     "--descriptor rootsift --out {out}/found.png --images {inputs}/images --verify --device cpu",
-    "index train": "index train {inputs}/features --out {out}/index --kind ivf",
+    "index export": "index export {inputs}/features --out {out}/rows",
     "index vocabulary": "index vocabulary {inputs}/binary --out {out}/words.txt --branching 3 --levels 2",
     "index remove": "index remove 0.png --index {out}/index",
     "index info": "index info {inputs}/index",

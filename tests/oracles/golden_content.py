@@ -115,7 +115,7 @@ def index_content(root: Path) -> Any:
     index.verify()
     queries = np.eye(16, dtype=np.float32)[:3]
     _, ids = index.search(queries, 4)
-    frames = [index.frames(number) for number in range(len(index.names))]
+    frames = [index.frames(index.images.ids_of(number)) for number in range(len(index.names))]
     return {"names": index.names, "ids": ids, "frames": frames}
 
 

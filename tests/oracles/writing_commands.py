@@ -218,7 +218,7 @@ COMMANDS = {
         images="images",
     ),
     "index build": WritingCommand(
-        "index build {inputs}/features --out {out}/index --kind ivf --segments 2",
+        "index build {inputs}/features --out {out}/index --kind ivf",
         lambda out: read_index(out / "index"),
     ),
     "index add": WritingCommand(

@@ -70,7 +70,10 @@ def test_the_next_change_works_and_deletes_the_files_of_a_killed_one(killed_chan
         index = Index(folder)
         index.verify()
         assert "1.jpg" not in index.names
-        assert {path.name for path in folder.iterdir()} == {"meta.json", *index.meta["files"]}
+        assert {path.name for path in folder.iterdir()} == {
+            "meta.json",
+            *(file["name"] for file in index.meta["files"].values()),
+        }
 
 
 def test_a_killed_compaction_leaves_the_old_or_the_new_files(killed_changes):

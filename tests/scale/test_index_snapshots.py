@@ -1,4 +1,4 @@
-"""Codes on disk, compaction, and readers that keep their state: the results are those of an index in memory."""
+"""Lists on disk, compaction, and readers that keep their state: the results are those of an index in memory."""
 
 import dataclasses
 import shutil
@@ -15,7 +15,6 @@ from doap.scale.index import (
     build_index,
     compact_index,
     remove_images,
-    train_index,
 )
 from doap.scale.search import search_images
 from oracles.feature_sets import random_features, write_features
@@ -35,6 +34,10 @@ def files_of(folder):
     return {path.name for path in folder.iterdir()}
 
 
+def current(index):
+    return {file["name"] for file in index.meta["files"].values()}
+
+
 def search_all(index, binary, k=20):
     """Search with all default lists; return neighbours, and the results of an image search with verification."""
     queries = random_features(2, 120, dim=16, binary=binary)
@@ -43,30 +46,34 @@ def search_all(index, binary, k=20):
     return distances, ids, names, search_images(index, queries, top=8, verify=True)
 
 
-def assert_same(found, expected, *, ids=True):
-    """Compare results of `search_all`. Which of the descriptors at the last distance are found is not defined."""
-    np.testing.assert_array_equal(found[0], expected[0])
+def assert_same(found, expected):
+    """Compare results of `search_all`. Which of the descriptors at the last distance are found is not defined.
+
+    FAISS rounds the distances of a flat index differently if the number of its descriptors changes.
+    """
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
     certain = expected[0] < expected[0].max(axis=1, keepdims=True)
     np.testing.assert_array_equal(found[2][certain], expected[2][certain])
-    if ids:
-        np.testing.assert_array_equal(found[1][certain], expected[1][certain])
-    assert found[3] == expected[3]
+    np.testing.assert_array_equal(found[1][certain], expected[1][certain])
+    assert [dataclasses.replace(one, votes=0) for one in found[3]] == [
+        dataclasses.replace(one, votes=0) for one in expected[3]
+    ]
+    np.testing.assert_allclose([one.votes for one in found[3]], [one.votes for one in expected[3]], rtol=1e-5)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def built(request, tmp_path_factory):
-    """Folder of an index with four segments, three removed images and a replaced one; whether it is binary."""
+    """Folder of an index with two additions, three removed images and a replaced one; whether it is binary."""
     tmp_path = tmp_path_factory.mktemp("built")
     binary = KINDS[request.param]
     kind = request.param.removeprefix("binary ")
     features = write_features(tmp_path / "features", some_images(binary))
-    folder = build_index(features, tmp_path / "index", kind=kind, segments=2)
+    folder = build_index(features, tmp_path / "index", kind=kind)
     again = {"6.jpg": random_features(60, 70, dim=16, binary=binary)}
     add_images(folder, write_features(tmp_path / "again", again, changed=" again"))
     more = {f"{number}.jpg": random_features(number, 40, dim=16, binary=binary) for number in (7, 8)}
     add_images(folder, write_features(tmp_path / "more", more))
     remove_images(folder, ["0.jpg", "3.jpg", "8.jpg"])
-    assert Index(folder).info().segments == 4
     return tmp_path, binary
 
 
@@ -97,25 +104,24 @@ def test_all_lists_of_an_index_on_disk_hold_all_descriptors(changed):
     assert (np.sort(ids, axis=1) == np.flatnonzero(stored)).all()
 
 
-@pytest.mark.parametrize("segments", [1, 2])
-def test_compaction_changes_files_and_not_results(changed, segments):
+def test_compaction_changes_files_and_not_results(changed):
     folder, binary = changed
     before = Index(folder)
     expected = search_all(before, binary)
     dropped = COUNTS[0] + COUNTS[3] + COUNTS[6] + 40
-    done = compact_index(folder, segments=segments)
-    assert (done.descriptors, done.segments) == (dropped, segments)
+    done = compact_index(folder)
+    assert done.descriptors == dropped
     after = Index(folder)
     after.verify()
     assert (len(after), int(after.images.counts.sum())) == (len(before), len(before))
     assert after.info().removed_descriptors == 0
     assert done.bytes_after == after.info().bytes < done.bytes_before
-    assert files_of(folder) == {"meta.json", *after.meta["files"]}
+    assert files_of(folder) == {"meta.json", *current(after)}
     for index in (after, Index(folder, in_memory=False)):
-        assert_same(search_all(index, binary), expected, ids=False)
+        assert_same(search_all(index, binary), expected)
     for name in after.names:
         np.testing.assert_array_equal(
-            after.frames(after.images.numbers[name]), before.frames(before.images.numbers[name])
+            *(index.frames(index.images.ids_of(index.find(name))) for index in (after, before))
         )
 
 
@@ -126,7 +132,7 @@ def test_a_compacted_index_still_refuses_removed_images_and_can_be_changed(chang
     with pytest.raises(ArgumentError, match=r"8.jpg: .* it was removed before"):
         remove_images(folder, ["8.jpg"])
     remove_images(folder, Index(folder).names)
-    assert compact_index(folder).segments == 0
+    compact_index(folder)
     index = Index(folder)
     index.verify()
     assert (len(index), index.info().removed_images) == (0, 10)
@@ -135,14 +141,12 @@ def test_a_compacted_index_still_refuses_removed_images_and_can_be_changed(chang
     assert search_images(folder, new["9.jpg"])[0].name == "9.jpg"
 
 
-def test_an_index_without_removals_in_one_segment_is_compact(tmp_path):
+def test_an_index_without_removals_is_compact(tmp_path):
     folder = build_index(write_features(tmp_path / "features", some_images()), tmp_path / "index")
     before = Index(folder)
     size = before.info().bytes
-    assert compact_index(folder) == Compaction(0, size, size, 1)
+    assert compact_index(folder) == Compaction(0, size, size)
     assert Index(folder).meta == before.meta
-    with pytest.raises(ArgumentError, match="segments: expected 1 or more"):
-        compact_index(folder, segments=0)
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])
@@ -159,7 +163,7 @@ def test_a_reader_keeps_its_state_while_writers_change_the_index(changed, tmp_pa
     add_images(folder, write_features(tmp_path / "new", new))
     remove_images(folder, ["4.jpg", "9.jpg"])
     compact_index(folder)
-    assert files_of(folder) & old_files == {"meta.json", "trained.faiss"}
+    assert files_of(folder) & old_files == {"meta.json"}
     for reader in (busy, idle):
         assert "2.jpg" in reader.names
         assert_same(search_all(reader, binary), expected)
@@ -172,60 +176,15 @@ def test_a_reader_that_meets_a_change_while_it_opens_sees_the_new_state(tmp_path
     opened = Index._open
     calls = []
 
-    def change_and_open(index, folder_of_files, meta):
-        calls.append(meta["revision"])
+    def change_and_open(index):
+        calls.append(index.meta["revision"])
         if len(calls) == 1:
             compact_index(folder)
-        opened(index, folder_of_files, meta)
+        opened(index)
 
     monkeypatch.setattr(Index, "_open", change_and_open)
     assert Index(folder).info().removed_descriptors == 0
     assert calls == [2, 3]
-    (folder / "trained.faiss").unlink()
-    with pytest.raises(DataError, match=r"trained.faiss: expected .* bytes, got no file"):
+    (folder / "frames-000003.npy").unlink()
+    with pytest.raises(DataError, match=r"frames-000003.npy: expected .* bytes, got no file"):
         Index(folder)
-
-
-def test_a_trained_index_has_no_images_and_takes_some(tmp_path):
-    features = write_features(tmp_path / "features", some_images())
-    folder = train_index(features, tmp_path / "trained", kind="ivf")
-    index = Index(folder)
-    index.verify()
-    info = index.info()
-    assert (len(index), info.images, info.segments, info.bytes_per_descriptor) == (0, 0, 0, 0)
-    assert search_images(index, random_features(0, 5, dim=16)) == []
-    assert search_images(Index(folder, in_memory=False), random_features(0, 5, dim=16)) == []
-    assert add_images(folder, features) == IndexChange(added=8)
-    expected = search_all(Index(build_index(features, tmp_path / "built", kind="ivf")), False)
-    assert_same(search_all(Index(folder), False), expected)
-
-
-def test_the_size_of_the_collection_determines_the_lists(tmp_path):
-    features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 3000, dim=16)})
-    few, many = (
-        Index(train_index(features, tmp_path / f"{number}", kind="ivf", descriptors=number)) for number in (400, 1400)
-    )
-    assert (few.plan.lists, many.plan.lists) == (10, 35)
-    assert (few.plan.sample, many.plan.sample) == (400, 1400)
-    with pytest.raises(ArgumentError, match="expected 7,800 descriptors or more to train 200 lists, got 3,000"):
-        train_index(features, tmp_path / "none", kind="ivf", descriptors=10_000)
-    with pytest.raises(ArgumentError, match="descriptors: expected 1 or more, got 0"):
-        train_index(features, tmp_path / "none", descriptors=0)
-    assert Index(train_index(features, tmp_path / "flat")).plan.kind == "flat"
-
-
-def test_the_quantiser_determines_kind_and_keypoints(tmp_path):
-    features = write_features(tmp_path / "features", some_images())
-    trained = train_index(features, tmp_path / "trained", kind="ivf", max_keypoints=50)
-    for settings in ({"kind": "flat"}, {"max_keypoints": 10}):
-        with pytest.raises(ArgumentError, match=r"kind and max_keypoints: expected None, because .*trained determines"):
-            build_index(features, tmp_path / "index", quantiser=trained, **settings)
-    index = Index(build_index(features, tmp_path / "index", quantiser=trained))
-    assert index.plan == Index(trained).plan
-    assert index.images.counts.max() == 50
-    assert index.meta["files"]["trained.faiss"] == Index(trained).meta["files"]["trained.faiss"]
-    extractor = dataclasses.replace(features.extractor, fingerprint="other", dim=32)
-    other = write_features(tmp_path / "other", {"0.jpg": random_features(0, 9, dim=32)}, extractor=extractor)
-    with pytest.raises(DataError, match=r"other: the features do not fit the index .*trained: dim is 32 instead of 16"):
-        build_index(other, tmp_path / "none", quantiser=trained)
-    assert not (tmp_path / "none.unfinished").exists()

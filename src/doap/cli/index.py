@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from doap.cli.commands import CommandGroup
-from doap.cli.options import AsJson, Device, Seed
+from doap.cli.options import (
+    AsJson,
+    Device,
+    IndexEngine,
+    IndexEngineOption,
+    Seed,
+    Uri,
+    check_server,
+    open_index,
+)
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
 
 if TYPE_CHECKING:
-    from doap.scale import SearchResult
+    from doap.scale import IndexKind, SearchResult
 
 app = CommandGroup(
     help="Build, update and query an image index.",
@@ -27,20 +36,8 @@ app = CommandGroup(
 )
 
 Features = Annotated[str, typer.Argument(help="Folder of features written by `doap extract`; a path or an s3:// URL.")]
-Folder = Annotated[str, typer.Argument(metavar="INDEX", help="Folder or s3:// URL of the index.")]
-IndexOption = Annotated[str, typer.Option("--index", help="Folder or s3:// URL of the index.")]
-NewIndex = Annotated[
-    str, typer.Option("--out", help="Index to create: a folder or an s3:// URL that does not exist yet.")
-]
-Shards = Annotated[
-    list[str],
-    typer.Option(
-        "--index", help="Folder or s3:// URL of the index, or of its shards. Repeat the option for several shards."
-    ),
-]
-MaxKeypoints = Annotated[
-    int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
-]
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
+IndexOption = Annotated[str, typer.Option("--index", help="Folder of the index, or its name in Milvus.")]
 
 
 class Kind(str, Enum):
@@ -51,74 +48,39 @@ class Kind(str, Enum):
     ivf_pq = "ivf-pq"
 
 
-KindOption = Annotated[
-    Kind | None, typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors")
-]
-
-
 @app.command(epilog="doap index build features --out images.index")
 def build(
     features: Features,
-    out: NewIndex,
-    kind: KindOption = None,
-    quantiser: Annotated[
-        str | None,
-        typer.Option(help="Index whose trained quantiser is used, from `doap index train`: builds one shard of many."),
+    out: Annotated[str, typer.Option("--out", help="Folder of the new index, or its name in Milvus.")],
+    kind: Annotated[
+        Kind | None, typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors")
     ] = None,
-    segments: Annotated[int, typer.Option(min=1, help="Number of files of nearly equal size.")] = 1,
-    max_keypoints: MaxKeypoints = None,
+    max_keypoints: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
+    ] = None,
     seed: Seed = 0,
+    engine: IndexEngineOption = IndexEngine.faiss,
+    uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
     """Build an index from the features of many images."""
-    from doap.scale import build_index
+    from doap.scale import FeatureSet, MilvusIndex, build_index
 
+    server = check_server(engine, uri)
+    chosen: IndexKind | None = kind.value if kind else None
     with show_progress("images", quiet=as_json) as progress:
-        build_index(
-            features,
-            out,
-            kind=kind.value if kind else None,
-            quantiser=quantiser,
-            segments=segments,
-            max_keypoints=max_keypoints,
-            seed=seed,
-            progress=progress,
-        )
-    _print_info(out, as_json)
-
-
-@app.command(epilog="doap index train features --out trained.index --descriptors 50000000")
-def train(
-    features: Features,
-    out: NewIndex,
-    kind: KindOption = None,
-    descriptors: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2**62,
-            help="Number of descriptors in all shards together.",
-            show_default="the number in FEATURES",
-        ),
-    ] = None,
-    max_keypoints: MaxKeypoints = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Train the quantiser that the shards of a large index share, and write it as an index without images."""
-    from doap.scale import train_index
-
-    with show_progress("images", quiet=as_json) as progress:
-        train_index(
-            features,
-            out,
-            kind=kind.value if kind else None,
-            descriptors=descriptors,
-            max_keypoints=max_keypoints,
-            seed=seed,
-            progress=progress,
-        )
-    _print_info(out, as_json)
+        if server is None:
+            build_index(features, out, kind=chosen, max_keypoints=max_keypoints, seed=seed, progress=progress)
+        else:
+            built = MilvusIndex.build(
+                server, out, FeatureSet(features), kind=chosen, max_keypoints=max_keypoints, progress=progress
+            )
+    if server is None:
+        _print_info(Path(out), as_json)
+    elif as_json:
+        echo(json.dumps({"index": out, "uri": server, "descriptors": len(built), "kind": built.plan.kind}))
+    else:
+        echo(f"{built.name}: {counted(len(built), 'descriptor')}, {built.plan.kind}")
 
 
 @app.command(epilog="doap index vocabulary features --out vocabulary.txt")
@@ -147,7 +109,7 @@ def vocabulary(
 @app.command(epilog="doap index search photo.jpg --index images.index --verify")
 def search(
     query: Annotated[Path, typer.Argument(help="Image to search for.")],
-    index: Shards,
+    index: IndexOption,
     top: Annotated[int, typer.Option(min=1, help="Number of images to return.")] = 10,
     verify: Annotated[
         bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
@@ -168,6 +130,8 @@ def search(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Image file for a contact sheet of the results.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the indexed images, for --out.")] = None,
+    engine: IndexEngineOption = IndexEngine.faiss,
+    uri: Uri = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -176,9 +140,9 @@ def search(
         raise typer.BadParameter("--out and --images require each other.")
     if out is not None:
         check_writable(out)
-    from doap.scale import extract_query, find_itself, open_index, search_images
+    from doap.scale import extract_query, find_itself, search_images
 
-    opened = open_index(index, in_memory=not on_disk)
+    opened = open_index(index, engine, uri, in_memory=not on_disk)
     itself = find_itself(opened, query)
     extracted = extract_query(opened, query, descriptor=descriptor, device=device)
     found = search_images(
@@ -205,12 +169,22 @@ def search(
 
 
 @app.command(epilog="doap index add features --index images.index")
-def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None:
+def add(
+    features: Features,
+    index: IndexOption,
+    engine: IndexEngineOption = IndexEngine.faiss,
+    uri: Uri = None,
+    as_json: AsJson = False,
+) -> None:
     """Add new and changed images. Images that were removed from the index stay out."""
-    from doap.scale import add_images
+    from doap.scale import FeatureSet, MilvusIndex, add_images
 
+    server = check_server(engine, uri)
     with show_progress("images", quiet=as_json) as progress:
-        change = add_images(index, features, progress=progress)
+        if server is None:
+            change = add_images(index, features, progress=progress)
+        else:
+            change = MilvusIndex(server, index).add(FeatureSet(features), progress=progress)
     if as_json:
         echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
@@ -228,12 +202,15 @@ def add(features: Features, index: IndexOption, as_json: AsJson = False) -> None
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of images, as printed by search.")],
     index: IndexOption,
+    engine: IndexEngineOption = IndexEngine.faiss,
+    uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove images for good. Their descriptors stay in the files until you compact the index."""
-    from doap.scale import remove_images
+    """Remove images for good. In a folder, their descriptors stay in the files until you compact the index."""
+    from doap.scale import MilvusIndex, remove_images
 
-    change = remove_images(index, names)
+    server = check_server(engine, uri)
+    change = remove_images(index, names) if server is None else MilvusIndex(server, index).remove(names)
     if as_json:
         echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
@@ -241,21 +218,32 @@ def remove(
 
 
 @app.command(epilog="doap index compact images.index")
-def compact(
-    index: Folder,
-    segments: Annotated[int, typer.Option(min=1, help="Maximum number of files of descriptors.")] = 1,
-    as_json: AsJson = False,
-) -> None:
-    """Delete the descriptors of removed and replaced images from the files, and merge the segments."""
+def compact(index: Folder, as_json: AsJson = False) -> None:
+    """Delete the descriptors of removed and replaced images from the files."""
     from doap.scale import compact_index
 
-    done = compact_index(index, segments=segments)
+    done = compact_index(index)
     if as_json:
-        echo(json.dumps({"index": index, **dataclasses.asdict(done)}))
+        echo(json.dumps({"index": str(index), **dataclasses.asdict(done)}))
         return
-    deleted, left = counted(done.descriptors, "descriptor"), counted(done.segments, "segment")
-    sizes = f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB after"
-    echo(f"{index}: {deleted} deleted, {left}; {sizes}")
+    deleted = counted(done.descriptors, "descriptor")
+    echo(
+        f"{index}: {deleted} deleted; {done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB after"
+    )
+
+
+@app.command("export", epilog="doap index export features --out rows")
+def export_features(
+    features: Features,
+    out: Annotated[Path, typer.Option("--out", help="Folder of Parquet files to create.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write one row per descriptor (image, keypoint, code) as Parquet, for databases and other programs."""
+    from doap.scale import export_rows
+
+    with show_progress("images", quiet=as_json) as progress:
+        rows = export_rows(features, out, progress=progress)
+    echo(json.dumps({"out": str(out), "rows": rows}) if as_json else f"{out}: {counted(rows, 'row')}")
 
 
 @app.command(epilog="doap index info images.index")
@@ -276,18 +264,17 @@ def verify_index(
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
     files = len(opened.meta["files"])
-    echo(json.dumps({"index": index, "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
+    echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
 
 
-def _print_info(path: str, as_json: bool) -> None:
+def _print_info(path: Path, as_json: bool) -> None:
     from doap.scale import Index
 
     found = Index(path).info()
     if as_json:
-        echo(json.dumps({"index": path, **dataclasses.asdict(found)}))
+        echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    sizes = counted(found.images, "image"), counted(found.descriptors, "descriptor"), counted(found.segments, "segment")
-    echo(f"{path}: {', '.join(sizes)}")
+    echo(f"{path}: {counted(found.images, 'image')}, {counted(found.descriptors, 'descriptor')}")
     echo(f"  {found.rule}")
     if found.removed_images or found.removed_descriptors:
         left = counted(found.removed_descriptors, "descriptor")

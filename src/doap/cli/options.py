@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from doap.text import counted
+
+if TYPE_CHECKING:
+    from doap.scale import DescriptorIndex
 
 DESCRIPTOR_HELP = (
     "doap-128, doap-256bit, doap-fast, a baseline such as rootsift, a file (*.safetensors, *.onnx, TFeat's *.params), "
@@ -22,6 +25,13 @@ class Precision(str, Enum):
     auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
+
+
+class IndexEngine(str, Enum):
+    """What holds an index: FAISS in a folder of this machine, or a Milvus server for several machines and writers."""
+
+    faiss = "faiss"
+    milvus = "milvus"
 
 
 Descriptor = Annotated[str, typer.Option(help=DESCRIPTOR_HELP)]
@@ -45,8 +55,27 @@ NetworkPrecision = Annotated[
     Precision, typer.Option(help="auto uses bfloat16 where it is fast and was measured to lose no accuracy.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+IndexEngineOption = Annotated[
+    IndexEngine, typer.Option("--engine", help="A folder of this machine (faiss), or a server (milvus) at --uri.")
+]
+Uri = Annotated[str | None, typer.Option(help="Address of the Milvus server, such as http://host:19530.")]
 Views = Annotated[int, typer.Option(min=1, max=1000, help="Synthetic views per photo.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def check_server(engine: IndexEngine, uri: str | None) -> str | None:
+    """Return the address of the server; None for FAISS."""
+    if (engine is IndexEngine.milvus) != (uri is not None):
+        raise typer.BadParameter("--engine milvus and --uri require each other.")
+    return uri
+
+
+def open_index(index: str, engine: IndexEngine, uri: str | None, *, in_memory: bool = True) -> DescriptorIndex:
+    """Open an index in a folder or on a server."""
+    from doap.scale import Index, MilvusIndex
+
+    server = check_server(engine, uri)
+    return Index(index, in_memory=in_memory) if server is None else MilvusIndex(server, index)
 
 
 def count_masks(found: int) -> str:

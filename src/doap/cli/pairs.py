@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.options import AsJson
+from doap.cli.options import AsJson, IndexEngine, IndexEngineOption, Uri, open_index
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
@@ -23,23 +23,26 @@ def pairs(
     index: Annotated[
         str | None,
         typer.Option(
-            help="Folder or s3:// URL of the index to search.", show_default="a temporary index of the features"
+            help="Index to search: its folder, or its name in Milvus.",
+            show_default="a temporary index of the features",
         ),
     ] = None,
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
     probes: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
+    engine: IndexEngineOption = IndexEngine.faiss,
+    uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
     """Select the image pairs that are likely to overlap, for `doap colmap --pairs`, COLMAP and hloc."""
     from doap.scale import FeatureSet, select_pairs, write_pairs
 
-    opened = FeatureSet(features)
+    opened, searched = FeatureSet(features), None if index is None else open_index(index, engine, uri)
     with show_progress("images", quiet=as_json) as progress:
         selected = select_pairs(
             opened,
             top=top,
-            index=index,
+            index=searched,
             max_keypoints=max_keypoints,
             neighbours=neighbours,
             probes=probes,

@@ -8,24 +8,25 @@ from doap.scale.extractor import ExtractorInfo, Stored
 from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index import (
     Compaction,
+    DescriptorIndex,
     Index,
     IndexChange,
     IndexInfo,
     IndexKind,
-    ShardedIndex,
+    MilvusIndex,
     add_images,
     build_index,
     compact_index,
-    open_index,
     remove_images,
-    train_index,
 )
 from doap.scale.pairs import select_pairs, write_pairs
+from doap.scale.rows import export_rows
 from doap.scale.search import SearchResult, extract_query, find_itself, search_images
 from doap.scale.vocabulary import VocabularySummary, build_vocabulary
 
 __all__ = [
     "Compaction",
+    "DescriptorIndex",
     "Engine",
     "ExtractionSummary",
     "ExtractorInfo",
@@ -34,8 +35,8 @@ __all__ = [
     "IndexChange",
     "IndexInfo",
     "IndexKind",
+    "MilvusIndex",
     "SearchResult",
-    "ShardedIndex",
     "Stored",
     "StoredImage",
     "VocabularySummary",
@@ -43,13 +44,12 @@ __all__ = [
     "build_index",
     "build_vocabulary",
     "compact_index",
+    "export_rows",
     "extract_folder",
     "extract_query",
     "find_itself",
-    "open_index",
     "remove_images",
     "search_images",
     "select_pairs",
-    "train_index",
     "write_pairs",
 ]

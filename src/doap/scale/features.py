@@ -219,7 +219,11 @@ class FeatureSet:
 
     def stream(self, names: Collection[str] | None = None) -> Iterator[StoredImage]:
         """Yield all images, or the named ones, in storage order with a few images in memory at a time."""
-        chosen = self._stored if names is None else self._stored.take([self._find(name) for name in names])
+        chosen = (
+            self._stored
+            if names is None
+            else self._stored.take(np.array([self._find(name) for name in names], np.int64))
+        )
         parts = np.array(chosen["part"].to_pylist(), str)
         rows, expected = chosen["row"].to_numpy(), chosen["name"]
         for part, group in groupby(np.lexsort([rows, parts]).tolist(), key=lambda index: str(parts[index])):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from doap.errors import ArgumentError, DataError
 from doap.files import atomic_write
 from doap.scale.features import FeatureSet, as_feature_set
-from doap.scale.index import BaseIndex, as_index, build_index, check_extractor
+from doap.scale.index import DescriptorIndex, as_index, build_index, check_extractor
 from doap.scale.search import NEIGHBOURS, cast_votes, rank_images
 from doap.types import Progress, no_progress
 
@@ -24,7 +24,7 @@ def select_pairs(
     features: str | Path | FeatureSet,
     *,
     top: int = 20,
-    index: str | Path | Sequence[str | Path] | BaseIndex | None = None,
+    index: str | Path | DescriptorIndex | None = None,
     max_keypoints: int = VOTING_KEYPOINTS,
     neighbours: int = NEIGHBOURS,
     probes: int | None = None,
@@ -37,8 +37,8 @@ def select_pairs(
     Args:
         features: Features of the images.
         top: Number of partners per image. An image may be in more pairs, because others select it too.
-        index: Index to search. None builds a temporary one of the `max_keypoints` strongest keypoints of `features`.
-            Images that are only in the index are found too.
+        index: Index to search, or its folder. None builds a temporary one of the `max_keypoints` strongest keypoints
+            of `features`. Images that are only in the index are found too.
         max_keypoints: Maximum number of keypoints per image that vote; the strongest are used.
         neighbours, probes: As for `search_images`.
         progress: Called for every image.
@@ -55,17 +55,17 @@ def select_pairs(
             index = build_index(features, Path(folder) / "index", max_keypoints=max_keypoints, progress=progress)
         index = as_index(index)
         check_extractor(index.name, index.extractor, features)
-        names = sorted({*features.names, *index.names})
-        position = {name: number for number, name in enumerate(names)}
+        names: dict[str, int] = {}
         for done, image in enumerate(features.stream(), start=1):
             progress(done, len(features), image.name)
             voters = image.features.strongest(max_keypoints).descriptors
             votes = cast_votes(index, voters, neighbours=neighbours, probes=probes)
-            best = rank_images(index, votes, top, exclude=index.images.numbers.get(image.name))
-            pairs = [(position[image.name], position[index.images.names[number]]) for number, _ in best]
+            best = rank_images(index, votes, top, exclude=index.find(image.name))
+            pairs = [[names.setdefault(name, len(names)) for name in (image.name, found)] for _, found, _ in best]
             selected.append(np.sort(np.array(pairs, np.int64).reshape(-1, 2), axis=1))
-    unique = np.unique(np.concatenate(selected), axis=0)
-    return [(names[first], names[second]) for first, second in unique.tolist()]
+    unique, known = np.unique(np.concatenate(selected), axis=0), list(names)
+    pairs_of_names = (sorted((known[first], known[second])) for first, second in unique.tolist())
+    return sorted((first, second) for first, second in pairs_of_names)
 
 
 def write_pairs(pairs: Sequence[tuple[str, str]], out: str | Path) -> Path:

@@ -21,7 +21,7 @@ from doap.images import ImageSource
 from doap.pipeline import match
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet, as_feature_set
-from doap.scale.index import BaseIndex, as_index
+from doap.scale.index import DescriptorIndex, as_index
 from doap.types import Features
 
 NEIGHBOURS = 32
@@ -78,7 +78,7 @@ class Votes:
 
 
 def search_images(
-    index: str | Path | Sequence[str | Path] | BaseIndex,
+    index: str | Path | DescriptorIndex,
     query: ImageSource | Features,
     *,
     top: int = 10,
@@ -94,7 +94,7 @@ def search_images(
     """Find the images of an index that show the same object or scene as a photo, best first.
 
     Args:
-        index: The index, its folder, or the folders of several indexes, as for `open_index`.
+        index: The index or its folder.
         query: An image in one of the forms that `doap.extract` accepts, or features from `extract_query`.
         top: Maximum number of images.
         verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
@@ -102,7 +102,7 @@ def search_images(
         features: Features from which the index was built. Verification then matches all keypoints of both images;
             without them, and for images that they no longer contain, it uses the neighbours that voted.
         neighbours: Number of nearest neighbours that each descriptor votes with.
-        probes: Number of lists searched per descriptor; see `Index.search`.
+        probes: Number of lists searched per descriptor; see `DescriptorIndex`.
         threshold: Inlier threshold in pixels.
         descriptor, device: As for `extract_query`.
         exclude: Name of an image that is not returned; by default the query itself, if it is a file of the index.
@@ -113,19 +113,17 @@ def search_images(
     if not isinstance(query, Features):
         exclude = exclude or find_itself(index, query)
         query = extract_query(index, query, descriptor=descriptor, device=device)
-    own = None if exclude is None else index.images.numbers.get(exclude)
+    own = None if exclude is None else index.find(exclude)
     votes = cast_votes(index, query.descriptors, neighbours=neighbours, probes=probes)
     best = rank_images(index, votes, max(top, SHORTLIST) if verify else top, exclude=own)
     if not verify:
-        return [SearchResult(index.images.names[number], total) for number, total in best]
+        return [SearchResult(name, total) for _, name, total in best]
     stored = None if features is None else as_feature_set(features)
+    voted = [number for number, name, _ in best if stored is None or name not in stored]
+    matches = _match_by_votes(index, query, voted, votes)
     results = []
-    for number, total in best:
-        name = index.images.names[number]
-        if stored and name in stored:
-            points = _match_stored(query, stored, name)
-        else:
-            points = _match_by_votes(index, query, number, votes)
+    for number, name, total in best:
+        points = matches[number] if stored is None or number in matches else _match_stored(query, stored, name)
         inliers = estimate_geometry(*points, threshold=threshold).inliers
         results.append(SearchResult(name, total, len(points[0]), int(inliers.sum())))
     # The sort is stable: images with equal inliers stay sorted by votes.
@@ -133,7 +131,7 @@ def search_images(
 
 
 def extract_query(
-    index: str | Path | Sequence[str | Path] | BaseIndex,
+    index: str | Path | DescriptorIndex,
     image: ImageSource,
     *,
     descriptor: str | Path | Describer | None = None,
@@ -142,7 +140,7 @@ def extract_query(
     """Extract the features of a photo with the extractor of an index.
 
     Args:
-        index: The index, its folder, or the folders of several indexes, as for `open_index`.
+        index: The index or its folder.
         image: An image in one of the forms that `doap.extract` accepts.
         descriptor: Descriptor of the index; another one is refused. It is required if it is a file, a function or an
             object, because an index must not choose the code or the weights that run.
@@ -167,22 +165,22 @@ def extract_query(
     )
 
 
-def find_itself(index: BaseIndex, query: ImageSource) -> str | None:
+def find_itself(index: DescriptorIndex, query: ImageSource) -> str | None:
     """Return the name of an image file in an index that contains it; None for other images and for copies of it."""
     if not isinstance(query, str | Path):
         return None
     # A link has the name of the link, as in the folder of images.
     path = Path(query).absolute()
     names = ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
-    known = [name for name in names if name in index.images.numbers]
+    known = [number for name in names if (number := index.find(name)) is not None]
     if not known or not path.is_file():
         return None
     checksum = sha256(path)
-    return next((name for name in known if index.images.checksums[index.images.numbers[name]] == checksum), None)
+    return next((image.name for image in index.images_at(known) if image.checksum == checksum), None)
 
 
 def cast_votes(
-    index: BaseIndex, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None
+    index: DescriptorIndex, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None
 ) -> Votes:
     """Let each descriptor (Q, D) of a photo vote for the images of its nearest neighbours.
 
@@ -209,33 +207,49 @@ def cast_votes(
     found, weight, distance = ids[query, column], weights[query, column], distances[query, column]
     image = index.image_of(found)
     # The first vote for an image is the nearest, because neighbours are sorted by distance.
-    _, first = np.unique(query * len(index.images) + image, return_index=True)
-    query, image, found, weight, distance = (values[first] for values in (query, image, found, weight, distance))
+    images, position = np.unique(image, return_inverse=True)
+    _, first = np.unique(query * len(images) + position, return_index=True)
+    query, image, found, weight, distance, position = (
+        values[first] for values in (query, image, found, weight, distance, position)
+    )
     _, inverse, votes_per_found = np.unique(found, return_inverse=True, return_counts=True)
     weight /= np.sqrt(np.bincount(query)[query] * votes_per_found[inverse])
-    images, position = np.unique(image, return_inverse=True)
-    totals = np.bincount(position, weight, len(images)) / np.sqrt(index.images.counts[images])
+    sizes = [image.descriptors for image in index.images_at(images.tolist())]
+    totals = np.bincount(position, weight, len(images)) / np.sqrt(sizes)
     return Votes(images, totals, query, image, found, distance)
 
 
-def rank_images(index: BaseIndex, votes: Votes, top: int, *, exclude: int | None = None) -> list[tuple[int, float]]:
-    """Return numbers and votes of the `top` images with the most votes, without image number `exclude`."""
+def rank_images(
+    index: DescriptorIndex, votes: Votes, top: int, *, exclude: int | None = None
+) -> list[tuple[int, str, float]]:
+    """Return number, name and votes of the `top` images with the most votes, without image number `exclude`."""
     kept = votes.images != exclude if exclude is not None else np.ones(len(votes.images), np.bool_)
     images, totals = votes.images[kept], votes.totals[kept]
     if len(images) > top:
         enough = totals >= np.partition(totals, -top)[-top]
         images, totals = images[enough], totals[enough]
-    ranked = zip(images.tolist(), totals.tolist(), strict=True)
-    return sorted(ranked, key=lambda image: (-image[1], index.images.names[image[0]]))[:top]
+    names = [image.name for image in index.images_at(images.tolist())]
+    ranked = zip(images.tolist(), names, totals.tolist(), strict=True)
+    return sorted(ranked, key=lambda image: (-image[2], image[1]))[:top]
 
 
-def _match_by_votes(index: BaseIndex, query: Features, number: int, votes: Votes) -> tuple[Points, Points]:
-    """Return keypoints (M, 2) of the photo and keypoints (M, 2) of an image that they voted for, each at most once."""
-    rows = np.flatnonzero(votes.image == number)
-    rows = rows[np.argsort(votes.distance[rows], kind="stable")]
-    found, nearest = np.unique(votes.found[rows], return_index=True)
-    frames = index.frames(number)[found - index.images.first_ids[number]]
-    return query.keypoints[votes.query[rows[nearest]]], frames[:, :, 2]
+def _match_by_votes(
+    index: DescriptorIndex, query: Features, numbers: Sequence[int], votes: Votes
+) -> dict[int, tuple[Points, Points]]:
+    """Return, for images by number, keypoints (M, 2) of the photo and those that they voted for, each at most once."""
+    voters, found = [], [np.empty(0, np.int64)]
+    for number in numbers:
+        rows = np.flatnonzero(votes.image == number)
+        rows = rows[np.argsort(votes.distance[rows], kind="stable")]
+        ids, nearest = np.unique(votes.found[rows], return_index=True)
+        voters.append(votes.query[rows[nearest]])
+        found.append(ids)
+    # One request for all images, because it may go to a server.
+    centres = index.frames(np.concatenate(found))[:, :, 2]
+    parts = np.split(centres, np.cumsum([len(one) for one in voters])[:-1]) if voters else []
+    return {
+        number: (query.keypoints[chosen], part) for number, chosen, part in zip(numbers, voters, parts, strict=True)
+    }
 
 
 def _match_stored(query: Features, features: FeatureSet, name: str) -> tuple[Points, Points]:

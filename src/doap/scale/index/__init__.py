@@ -1,28 +1,32 @@
 """Image indexes: build, update and search the local descriptors of many images."""
 
-from doap.scale.index.base import BaseIndex
-from doap.scale.index.build import build_index, check_extractor, train_index
-from doap.scale.index.engine import IndexKind, IndexPlan, plan_index
-from doap.scale.index.index import Index, IndexInfo
-from doap.scale.index.sharded import ShardedIndex, as_index, open_index
-from doap.scale.index.update import Compaction, IndexChange, add_images, compact_index, remove_images
+from doap.scale.index.changes import (
+    Compaction,
+    add_images,
+    build_index,
+    compact_index,
+    remove_images,
+)
+from doap.scale.index.faiss_index import Index, IndexInfo, as_index
+from doap.scale.index.milvus import MilvusIndex
+from doap.scale.index.plan import IndexKind, IndexPlan, plan_index
+from doap.scale.index.protocol import DescriptorIndex, IndexChange, IndexedImage, check_extractor
 
 __all__ = [
-    "BaseIndex",
     "Compaction",
+    "DescriptorIndex",
     "Index",
     "IndexChange",
     "IndexInfo",
     "IndexKind",
     "IndexPlan",
-    "ShardedIndex",
+    "IndexedImage",
+    "MilvusIndex",
     "add_images",
     "as_index",
     "build_index",
     "check_extractor",
     "compact_index",
-    "open_index",
     "plan_index",
     "remove_images",
-    "train_index",
 ]
