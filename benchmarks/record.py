@@ -18,6 +18,8 @@ LIBRARIES = (
     "numpy",
     "opencv-contrib-python-headless",
     "faiss-cpu",
+    "milvus",
+    "pymilvus",
     "pycolmap",
     "pyarrow",
     "pytorch-metric-learning",

@@ -2,8 +2,8 @@
 
     python scripts/scale_tables.py results/scale
 
-This reads extract.json, extract-600.json (more images), index.json and driver*.json, which the `benchmarks/scale_*.py`
-write. It replaces the parts of docs/*.md that are marked with
+This reads extract.json, extract-600.json (more images), index.json and milvus.json, which `benchmarks/scale_*.py` and
+`benchmarks/milvus.py` write. It replaces the parts of docs/*.md that are marked with
 `<!-- NAME: written by scripts/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
 """
 
@@ -18,15 +18,20 @@ from typing import Any
 from generated_markdown import replace_generated, table
 
 from doap.scale.index import plan_index
-from doap.scale.ray import IMAGES_PER_PART
 
 ROOT = Path(__file__).parents[1]
 TOOL = "scripts/scale_tables.py"
 
 # The machine and the settings that costs are estimated for.
 CORES, MEMORY = 32, 128 * 2**30
-STORED, INDEXED = 1000, 300
-COLLECTIONS = {"10⁶": 10**6, "10⁸": 10**8, "10⁹": 10**9}
+PER_IMAGE = 1000
+COLLECTIONS = {"10⁴": 10**4, "10⁶": 10**6, "10⁸": 10**8, "10¹⁰": 10**10}
+FAISS_LIMIT = 10**8
+# Smaller indexes are only in the figure.
+DETAILED = 10**6
+# A code, its id and its frame.
+MILVUS_BYTES = 32 + 8 + 24
+MILVUS_STEPS = ("Milvus", "Milvus, until all rows are in its index")
 # Bytes of a stored float16 descriptor with 128 values.
 DESCRIPTOR_BYTES = 2 * 128
 
@@ -49,8 +54,8 @@ def make_tables(results: dict[str, Any]) -> dict[str, str]:
     return {
         "extraction": extraction_table([results["extract"], results["extract-600"]]),
         "indexes": indexes_table(indexes),
-        "costs": costs_table(results["extract"], indexes),
-        "driver": driver_table(results),
+        "costs": costs_table(results["extract"], indexes, results["milvus"]),
+        "milvus": milvus_table(results["milvus"]),
     }
 
 
@@ -60,7 +65,8 @@ def extraction_table(runs: list[dict[str, Any]]) -> str:
     header = ["", "images/s", "descriptors/s"]
     header += [f"relative to two bare processes, {run['images']:,} images" for run in runs]
     rows = []
-    for engine in first["images/s"]:
+    # The Ray engine of that time used Ray Data; extract-ray.json has the present one.
+    for engine in (one for one in first["images/s"] if one != "ray"):
         ratios = [f"{run[relative][engine]:.2f}" if engine in run[relative] else "" for run in runs]
         rows.append([engine, f"{first['images/s'][engine]:.1f}", f"{first['descriptors/s'][engine]:,.0f}", *ratios])
     return table(header, rows)
@@ -70,6 +76,7 @@ def indexes_table(indexes: list[dict[str, Any]]) -> str:
     """Return size, speed and recall of each index; the automatic choice is bold."""
     header = ["descriptor", "descriptors", "index", "bytes each", "build, s", "peak memory, GiB", "ms per query"]
     header += ["recall@1", "recall@1, queries with a match", "without re-ranking: ms, recall@1, with a match"]
+    indexes = [one for one in indexes if one["descriptors"] >= DETAILED]
     rows = []
     for one in indexes:
         codes = one.get("without re-ranking")
@@ -93,67 +100,51 @@ def search_figures(one: dict[str, Any]) -> tuple[str, str, str]:
     return f"{one['ms of a query']:.3g}", f"{one['recall@1']:.3f}", f"{one['recall@1 of queries with a match']:.3f}"
 
 
-def costs_table(extract: dict[str, Any], indexes: list[dict[str, Any]]) -> str:
-    """Return estimates for large collections, from the speed of one core and the largest measured index."""
-    images_per_core = extract["images/s"]["two processes"] / 2 * extract["max_keypoints"] / STORED
-    largest = max((one for one in indexes if one["kind"] == "ivf-pq"), key=lambda one: one["descriptors"])
+def costs_table(extract: dict[str, Any], indexes: list[dict[str, Any]], milvus: dict[str, Any]) -> str:
+    """Return estimates for collections of any size, from the speed of one core and the largest measured indexes."""
+    images_per_core = extract["images/s"]["two processes"] / 2 * extract["max_keypoints"] / PER_IMAGE
     rows = []
-    for name, images in COLLECTIONS.items():
-        indexed = images * INDEXED
-        memory = indexed * largest["bytes of a descriptor"]
-        machines = math.ceil(memory / (0.75 * MEMORY))
-        # Each machine searches its share of the collection.
-        query = largest["ms of a query"] * comparisons(indexed / machines) / comparisons(largest["descriptors"])
+    for name, count in COLLECTIONS.items():
+        images = count / PER_IMAGE
+        if count <= FAISS_LIMIT:
+            kind = plan_index(count, "real", 128).kind
+            known = [one for one in indexes if (one["descriptor"], one["kind"]) == ("doap-128", kind)]
+            measured = max(known, key=lambda one: min(one["descriptors"], count))
+            size, hours = measured["bytes of a descriptor"], measured["seconds to build"] / 3600
+            # Most of the time, descriptors are compared with list centres, whose number grows with the square root.
+            hours *= (count / measured["descriptors"]) ** 1.5
+            engine = f"FAISS, {kind}, doap-128"
+        else:
+            size, hours = MILVUS_BYTES, sum(milvus["seconds to build"][step] for step in MILVUS_STEPS) / 3600
+            hours *= count / milvus["descriptors"]
+            engine = "Milvus, ivf, doap-256bit"
+        machines = math.ceil(count * size / (0.75 * MEMORY))
+        figures = [images / images_per_core / CORES / 24 / 3600, count * (DESCRIPTOR_BYTES + 28) / 1e12]
+        figures += [count * size / 2**30]
         rows.append(
-            [
-                name,
-                f"{images / images_per_core / CORES / 3600:,.0f}",
-                f"{images * STORED * (DESCRIPTOR_BYTES + 28) / 1e12:,.1f}",
-                f"{indexed / 1e9:,.1f}",
-                f"{memory / 2**30:,.0f}",
-                # The descriptors for re-ranking, with their positions in the files.
-                f"{(memory + indexed * (DESCRIPTOR_BYTES + 24)) / 1e12:,.1f}",
-                f"{machines:,}",
-                f"{query * INDEXED / 1000:,.1f}",
-            ]
+            [name, f"{images:,.0f}", *map(number, figures), engine, f"{machines:,}", number(hours / machines / 24)]
         )
-    header = ["images", "machine-hours to extract", "TB of features", "10⁹ indexed descriptors", "index in memory, GiB"]
-    header += ["index on disk, TB", "machines", "core-seconds per query photo, on each machine"]
+    header = ["descriptors", "photos", "days to extract", "TB of features", "index in memory, GiB", "engine"]
+    return table([*header, "machines for the index", "days to build it"], rows)
+
+
+def milvus_table(results: dict[str, Any]) -> str:
+    """Return recall and speed of FAISS and Milvus with the same lists and probes."""
+    rows = []
+    for one in results["search"]:
+        both = [one[engine] for engine in ("FAISS", "Milvus")]
+        recalls, speeds = (
+            [f"{engine[key]:{form}}" for engine in both]
+            for key, form in (("recall@1", ".3f"), ("queries per CPU second", ",.0f"))
+        )
+        rows.append([f"{one['probes']} of {one['lists']:,}", *recalls, *speeds, f"{one['Milvus over FAISS']:.2f}"])
+    header = ["lists searched", "recall@1: FAISS", "Milvus", "queries per CPU second: FAISS", "Milvus", "ratio"]
     return table(header, rows)
 
 
-def driver_table(results: dict[str, Any]) -> str:
-    """Return what the process that starts Ray does, and the number of workers that occupy it."""
-    versions = {
-        "Ray Data, rows of features return": "driver-features",
-        "Ray Data, workers write": "driver-ray-data",
-        f"tasks of up to {IMAGES_PER_PART} images": "driver",
-    }
-    # Images per second of one worker
-    speed = max(row["images/s"] / row["workers"] for row in results["driver"]["photos"])
-    rows = []
-    for name, file in versions.items():
-        one = results[file]
-        last = max(one["runs"], key=lambda run: run["images"])
-        ms = one["ms per image"] + one.get("ms per task", 0) / IMAGES_PER_PART
-        workers = (1 - one["constant share"]) / (ms / 1000 * speed)
-        rows.append(
-            [
-                name,
-                f"{100 * one['constant share']:.1f} %",
-                f"{ms:.2f}",
-                f"{last['bytes'] / last['images']:,.0f}",
-                f"{float(f'{workers:.2g}'):,.0f}",
-            ]
-        )
-    header = ["", "constant share of a core", "ms per image", "bytes per image", "workers that occupy it"]
-    return table(header, rows)
-
-
-def comparisons(count: float) -> float:
-    """Return the number of centroids and descriptors that one query is compared with."""
-    plan = plan_index(round(count), "real", 128, "ivf-pq")
-    return plan.lists + plan.probes * count / plan.lists
+def number(value: float) -> str:
+    """Return a number with two digits, or 0.01 if it is smaller."""
+    return f"{max(value, 0.01):.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def draw_search_time(indexes: list[dict[str, Any]], out: Path) -> None:

@@ -37,6 +37,11 @@ class MilvusServer:
         os.kill(self._server, signal.SIGKILL)
         self.close()
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the server has used."""
+        fields = Path(f"/proc/{self._server}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """Stop the server."""
         self._process.communicate()

@@ -236,7 +236,7 @@ def rank_images(
 def _match_by_votes(
     index: DescriptorIndex, query: Features, numbers: Sequence[int], votes: Votes
 ) -> dict[int, tuple[Points, Points]]:
-    """Return, for images by number, keypoints (M, 2) of the photo and those that they voted for, each at most once."""
+    """Return, for images by number, keypoints (M, 2) of the photo and keypoints (M, 2) voted for, each once."""
     voters, found = [], [np.empty(0, np.int64)]
     for number in numbers:
         rows = np.flatnonzero(votes.image == number)

@@ -86,8 +86,7 @@ def build_index(
         raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
     with OutputLock(make_folder(folder.parent) / folder.name):
         if folder.exists():
-            hint = "Delete it, choose another folder, or add to it with doap index add."
-            raise DataError(f"{folder}: already exists. {hint}")
+            raise DataError(f"{folder}: already exists. Choose another folder, or add to it with doap index add.")
         unfinished = beside(folder, "{}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         reader = FeatureReader(features, features.names, max_keypoints, progress)

@@ -9,7 +9,7 @@
 
 Files are never modified, and their names are never used again. A change writes new files and takes effect when the new
 `meta.json` is renamed into place, so a killed change has no effect. Then it deletes files that `meta.json` no longer
-lists, including those that a killed change left behind. A change that starts while another one runs is refused.
+lists, including files that a killed change left behind. A change that starts while another one runs is refused.
 
 A reader opens all files that it needs at once, and keeps this state: the system frees a deleted file when the last
 reader closes it. A reader that finds a file missing while it opens the index starts again with the next `meta.json`.

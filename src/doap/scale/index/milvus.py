@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -239,6 +240,8 @@ def _connect(uri: str, name: str) -> Any:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
         raise ArgumentError(f"{name}: expected a name of letters, digits and underscores for an index in Milvus.")
     pymilvus = import_extra("pymilvus", "milvus")
+    # It would print a traceback for every request that is repeated.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     try:
         return pymilvus.MilvusClient(uri, timeout=10)
     except pymilvus.MilvusException as error:
