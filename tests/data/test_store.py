@@ -164,7 +164,7 @@ def lengthen_patches(path: Path) -> None:
 
 
 def drop_keys(path: Path) -> None:
-    (path / "meta.json").write_text('{"format": 2, "groups": 8}')
+    (path / "meta.json").write_text('{"format": 1, "groups": 8}')
 
 
 FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -172,7 +172,7 @@ FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
     "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
     "missing keys": (drop_keys, r"meta.json: builder: field required"),
-    "another format": (lambda path: edit_meta(path, format=1), r"expected format 2, got 1"),
+    "another format": (lambda path: edit_meta(path, format=2), r"expected format 1, got 2"),
     "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: the file is missing"),
     "truncated patches": (cut("patches.npy"), r"patches.npy: the file is truncated or damaged"),
     "more patches": (lengthen_patches, r"patches.npy: 4 bytes after the last patch"),
@@ -193,7 +193,7 @@ FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "garbled groups": (garble_groups, r"groups.parquet: not a readable Parquet file"),
     "wrong column": (
         lambda path: edit_groups(path, "count", pa.array([1] * 8, pa.int64())),
-        r"groups.parquet: expected the columns of format 2, got start int64, count int64",
+        r"groups.parquet: expected the columns of format 1, got start int64, count int64",
     ),
     "empty values": (
         lambda path: edit_groups(path, "count", pa.array([None] + [2] * 7, pa.int32())),

@@ -296,11 +296,11 @@ def test_a_folder_that_is_not_a_feature_set_is_refused(tmp_path):
     for bad in ("{", "[]", "{}", json.dumps(good | {"extractor": {"dim": 3}}), '"a"'):
         meta.write_text(bad)
         with pytest.raises(
-            DataError, match=r"_meta.json: (.*the metadata of a feature set|expected format 4, got None)"
+            DataError, match=r"_meta.json: (.*the metadata of a feature set|expected format 1, got None)"
         ):
             FeatureSet(tmp_path)
     meta.write_text(json.dumps(good | {"format": 5}))
-    with pytest.raises(DataError, match="expected format 4, got 5"):
+    with pytest.raises(DataError, match="expected format 1, got 5"):
         FeatureSet(tmp_path)
 
 

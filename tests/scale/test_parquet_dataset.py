@@ -9,7 +9,6 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from doap.errors import DataError
 from doap.files import OutputLock, atomic_write
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import REMOVED, SCHEMA, FailedImage, FeatureSet, PartWriter, StoredImage, make_table
@@ -99,12 +98,3 @@ def test_parts_of_several_extractors_form_one_dataset(features):
     write(features, [StoredImage("a.png", "", random_features(0, 3, dim=64, binary=True))], other)
     assert len(pyarrow.dataset.dataset(features).to_table()) == 9
     assert FeatureSet(features).names == ["a.png"]
-
-
-def test_a_set_of_an_earlier_version_is_refused_with_one_remedy(features):
-    (features / "_meta.json").rename(features / "meta.json")
-    before = sorted(features.iterdir())
-    for use in (FeatureSet, lambda folder: PartWriter(folder, INFO)):
-        with pytest.raises(DataError, match=r"a feature set of an earlier version .*Delete the folder, or choose"):
-            use(features)
-    assert sorted(features.iterdir()) == before

@@ -34,7 +34,7 @@ from doap.checks import MAX_PATCH_SIZE, check_shape
 from doap.errors import ArgumentError, DataError
 from doap.files import OutputLock, atomic_write, beside, make_folder, read_json, sha256
 
-FORMAT = 2
+FORMAT = 1
 SCHEMA = pa.schema(
     {
         "start": pa.int64(),

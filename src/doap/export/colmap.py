@@ -47,7 +47,7 @@ from doap.scale.image_folder import ImageFolder
 from doap.types import Features, Progress, no_progress
 
 Manifest = dict[str, Any]
-FORMAT = 2
+FORMAT = 1
 RATIO, MAX_ERROR = 0.9, 1.0
 """Defaults of `ratio` and `max_error`, selected for doap-128 on validation scenes with known cameras."""
 # Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.

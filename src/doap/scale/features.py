@@ -54,7 +54,7 @@ from doap.scale.storage import Storage, open_storage
 from doap.settings import validate
 from doap.types import Features, Kind
 
-FORMAT = 4
+FORMAT = 1
 SCHEMA = pa.schema(
     {
         "name": pa.string(),  # path inside the folder of images
@@ -147,7 +147,6 @@ class FeatureSet:
         roots = [""] if META in files else _find_shards(self._storage, files)
         self._meta = [self._storage.read(root + META) for root in roots] if roots else []
         if not roots:
-            _refuse_old_set(self._storage, files)
             raise DataError(f"{self.folder}: not a feature set (no {META}). Create one with doap extract.")
         first, *others = (
             _parse_meta(content, self._storage.locate(root + META))
@@ -372,8 +371,7 @@ class PartWriter:
         if storage.local:
             make_folder(storage.local)
         files = {file.name for file in storage.list()}
-        if META not in files and (others := files - {LOCK}):
-            _refuse_old_set(storage, others)
+        if META not in files and files - {LOCK}:
             raise DataError(
                 f"{storage}: expected a feature set or an empty folder, got other files. Choose another one."
             )
@@ -541,15 +539,6 @@ def _parse_meta(content: bytes, path: str) -> ExtractorInfo:
     if (version := meta.get("format")) == FORMAT:
         return validate(ExtractorInfo, meta.get("extractor"), f"{path}: not the metadata of a feature set")
     raise DataError(f"{path}: expected format {FORMAT}, got {version!r}. Extract the features again with doap extract.")
-
-
-def _refuse_old_set(storage: Storage, files: Collection[str]) -> None:
-    """Raise an error if an earlier version, which called its metadata meta.json, wrote the set."""
-    if "meta.json" in files and any(name.startswith("part-") for name in files):
-        raise DataError(
-            f"{storage}: a feature set of an earlier version (meta.json instead of {META}). Delete the folder, or "
-            "choose another one, and extract the features again with doap extract."
-        )
 
 
 @contextmanager
