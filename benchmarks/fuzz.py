@@ -36,8 +36,8 @@ import cv2
 import record
 import torch
 
+from doap import processes
 from doap.errors import DoapError
-from doap.export import hdf5
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles.file_samples import SAMPLES, Sample
@@ -160,7 +160,7 @@ def read_damaged(name: str, numbers: range, seed: int, folder: Path, sent: Any) 
     """Write the sample, then damage and read it; send one message before the first input, and one after each."""
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    hdf5._SECONDS = 5.0
+    processes._SECONDS = 5
     logging.disable()
     # Libraries in C print warnings about damaged files.
     os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)

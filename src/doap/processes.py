@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from doap.errors import ArgumentError
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 # A child process gets its arguments on the command line. The first is the search path of its parent, because the
 # current folder, where Python searches by default, may hold foreign files.
 _CHILD = "import sys; sys.path[:] = sys.argv[1].split(chr(10)); from doap.processes import serve_call; serve_call()"
-_CHILD_BYTES = 4 << 30
+# Limits of a child process that reads files. Real ones are read a hundred times as fast.
+_SECONDS, _BYTES_PER_SECOND = 10, 1e6
+_MEMORY, _MEMORY_PER_BYTE = 4 << 30, 20
+# How a child process that takes too long is ended, by its alarm or by its parent.
+_TIMEOUT_CODES = () if sys.platform == "win32" else (-signal.SIGALRM, -signal.SIGKILL)
 NO_START = (
     "workers: a worker process ended before its first task. A script with more than one worker needs "
     "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
@@ -183,54 +187,80 @@ def begin_worker(environment: Mapping[str, str], pickled: bytes = pickle.dumps(N
 
 
 class ChildFault(Exception):  # noqa: N818 - named after what happened
-    """A call in a child process failed, crashed or took too long; the message is the reason."""
+    """A call in a child process failed, crashed or exceeded a limit; the message is the reason."""
 
 
-def call_in_child(function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-    """Call a function of a module in a child process that ends after some seconds or with 4 GB of memory.
+def call_in_child(
+    function: Callable[..., Any], *arguments: Any, size: int | None = None, items: Iterable[Any] | None = None
+) -> Any:
+    """Call a function of a module in a child process.
 
-    Libraries in C can hang or crash while they read a damaged file, and Python cannot interrupt them.
+    Libraries in C can hang or crash while they read a damaged file or write to a full disk, and Python cannot
+    interrupt them.
 
     Args:
-        function: Function at the top level of a module.
-        arguments: Its arguments. They and the result are sent as JSON.
-        seconds: Maximum duration of the call.
+        function: Function at the top level of a module. Its result is sent as JSON.
+        arguments: Its arguments.
+        size: Number of bytes that it reads, which limits its time and memory. By default, there is no limit.
+        items: Objects that the function receives as an iterator, its last argument. The next one is made after it has
+            processed the one before.
 
     Raises:
         ChildFault: If the function raises an exception, crashes or exceeds a limit.
     """
-    call = json.dumps([function.__module__, function.__name__, arguments, math.ceil(seconds)])
-    command = [sys.executable, "-c", _CHILD, "\n".join(sys.path)]
-    try:
-        done = subprocess.run(command, input=call.encode(), capture_output=True, timeout=seconds + 5)
-    except subprocess.TimeoutExpired as error:
-        raise ChildFault(f"reading takes more than {seconds:.0f} s") from error
-    if sys.platform != "win32" and done.returncode == -signal.SIGALRM:
-        raise ChildFault(f"reading takes more than {seconds:.0f} s")
-    if done.returncode:
-        raise ChildFault(f"reading ends with exit code {done.returncode}")
-    answer = json.loads(done.stdout)
-    if "fault" in answer:
-        raise ChildFault(answer["fault"])
-    return answer["value"]
+    seconds = None if size is None else math.ceil(_SECONDS + size / _BYTES_PER_SECOND)
+    memory = None if size is None else _MEMORY + _MEMORY_PER_BYTE * size
+    call = function, arguments, seconds, memory, items is not None
+    command, pipe, answer = [sys.executable, "-c", _CHILD, "\n".join(sys.path)], subprocess.PIPE, b""
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError):
+            for item in chain([call], items or ()):
+                pickle.dump(item, child.stdin)
+                child.stdin.flush()
+                # An empty line requests the next item.
+                if items is not None and (answer := child.stdout.readline()) != b"\n":
+                    break
+        try:
+            answer += child.communicate(timeout=seconds and seconds + 5)[0]
+        except subprocess.TimeoutExpired:
+            child.kill()
+    if child.returncode in _TIMEOUT_CODES:
+        raise ChildFault(f"reading takes more than {seconds} s")
+    if child.returncode:
+        raise ChildFault(f"its process ended with exit code {child.returncode}")
+    value, fault = json.loads(answer)
+    if fault:
+        raise ChildFault(fault)
+    return value
 
 
 def serve_call() -> None:
     """Make the call of `call_in_child` in the child process."""
-    module, name, arguments, seconds = json.loads(sys.stdin.buffer.read())
-    if sys.platform != "win32":
+    function, arguments, seconds, memory, has_items = pickle.load(sys.stdin.buffer)
+    if sys.platform != "win32" and seconds:
         import resource
 
         # The system ends the process, even while a library does not return to Python.
         signal.alarm(seconds)
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_AS, (_CHILD_BYTES, _CHILD_BYTES))
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    value, fault = None, None
     try:
-        answer = {"value": getattr(import_module(module), name)(*arguments)}
+        value = function(*arguments, *([_requested()] if has_items else []))
     # Libraries report damage with many types of errors.
     except Exception as error:
-        answer = {"fault": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(json.dumps(answer))
+        fault = f"{type(error).__name__}: {error}"
+    sys.stdout.write(json.dumps([value, fault]))
+
+
+def _requested() -> Iterator[Any]:
+    """Request items of `call_in_child` from the calling process, until it sends no more or ends."""
+    with suppress(EOFError):
+        while True:
+            print(flush=True)
+            yield pickle.load(sys.stdin.buffer)
 
 
 def tune_allocator() -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -39,7 +39,7 @@ from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
-from doap.export.hdf5 import ATTRIBUTE, copy_groups, read_contents, write_file
+from doap.export.hdf5 import Group, add_groups, copy_groups, read_contents
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.files import OutputLock, atomic_write, beside, make_folder
 from doap.matching import match_descriptors
@@ -50,7 +50,7 @@ from doap.scale.image_folder import ImageFolder
 from doap.settings import validate
 from doap.types import Features, Progress, no_progress
 
-Group = dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 Settings = dict[str, Any]
 FORMAT = 1
 # A group of features has the checksum of its image; a group of matches has two names and two checksums.
@@ -205,20 +205,16 @@ class _Files:
         current = {name: [features.checksums[name]] for name in features.names}
         if before is not None and before.groups == current:
             return
+        groups = (Group(image.name, feature_arrays(image.features), [image.checksum]) for image in features.stream())
         with atomic_write(self.features) as unfinished:
-            _create(unfinished, self.settings("features"))
-            with write_file(unfinished, "r+") as (file, check):
-                for image in features.stream():
-                    write_group(file, image.name, feature_group(image.features), [image.checksum])
-                    check()
+            add_groups(unfinished, groups, self.settings("features"))
 
     def _write_matches(
         self, out: Path, before: _Stored | None, features: FeatureSet, total: int, progress: Progress
     ) -> tuple[int, int]:
         """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
 
-        HDF5 does not survive a kill while a file is open for writing. Therefore matches go to a second file, which is
-        opened and closed for every pair and renamed at the end. The next run continues with it if it is intact.
+        Matches are added to a second file, which is renamed at the end. The next run continues with it if it is intact.
         """
         unfinished = beside(out, "{}.unfinished")
         resumed = self._read_unfinished(unfinished)
@@ -233,18 +229,21 @@ class _Files:
         missing = [pair for group, pair in wanted.items() if group not in kept]
         if before is not None and not resumed and not missing and len(kept) == len(before.groups):
             return len(kept), 0
-        with atomic_write(unfinished) as copy:
-            copy_groups(source.path, copy, sorted(kept)) if source else _create(copy, self.settings("matches"))
+        if source is not None:
+            with atomic_write(unfinished) as copy:
+                copy_groups(source.path, copy, sorted(kept))
 
         @lru_cache(_CACHED_IMAGES)
         def read(name: str) -> Tensor:
             return features.read(name).features.descriptors.to(self.device)
 
-        for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
-            progress(number, total, f"{name0} {name1}")
-            arrays = match_group(read(name0), read(name1), self.ratio)
-            with write_file(unfinished, "r+") as (file, _):
-                write_group(file, pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
+        def groups() -> Iterator[Group]:
+            for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
+                progress(number, total, f"{name0} {name1}")
+                arrays = match_arrays(read(name0), read(name1), self.ratio)
+                yield Group(pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
+
+        add_groups(unfinished, groups(), None if source else self.settings("matches"))
         unfinished.replace(out)
         return len(kept) + len(missing), len(missing)
 
@@ -274,7 +273,7 @@ def _check_names(pairs: Sequence[NamePair]) -> None:
             )
 
 
-def feature_group(features: Features) -> Group:
+def feature_arrays(features: Features) -> Arrays:
     """Return the arrays of an image."""
     height, width = features.image_size
     return {
@@ -285,7 +284,7 @@ def feature_group(features: Features) -> Group:
     }
 
 
-def match_group(descriptors0: Tensor, descriptors1: Tensor, ratio: float | None = None) -> Group:
+def match_arrays(descriptors0: Tensor, descriptors1: Tensor, ratio: float | None = None) -> Arrays:
     """Match the descriptors (N0, D) and (N1, D) of two images; return the arrays of the pair."""
     matches, distances = match_descriptors(descriptors0, descriptors1, ratio=ratio)
     # As in hloc's nearest neighbours: (1 + cosine) / 2. For binary descriptors, the fraction of equal bits.
@@ -295,18 +294,6 @@ def match_group(descriptors0: Tensor, descriptors1: Tensor, ratio: float | None 
     first, second = matches.cpu().numpy().T
     matches0[first], scores0[first] = second, scores.cpu().numpy()
     return {"matches0": matches0, "matching_scores0": scores0}
-
-
-def write_group(file: Any, name: str, arrays: Group, source: list[str]) -> None:
-    """Add a group to an open file, with the checksums (for a pair also the names) of its images as `source`.
-
-    It is linked last, so that a group with a name is complete.
-    """
-    group = file.create_group(None)
-    for key, values in arrays.items():
-        group.create_dataset(key, data=np.ascontiguousarray(values))
-    group.attrs[ATTRIBUTE] = json.dumps(source)
-    file[name] = group
 
 
 class _Stored(NamedTuple):
@@ -344,8 +331,3 @@ def _read_stored(path: Path) -> _Stored | None:
     if length and any(len(source) != length for source in groups.values()):
         raise DataError(f"{path}: damaged (unknown sources). Remove it or choose another name.")
     return _Stored(path, settings, groups)
-
-
-def _create(path: Path, settings: Settings) -> None:
-    with write_file(path, "w") as (file, _):
-        file.attrs[ATTRIBUTE] = json.dumps(settings, sort_keys=True)
