@@ -23,7 +23,6 @@ _OUT_OF_MEMORY = re.compile(
     r"can't start new thread",
     re.IGNORECASE,
 )
-_PROBE_BYTES = 32 << 20
 # A process that has come this close to its limit may have failed because of it.
 _MARGIN_BYTES = 64 << 20
 
@@ -70,49 +69,31 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception, or one that caused it, reports that memory could not be allocated.
 
     Only Python has an exception for it. Libraries in C++ and the loader of shared libraries have messages, and some
-    libraries fail in other ways. The state of this process then shows whether memory is exhausted. An error that doap
-    raises intentionally needs both, because a damaged length in a file can request any amount of memory.
+    libraries fail in other ways after this process has reached its limit. An error that doap raises intentionally needs
+    both, because a damaged length in a file can request any amount of memory.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
     """
-    if isinstance(error, DoapError):
-        return _reports_memory(error) and _is_exhausted()
-    return _reports_memory(error) or _is_exhausted()
-
-
-def _reports_memory(error: BaseException) -> bool:
-    """Return whether an exception, or one that caused it, is about memory."""
-    cause: BaseException | None = error
-    seen: set[int] = set()
     # The causes of an error that a library keeps and raises again are a circle.
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, MemoryError) or _OUT_OF_MEMORY.search(str(cause)):
-            return True
-        seen.add(id(cause))
-        cause = cause.__cause__ or cause.__context__
-    return False
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
+        chain.append(cause)
+    reported = any(isinstance(one, MemoryError) or _OUT_OF_MEMORY.search(str(one)) for one in chain)
+    if isinstance(error, DoapError):
+        return reported and _was_near_limit()
+    return reported or _was_near_limit()
 
 
-def _is_exhausted() -> bool:
-    """Return whether an allocation fails, or whether this process has come close to its limit (`ulimit -v`).
-
-    Most of the memory may be free again when an exception is handled.
-    """
-    try:
-        bytearray(_PROBE_BYTES)
-    except MemoryError:
-        return True
+def _was_near_limit() -> bool:
+    """Return whether this process has come close to its memory limit (`ulimit -v`); most may be free again."""
     if not sys.platform.startswith("linux"):
         return False
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
-        return False
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    peak = re.search(r"^VmPeak:\s+(\d+) kB", status, re.MULTILINE)
-    return peak is not None and 1024 * int(peak[1]) > limit - _MARGIN_BYTES
+    peak = re.search(r"^VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
+    return limit != resource.RLIM_INFINITY and peak is not None and 1024 * int(peak[1]) > limit - _MARGIN_BYTES
 
 
 def import_extra(module: str, extra: str) -> Any:

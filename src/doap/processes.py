@@ -259,7 +259,8 @@ def _requested() -> Iterator[Any]:
     """Request items of `call_in_child` from the calling process, until it sends no more or ends."""
     with suppress(EOFError):
         while True:
-            print(flush=True)
+            sys.stdout.write("\n")
+            sys.stdout.flush()
             yield pickle.load(sys.stdin.buffer)
 
 
