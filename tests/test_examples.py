@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
@@ -13,6 +12,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+from oracles.interpreter import run_python
 
 requirements = pytest.importorskip("packaging.requirements")
 utils = pytest.importorskip("packaging.utils")
@@ -56,9 +57,9 @@ def not_in_extra():
 @pytest.mark.parametrize("name", ["custom_loop.py", "third_party_loss.py"])
 def test_training_improves_held_out_points(name, tmp_path, not_in_extra):
     assert {"pytest", "sklearn", "polars"} & set(not_in_extra) == {"pytest", "polars"}
-    command = [sys.executable, "-W", "error", "-c", RUN_WITHOUT, json.dumps(not_in_extra), (EXAMPLES / name).as_posix()]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    words = ["-W", "error", "-c", RUN_WITHOUT, json.dumps(not_in_extra), (EXAMPLES / name).as_posix()]
+    ran = run_python(*words, folder=tmp_path)
+    assert ran.stderr == ""
     before, after = map(float, re.findall(r"0\.\d+", ran.stdout))
     assert after > 2 * before
 

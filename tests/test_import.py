@@ -1,11 +1,9 @@
 """`import doap` is silent and fast, and its public names are frozen."""
 
-import subprocess
-import sys
-
 import pytest
 
 import doap
+from oracles.interpreter import run_python
 
 HEAVY = [
     "torch",
@@ -23,7 +21,7 @@ HEAVY = [
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    return run_python("-W", "error", "-c", code, fails=True)
 
 
 def test_importing_doap_prints_nothing_and_imports_no_heavy_library():

@@ -18,6 +18,7 @@ import pytest
 from doap import processes
 from doap.processes import ChildFault, call_in_child, interrupts_blocked, interrupts_delayed, worker_context
 from oracles.forked import Forked
+from oracles.interpreter import run_python
 
 # Forty consecutive blocks of 48 MB, or 12,288 pages. glibc maps blocks larger than 32 MB directly
 # from the system.
@@ -51,8 +52,7 @@ def test_freed_memory_is_reused(where: str) -> None:
 
 def faults(*arguments: str) -> int:
     """Return the number of minor page faults of a process."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    return int(run_python("-c", PROGRAM, *arguments).stdout)
 
 
 SLEEPER = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
@@ -200,10 +200,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script = folder / "scripts" / "script.py"
     script.write_text(WITH_WORKER)
     # Libraries that start threads at their import do so with several threads only.
-    environment = os.environ | {"OMP_NUM_THREADS": "4"}
-    ran = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout)
+    found: dict[str, Any] = json.loads(run_python(script, folder=folder, OMP_NUM_THREADS="4").stdout)
     return found
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from doap.errors import ArgumentError
 from doap.random_streams import stream
+from oracles.interpreter import run_python
 
 
 def first(*arguments: int | str) -> int:
@@ -22,9 +20,7 @@ def test_the_same_arguments_give_the_same_numbers() -> None:
 
 def test_a_process_with_another_hash_seed_gives_the_same_numbers() -> None:
     program = "from doap.random_streams import stream; print(stream(7, 'epoch', 3).bit_generator.random_raw())"
-    environment = {"PYTHONHASHSEED": "12345"}
-    printed = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
-    assert int(printed) == first(7, "epoch", 3)
+    assert int(run_python("-c", program, PYTHONHASHSEED="12345").stdout) == first(7, "epoch", 3)
 
 
 def test_the_numbers_do_not_change_between_versions() -> None:

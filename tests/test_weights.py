@@ -1,8 +1,6 @@
 """The shipped descriptors: small, licensed, available offline, and better than their baselines."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
@@ -17,6 +15,7 @@ from doap.descriptor import SHIPPED
 from doap.images import centres, read_grey, shrink
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.training.config import read_recipe
+from oracles.interpreter import run_python
 
 EACH = pytest.mark.parametrize("name", SHIPPED)
 RECIPES = Path(__file__).parents[1] / "recipes" / "weights"
@@ -82,8 +81,7 @@ def test_shipped_descriptors_load_from_any_folder_without_a_connection(tmp_path)
         "import sys\n"
         "print('sympy' in sys.modules)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    *shapes, compiler_libraries = ran.stdout.splitlines()
+    *shapes, compiler_libraries = run_python("-c", code, folder=tmp_path).stdout.splitlines()
     assert shapes == ["torch.Size([2, 128])", "torch.Size([2, 32])"]
     # They take longer to import than the descriptors to load.
     assert compiler_libraries == "False"

@@ -1,10 +1,7 @@
 """The `doap doctor` command: a full report, also when libraries are broken."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from doap.baselines import BASELINES
 from doap.detectors import DETECTORS
 from doap.doctor import EXTRAS, _attempt
 from doap.errors import MissingExtra
+from oracles.interpreter import run_python
 
 SECTIONS = {
     "versions",
@@ -32,13 +30,7 @@ SECTIONS = {
 
 
 def doctor(*arguments, path=""):
-    return subprocess.run(
-        [sys.executable, "-m", "doap", "doctor", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(path), "COLUMNS": "100"},
-    )
+    return run_python("-m", "doap", "doctor", *arguments, fails=True, PYTHONPATH=str(path), COLUMNS="100")
 
 
 def test_json_reports_what_works():

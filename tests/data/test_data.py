@@ -1,11 +1,9 @@
 """The public names of `doap.data`."""
 
-import subprocess
-import sys
-
 import pytest
 
 import doap.data
+from oracles.interpreter import run_python
 
 
 @pytest.mark.parametrize("name", doap.data.__all__)
@@ -20,5 +18,4 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_the_package_imports_no_heavy_library():
     program = "import sys, doap.data; print([name for name in ('cv2', 'pyarrow', 'torch') if name in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert run_python("-c", program).stdout.strip() == "[]"

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from doap.checks import MAX_PATCH_SIZE
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups, finished, npy_header
 from doap.errors import ArgumentError, DataError, ShapeError
+from oracles.interpreter import run_python
 
 SIDE = 4
 BUILDER = {"kind": "test", "octaves": [1, 2]}
@@ -174,8 +174,8 @@ def killing(descriptor):
 os.fsync = killing
 build(Path(sys.argv[2]))
 """
-    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "set")]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    ran = run_python("-c", script, Path(__file__).parent, tmp_path / "set", fails=True)
+    assert ran.returncode == -signal.SIGKILL
     assert SetWriter(tmp_path / "set", SIDE, BUILDER, LEDGER).done == 2
     assert fingerprints(build(tmp_path / "set")) == uninterrupted
 

@@ -1,14 +1,12 @@
 """The registry of export formats."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from doap.descriptor import Descriptor
 from doap.errors import ArgumentError
 from doap.export import EXPORTERS, ExportSummary, export_descriptor
+from oracles.interpreter import run_python
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 
@@ -56,5 +54,4 @@ def test_an_unknown_format_is_refused(tmp_path):
 
 def test_importing_the_registry_does_not_import_torch():
     script = "import sys, doap.export; print('torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    assert run_python("-c", script).stdout == "False\n"

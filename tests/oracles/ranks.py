@@ -1,26 +1,17 @@
 """Run a script in two processes that form a process group."""
 
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from oracles.forked import Forked
+from oracles.interpreter import run_python
 
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 def run_with_torchrun(script: Path, *arguments: Path) -> None:
     """Run a script in two processes with one thread each under `torchrun`, and check that both succeed."""
-    ran = subprocess.run(
-        [*LAUNCH, str(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_python(*LAUNCH, script, *arguments, OMP_NUM_THREADS="1")
 
 
 def run_two_ranks(code: str, *arguments: Path) -> None:

@@ -30,6 +30,7 @@ from doap.scale.image_folder import ImageFolder, Source
 from doap.scale.stages import Describe, Detect, make_portable, make_stages
 from doap.scale.storage import LocalFolder
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
+from oracles.interpreter import run_python
 from oracles.photos import write_photo
 
 MAX_KEYPOINTS = 40
@@ -396,7 +397,7 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
         "import sys\nfrom doap.scale import extract_folder\n"
         "extract_folder(sys.argv[1], sys.argv[2], 'orb', workers=2)\n"
     )
-    ran = subprocess.run([sys.executable, script, photos, tmp_path / "f"], capture_output=True, text=True, timeout=120)
+    ran = run_python(script, photos, tmp_path / "f", fails=True)
     assert ran.returncode == 1
     assert "needs `if __name__ == '__main__':`" in ran.stderr.splitlines()[-1]
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from doap.scale.index import Index, add_images, build_index, remove_images
 from oracles.feature_sets import random_features, write_features
+from oracles.interpreter import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 
@@ -29,13 +28,7 @@ def killed_changes(request, tmp_path_factory):
     work = folder / "work"
     work.mkdir()
     killer = Path(__file__).with_name("index_killer.py")
-    ran = subprocess.run(
-        [sys.executable, killer, index, folder / "more", work],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python(killer, index, folder / "more", work, OMP_NUM_THREADS="1")
     return json.loads(ran.stdout), work
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+
+from oracles.interpreter import run_python
 
 ROOT = Path(__file__).parents[2]
 CONTENT = {"a+b.txt": b"first", "sub/c.txt": b"second"}
@@ -42,9 +43,8 @@ def sets(tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
-def data(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "scripts" / "data", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def data(*arguments: str | Path) -> CompletedProcess[str]:
+    return run_python(ROOT / "scripts" / "data", *arguments, fails=True)
 
 
 def stored(folder: Path) -> dict[str, bytes]:
