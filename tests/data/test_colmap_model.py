@@ -48,7 +48,7 @@ def test_names_in_a_text_model_are_utf8(model, tmp_path):
     assert open_model(text).num_points3D() == 40
     images = text / "images.txt"
     images.write_bytes(images.read_bytes().replace(name, b"\xff" + name[1:]))
-    with pytest.raises(DataError, match=r"text: damaged COLMAP model .*utf-8"):
+    with pytest.raises(DataError, match=r"text: the COLMAP model cannot be read .*utf-8"):
         open_model(text)
 
 
@@ -95,7 +95,7 @@ def little_time(monkeypatch):
 @pytest.mark.usefixtures("little_time")
 def test_a_wrong_count_or_reference_is_refused(model, file, position, content):
     patch(model / f"{file}.bin", position, content)
-    with pytest.raises(DataError, match="sparse: damaged COLMAP model"):
+    with pytest.raises(DataError, match="sparse: the COLMAP model cannot be read"):
         open_model(model)
 
 
@@ -106,7 +106,7 @@ def test_a_truncated_file_is_refused(model, file, left):
     path = model / f"{file}.bin"
     data = path.read_bytes()
     path.write_bytes(data[: int(left * (len(data) - 1))])
-    with pytest.raises(DataError, match="sparse: damaged COLMAP model"):
+    with pytest.raises(DataError, match="sparse: the COLMAP model cannot be read"):
         open_model(model)
 
 
@@ -116,4 +116,12 @@ def test_an_image_does_not_observe_a_missing_point(model):
     (count,) = struct.unpack_from("<Q", data)
     path.write_bytes(struct.pack("<Q", count - 1) + data[8 : 8 + (len(data) - 8) // count * (count - 1)])
     with pytest.raises(DataError, match="an image observes a point that does not exist"):
+        open_model(model)
+
+
+def test_a_full_temporary_disk_is_named(model):
+    pytest.importorskip("resource")
+    from oracles.full_disk import full_disk
+
+    with full_disk(), pytest.raises(DataError, match=r"sparse: the COLMAP model cannot be read .*File too large"):
         open_model(model)

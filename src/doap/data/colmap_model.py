@@ -17,6 +17,7 @@ from doap.processes import ChildFault, call_in_child
 
 _FILES = ("cameras", "images", "points3D")
 _MAX_SIDE = 1 << 24
+_MORE_BYTES = 1 << 20
 
 
 def open_model(model: Path) -> Any:
@@ -29,7 +30,8 @@ def open_model(model: Path) -> Any:
         try:
             names = call_in_child(copy_model, str(model), copy, size=sum(path.stat().st_size for path in found))
         except ChildFault as fault:
-            raise DataError(f"{model}: damaged COLMAP model ({fault}). Copy or reconstruct it again.") from fault
+            message = f"{model}: the COLMAP model cannot be read ({fault}). If it is damaged, reconstruct it again."
+            raise DataError(message) from fault
         # pycolmap has written the copy, so it can be trusted.
         reconstruction = pycolmap.Reconstruction(copy)
     for name in names:
@@ -60,6 +62,8 @@ def copy_model(model: str, copy: str) -> list[str]:
     if sum(point.track.length() for point in points) != reconstruction.compute_num_observations():
         raise ValueError("an image observes a point that does not exist")
     reconstruction.write_binary(copy)
+    # pycolmap does not notice that the disk is full.
+    Path(copy, "more").write_bytes(bytes(_MORE_BYTES))
     originals = [Path(model, f"{name}.bin") for name in _FILES]
     # If one of them is missing, pycolmap reads the text files.
     if all(path.is_file() for path in originals):

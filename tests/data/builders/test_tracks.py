@@ -147,7 +147,7 @@ def test_faults_are_named_in_the_error(tmp_path, points):
     with pytest.raises(DataError, match=r"missing 1 of the model's 4 images, such as 3.png"):
         build_from_colmap(sparse, images, tmp_path / "s")
     (sparse / "points3D.bin").write_bytes((sparse / "points3D.bin").read_bytes()[:100])
-    with pytest.raises(DataError, match=r"sparse: damaged COLMAP model"):
+    with pytest.raises(DataError, match=r"sparse: the COLMAP model cannot be read"):
         read_tracks(sparse)
 
 
