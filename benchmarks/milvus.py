@@ -5,17 +5,17 @@
 WORK is a folder for features, the FAISS index and the data of the server, which this script starts. Codes have 256
 random bits; a query is a stored code with 15 % of its bits flipped, so its nearest neighbour is known.
 
-- Search: recall@1 and queries per second of processor time, of both engines with the same number of lists and probes.
-  Milvus's time is that of its server and of this process. A machine with other work changes both, so use the ratio.
-- Two writers: two processes add half of the images each, at the same time.
-- Kill: a process adds images, and the server is killed in the middle. An image is acknowledged once `find` returns it
-  with its checksum. The same process continues when the server is back.
+- Search: recall@1 and queries per second of processor time with the same number of probes; for Milvus, of its server
+  and this process. A machine with other work changes both, so use the ratio.
+- Two writers: two processes add images at the same time.
+- Kill: the server is killed while a process adds images, which goes on when the server is back.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +26,6 @@ import numpy as np
 import record
 import torch
 
-from doap.images import frames_from_arrays
 from doap.scale import FeatureSet, Index, MilvusIndex, build_index
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import PartWriter, StoredImage, make_table
@@ -38,7 +37,7 @@ from oracles.milvus_server import MilvusServer
 
 PER_IMAGE, BITS, FLIPPED, QUERIES = 1000, 256, 0.15, 2000
 EXTRACTOR = ExtractorInfo("synthetic", "synthetic", "synthetic", 6.0, PER_IMAGE, "binary", BITS, "bits")
-PROBES = (16, 64, 128)
+PROBES, ROUNDS = (16, 64, 128), 5
 
 
 def main() -> None:
@@ -70,17 +69,13 @@ def main() -> None:
 def write(out: Path, images: range, seed: int) -> FeatureSet:
     """Write images of random codes."""
     shutil.rmtree(out, ignore_errors=True)
+    frames, responses = np.ones((PER_IMAGE, 2, 3), np.float32), np.ones(PER_IMAGE, np.float32)
     with PartWriter(out, EXTRACTOR) as writer:
         for number in images:
-            writer.add(make_table([StoredImage(f"{seed}/{number:06}.jpg", "0", codes(seed, number))], EXTRACTOR))
+            rows = np.random.default_rng([seed, number]).integers(0, 256, (PER_IMAGE, BITS // 8), np.uint8)
+            image = Features(frames, responses, torch.from_numpy(rows), (1000, 1000))
+            writer.add(make_table([StoredImage(f"{seed}/{number:06}.jpg", "0", image)], EXTRACTOR))
     return FeatureSet(out)
-
-
-def codes(seed: int, number: int) -> Features:
-    random = np.random.default_rng([seed, number])
-    rows = random.integers(0, 256, (PER_IMAGE, BITS // 8), np.uint8)
-    frames = frames_from_arrays(random.uniform(0, 1000, (PER_IMAGE, 2)), np.full(PER_IMAGE, 5.0))
-    return Features(frames, random.random(PER_IMAGE).astype(np.float32), torch.from_numpy(rows), (1000, 1000))
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -107,11 +102,17 @@ def compare(index: Index, stored: MilvusIndex, server: MilvusServer, features: F
     table = []
     for probes in PROBES:
         row: dict[str, Any] = {"lists": index.plan.lists, "probes": probes}
-        for name, engine in (("FAISS", index), ("Milvus", stored)):
-            engine.search(queries[:10], 1, probes=probes)
-            before = time.process_time() + server.cpu_seconds()
+        for name, engine, clock in (
+            ("FAISS", index, time.process_time),
+            ("Milvus", stored, lambda: time.process_time() + server.cpu_seconds()),
+        ):
             _, ids = engine.search(queries, 1, probes=probes)
-            used = time.process_time() + server.cpu_seconds() - before
+            seconds = []
+            for _ in range(ROUNDS):
+                before = clock()
+                engine.search(queries, 1, probes=probes)
+                seconds.append(clock() - before)
+            used = statistics.median(seconds)
             found = [image.name for image in engine.images_at(engine.image_of(ids[:, 0]).tolist())]
             row[name] = {"recall@1": float(np.mean(found == owners)), "queries per CPU second": len(queries) / used}
         row["Milvus over FAISS"] = row["Milvus"]["queries per CPU second"] / row["FAISS"]["queries per CPU second"]
@@ -124,14 +125,17 @@ def add(uri: str, name: str, folder: Path) -> None:
     MilvusIndex(uri, name).add(FeatureSet(folder))
 
 
-def two_writers(server: MilvusServer, halves: list[FeatureSet]) -> dict[str, int]:
+def start_adding(uri: str, name: str, features: FeatureSet) -> Any:
+    process = multiprocessing.get_context("spawn").Process(target=add, args=(uri, name, features.folder))
+    process.start()
+    return process
+
+
+def two_writers(server: MilvusServer, halves: list[FeatureSet]) -> dict[str, Any]:
     """Add two feature sets in two processes at once to an index of one of their images."""
     start = write(Path(halves[0].folder).with_name("start"), range(1), 2)
     index = MilvusIndex.build(server.uri, "writers", start)
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=add, args=(server.uri, "writers", half.folder)) for half in halves]
-    for writer in writers:
-        writer.start()
+    writers = [start_adding(server.uri, "writers", half) for half in halves]
     for writer in writers:
         writer.join()
     expected = PER_IMAGE * (1 + sum(map(len, halves)))
@@ -142,8 +146,7 @@ def kill(server: MilvusServer, features: FeatureSet) -> dict[str, Any]:
     """Kill the server while images are added; count acknowledged images that are lost."""
     start = write(Path(features.folder).with_name("start"), range(1), 2)
     index = MilvusIndex.build(server.uri, "killed", start)
-    writer = multiprocessing.get_context("spawn").Process(target=add, args=(server.uri, "killed", features.folder))
-    writer.start()
+    writer = start_adding(server.uri, "killed", features)
     acknowledged: list[str] = []
     while len(acknowledged) < len(features) // 3:
         located = index._locate(features.names)
