@@ -15,7 +15,6 @@ import record
 import training_runs
 
 import doap
-from doap.describer import fingerprint
 from doap.descriptor import Descriptor
 
 IMAGES, PAIRS = 60, 400
@@ -36,7 +35,7 @@ def main() -> None:
         describer = doap.load(source)
         recipe = describer.metadata.get("recipe") if isinstance(describer, Descriptor) else None
         # Files of different runs may have the same name.
-        scores = scorer.score(options.runs / fingerprint(describer), describer)
+        scores = scorer.score(options.runs / describer.fingerprint(), describer)
         rows.append({"descriptor": Path(source).stem, **scores, "recipe": recipe})
         print({name: value for name, value in rows[-1].items() if name != "recipe"}, flush=True)
         record.write(options.out, options.seed, {"images": IMAGES, "pairs": PAIRS, "rows": rows})

@@ -53,7 +53,7 @@ def compare(photo: Path, descriptor: Descriptor, rounds: int) -> dict[str, Any]:
     patches = torch.from_numpy(extract_patches(image, frames_from_keypoints(found), 32)).unsqueeze(1).float() / 255
     parts: dict[str, Callable[[], object]] = {
         "detector": lambda: engine.detect(image, None),
-        "network": lambda: descriptor.describe(patches),
+        "network": lambda: descriptor.describe_patches(patches),
         "extract": lambda: doap.extract(image, descriptor, detector="sift", max_keypoints=KEYPOINTS),
         "extract, bfloat16": lambda: doap.extract(image, fast, detector="sift", max_keypoints=KEYPOINTS),
     }

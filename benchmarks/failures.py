@@ -62,11 +62,11 @@ def match(view: View, descriptor: Describer, case: str) -> tuple[dict[str, int],
     image0, image1, homography = view
     features0, features1 = (doap.extract(image, descriptor, max_keypoints=KEYPOINTS) for image in (image0, image1))
     matches = doap.match(features0, features1)
-    points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
+    points0, points1 = matches.points(features0, features1)
     correct = np.linalg.norm(points1 - project(points0, homography), axis=1) <= TOLERANCE
     title = f"{case}: {correct.sum()} of {len(matches)} matches are correct"
     keypoints = (features0.keypoints, features1.keypoints)
-    picture = draw_matches(image0, image1, *keypoints, matches, correct, title, longest_side=PHOTO_SIDE)
+    picture = draw_matches(image0, image1, *keypoints, matches.indices, correct, title, longest_side=PHOTO_SIDE)
     return {"matches": len(matches), "correct": int(correct.sum())}, picture
 
 

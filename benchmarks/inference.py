@@ -22,12 +22,12 @@ import torch
 
 from doap.baselines import OnnxDescriber
 from doap.data.store import open_set
+from doap.describer import cut_patches
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.detectors.opencv import contrib
 from doap.export.onnx import write_onnx
 from doap.images import frames_from_keypoints, read_grey
-from doap.pipeline import cut_patches
 
 # The batch size of `Descriptor.describe` on a CPU. A remainder of another size would be compiled again.
 BATCH = 128
@@ -74,7 +74,7 @@ def variants(
 ) -> dict[str, Callable[[], object]]:
     """Return everything that is timed, created with the current number of threads."""
     frames = frames_from_keypoints(keypoints)
-    patches = torch.from_numpy(cut_patches(image, frames, descriptor)).unsqueeze(1).float() / 255
+    patches = cut_patches(image, frames, descriptor.patch_size, descriptor.extent).unsqueeze(1).float() / 255
     # A compiled graph keeps the number of threads that it was compiled for.
     torch.compiler.reset()
     compiled = copy.deepcopy(descriptor)
@@ -87,11 +87,11 @@ def variants(
         "opencv teblid": contrib("TEBLID_create", needed_by="teblid")(TEBLID_SCALE),
     }
     return {
-        "torch float32": lambda: descriptor.describe(patches),
-        "torch bfloat16": lambda: fast.describe(patches),
-        "torch compiled": lambda: compiled.describe(patches),
-        **{name: lambda one=one: one.describe(patches) for name, one in sessions.items()},
-        "cutting patches": lambda: cut_patches(image, frames, descriptor),
+        "torch float32": lambda: descriptor.describe_patches(patches),
+        "torch bfloat16": lambda: fast.describe_patches(patches),
+        "torch compiled": lambda: compiled.describe_patches(patches),
+        **{name: lambda one=one: one.describe_patches(patches) for name, one in sessions.items()},
+        "cutting patches": lambda: cut_patches(image, frames, descriptor.patch_size, descriptor.extent),
         **{name: lambda one=one: one.compute(image, keypoints) for name, one in opencv.items()},
     }
 

@@ -26,11 +26,13 @@ from scipy.spatial import cKDTree
 
 import doap
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, band_of, pose_errors
 from doap.evaluation.posed_pairs import PosedPair
 from doap.images import angles, centres, frames_from_affine, scales
+from doap.types import Matches
 
 Floats = NDArray[np.float64]
 
@@ -56,22 +58,21 @@ class GeometricMatcher(PairMatcher):
 
     # One matcher exists until the end of the program. Geometry has no ratio test.
     @functools.cache  # noqa: B019
-    def match(self, path0: Path, path1: Path, ratio: float | None = None) -> NDArray[np.int64]:  # noqa: ARG002
-        """Return (M, 2) indices of matching shared keypoints."""
+    def match(self, path0: Path, path1: Path, ratio: float | None = None) -> Matches:  # noqa: ARG002
+        """Return matches of the shared keypoints."""
         frames0, frames1 = self._shared.keypoints(path0)[0], self._shared.keypoints(path1)[0]
         features0, features1 = self.features(path0), self.features(path1)
         matches = super().match(path0, path1)
         if len(matches) < NEIGHBOURS:
-            return np.empty((0, 2), np.int64)
-        xy0 = features0.keypoints[matches[:, 0]].astype(np.float64)
-        xy1 = features1.keypoints[matches[:, 1]].astype(np.float64)
+            return Matches(np.empty((0, 2), np.int64), np.empty(0, np.float32))
+        xy0, xy1 = (xy.astype(np.float64) for xy in matches.points(features0, features1))
         forward, backward = nearest_moved(frames0, frames1, xy0, xy1), nearest_moved(frames1, frames0, xy1, xy0)
         matched = np.flatnonzero((forward >= 0) & (backward[forward] == np.arange(len(forward))))
-        return np.stack([matched, forward[matched]], axis=1)
+        return Matches(np.stack([matched, forward[matched]], axis=1), np.ones(len(matched), np.float32))
 
     def matched_points(self, path0: Path, path1: Path, ratio: float | None = None) -> tuple[Floats, Floats]:
         """Return the positions (M, 2) of the matches in both images, in pixels."""
-        matches = self.match(path0, path1, ratio)
+        matches = self.match(path0, path1, ratio).indices
         xy0, xy1 = (centres(self._shared.keypoints(path)[0]).astype(np.float64) for path in (path0, path1))
         return xy0[matches[:, 0]], xy1[matches[:, 1]]
 
@@ -146,8 +147,8 @@ def found(
     """Return the share of the geometric matches that a descriptor finds, by band of co-visibility."""
     bands: dict[str, list[tuple[int, int]]] = {}
     for pair in pairs:
-        expected = set(map(tuple, geometric.match(*pair.paths, None).tolist()))
-        correct = expected.intersection(map(tuple, matcher.match(*pair.paths, ratio).tolist()))
+        expected = set(map(tuple, geometric.match(*pair.paths, None).indices.tolist()))
+        correct = expected.intersection(map(tuple, matcher.match(*pair.paths, ratio).indices.tolist()))
         bands.setdefault(band_of(pair) or "", []).append((len(correct), len(expected)))
     return {name: sum(c for c, _ in counts) / max(1, sum(e for _, e in counts)) for name, counts in bands.items()}
 
@@ -161,14 +162,14 @@ def main() -> None:
     benchmark = PoseBenchmark(options.scenes, test=options.test, detector="colmap")
     settings, pairs = benchmark.settings, benchmark.test
     shared = SharedKeypoints(settings.detector, settings.max_keypoints)
-    geometric = GeometricMatcher(CachedDescriber(doap.load(PIPELINE)), shared)
+    geometric = GeometricMatcher(CachedDescriber(open_candidate(doap.load(PIPELINE))), shared)
     counts = [len(geometric.match(*pair.paths, None)) for pair in pairs]
     rows = [
         {"matches of": "geometry", **score(geometric, None, pairs, settings), "per pair": statistics.median(counts)}
     ]
     for argument in options.descriptors:
         name, ratio = argument.split("=")
-        matcher = PairMatcher(CachedDescriber(doap.load(name)), shared)
+        matcher = PairMatcher(CachedDescriber(open_candidate(doap.load(name))), shared)
         scores = score(matcher, float(ratio), pairs, settings)
         rows.append({"matches of": Path(name).stem, **scores, "found": found(matcher, float(ratio), geometric, pairs)})
         print(rows[-1], flush=True)

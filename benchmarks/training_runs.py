@@ -18,11 +18,13 @@ import doap
 from doap.describer import Describer
 from doap.detectors import colmap
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, pose_errors
 from doap.evaluation.scenes import mean_of_scenes
+from doap.extractor import DescriptorSource, Extractor
 
 Recipe = dict[str, dict[str, Any]]
 
@@ -104,7 +106,7 @@ class Scorer:
     def _planar(self) -> OxfordBenchmark:
         return OxfordBenchmark(self._sequences, detector=colmap(), max_keypoints=MAX_KEYPOINTS)
 
-    def score(self, run: Path, source: str | Path | Describer | None = None) -> dict[str, float]:
+    def score(self, run: Path, source: DescriptorSource | None = None) -> dict[str, float]:
         """Return the pose AUC@10, homography AUC@1 and AUC@3, and planar mAP of the last weights of a run.
 
         Args:
@@ -118,14 +120,14 @@ class Scorer:
         found: dict[str, float] = json.loads(stored.read_text())
         return found
 
-    def score_descriptor(self, source: str | Path | Describer) -> dict[str, float]:
+    def score_descriptor(self, source: DescriptorSource) -> dict[str, float]:
         """Return the same figures of a describer, or of anything that `doap.load` loads."""
-        descriptor = source if isinstance(source, Describer) else doap.load(source)
+        descriptor = doap.load(source) if isinstance(source, str | Path) else source
         return {"pose AUC@10": self._pose_area(descriptor), **self._planar_figures(descriptor)}
 
-    def _pose_area(self, descriptor: Describer) -> float:
+    def _pose_area(self, descriptor: Describer | Extractor) -> float:
         """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
-        matcher = PairMatcher(CachedDescriber(descriptor, None), self._shared)
+        matcher = PairMatcher(CachedDescriber(open_candidate(descriptor), None), self._shared)
         labels = [pair.scene for pair in self._pose.test]
 
         def area(ratio: float) -> float:
@@ -134,7 +136,7 @@ class Scorer:
 
         return max(area(ratio) for ratio in RATIOS)
 
-    def _planar_figures(self, descriptor: Describer) -> dict[str, float]:
+    def _planar_figures(self, descriptor: Describer | Extractor) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             result = doap.evaluate({"run": descriptor}, self._planar, None, folder).results["run"]
         return {PLANAR[figure.name]: figure.total.value for figure in result.figures if figure.name in PLANAR}

@@ -6,7 +6,6 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -87,8 +86,8 @@ def parameters(function: Callable[..., object]) -> Iterator[Parameter]:
         assert get_origin(hints[name]) is Annotated
         kind, info = get_args(hints[name])[:2]
         required = parameter.default is inspect.Parameter.empty
-        shown = getattr(parameter.default, "value", parameter.default)
-        default = "required" if required else "" if shown is None or kind is bool else f"`{shown}`"
+        shown = "" if parameter.default is None or kind is bool else f"`{parameter.default}`"
+        default = "required" if required else shown
         if isinstance(info.show_default, str):
             default = info.show_default
         text = joined(info.help)
@@ -108,8 +107,6 @@ def value_of(kind: Any) -> str:
         return value_of(next(one for one in get_args(kind) if one is not type(None)))
     if get_origin(kind) is Literal:
         return " ".join(f"`{choice}`" for choice in get_args(kind))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return " ".join(f"`{choice.value}`" for choice in kind)
     return VALUES.get(kind, "")
 
 

@@ -29,7 +29,7 @@ def make_patches(points: int, views: int = 8) -> tuple[Tensor, Tensor]:
 
 def mean_ap(descriptor: doap.Descriptor, patches: Tensor, labels: Tensor) -> float:
     """Return the mean Average Precision of all patches as queries; doap's loss is 1 minus this."""
-    return 1 - doap.ListwiseAP()(descriptor.describe(patches), labels).item()
+    return 1 - doap.ListwiseAP()(descriptor.describe_patches(patches), labels).item()
 
 
 def train(loss: Callable[[Tensor, Tensor], Tensor], steps: int = 10) -> tuple[float, float]:

@@ -14,7 +14,6 @@ from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
 from doap.images.correspondence import corresponding
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
-from doap.pipeline import describe_frames
 from doap.random_streams import stream
 from oracles.photos import write_photo
 
@@ -52,7 +51,7 @@ def slow_score(photo, magnification, max_keypoints):
         if np.hypot(*(there[i, :, 2] - frames1[j, :, 2])) <= 3 * max(1, growth[i])
     }
     distances = torch.cdist(
-        describe_frames(photo, frames0, rootsift()).double(), describe_frames(view, frames1, rootsift()).double()
+        rootsift().describe(photo, frames0).double(), rootsift().describe(view, frames1).double()
     ).numpy()
     matches = [
         (distances[i, j], (i, j)) for i, j in enumerate(distances.argmin(axis=1)) if distances[:, j].argmin() == i

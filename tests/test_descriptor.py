@@ -46,10 +46,10 @@ def test_a_saved_descriptor_loads_unchanged(tmp_path, network, kind, shape, dtyp
     descriptor(patches(8, descriptor.patch_size))  # updates the running statistics, which must be saved too
     path = descriptor.save(tmp_path / "d.safetensors", recipe={"steps": 3}, ledger=["CC0"])
     back = doap.load(path)
-    described = back.describe(patches(5, back.patch_size))
+    described = back.describe_patches(patches(5, back.patch_size))
     assert described.shape == shape
     assert described.dtype == dtype
-    assert torch.equal(described, descriptor.describe(patches(5, back.patch_size)))
+    assert torch.equal(described, descriptor.describe_patches(patches(5, back.patch_size)))
     assert (back.dim, back.kind, back.patch_size) == (64, kind, descriptor.patch_size)
     assert back.metadata == {"recipe": {"steps": 3}, "ledger": ["CC0"], "version": doap.__version__}
     assert back.spec == descriptor.spec
@@ -70,7 +70,9 @@ def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path
     assert half.stat().st_size < 0.51 * whole.stat().st_size
     back = doap.load(half)
     assert {parameter.dtype for parameter in back.parameters()} == {torch.float32}
-    torch.testing.assert_close(back.describe(patches()), descriptor.describe(patches()), atol=2e-3, rtol=0)
+    torch.testing.assert_close(
+        back.describe_patches(patches()), descriptor.describe_patches(patches()), atol=2e-3, rtol=0
+    )
 
 
 @pytest.mark.slow
@@ -89,7 +91,7 @@ def test_torch_exports_a_descriptor_for_any_number_of_patches(tmp_path, name):
 def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
     given = patches(200)
     exact, fast = (Descriptor.load(name, precision=precision) for precision in ("float32", "bfloat16"))
-    one, other = exact.describe(given), fast.describe(given)
+    one, other = exact.describe_patches(given), fast.describe_patches(given)
     assert other.dtype == one.dtype
     assert not torch.equal(one, other)
     if fast.kind == "real":
@@ -99,7 +101,7 @@ def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
         assert np.unpackbits((one ^ other).numpy(), axis=1).sum(1).max() < 16
     assert torch.equal(fast(given), exact(given))
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(exact.describe(given), one)
+        assert torch.equal(exact.describe_patches(given), one)
 
 
 @pytest.mark.slow
@@ -110,11 +112,11 @@ def test_auto_precision_is_bfloat16_where_it_was_measured_and_is_fast(tmp_path, 
     plain, given = Descriptor.build(dim=16), patches(20)
     measured = doap.load(plain.save(tmp_path / "d.safetensors", precision="bfloat16"))
     assert (plain.spec.precision, measured.spec.precision) == ("float32", "bfloat16")
-    assert torch.equal(measured.describe(given), plain.describe(given)) != supported
+    assert torch.equal(measured.describe_patches(given), plain.describe_patches(given)) != supported
     with torch.autocast("cpu", torch.bfloat16):
-        in_autocast = plain.describe(given)
+        in_autocast = plain.describe_patches(given)
     measured.precision = "bfloat16"
-    assert torch.equal(in_autocast, measured.describe(given))
+    assert torch.equal(in_autocast, measured.describe_patches(given))
 
 
 def test_an_invalid_spec_is_not_saved(tmp_path):
@@ -132,20 +134,20 @@ def test_a_saved_extent_and_precision_become_part_of_the_spec(tmp_path):
 
 def test_the_batch_size_changes_nothing_and_the_training_mode_is_restored():
     descriptor = Descriptor.build(dim=16).train()
-    whole = descriptor.describe(patches(7))
-    torch.testing.assert_close(descriptor.describe(patches(7), batch_size=3), whole)
+    whole = descriptor.describe_patches(patches(7))
+    torch.testing.assert_close(descriptor.describe_patches(patches(7), batch_size=3), whole)
     assert descriptor.training
 
 
 @pytest.mark.parametrize(("kind", "width"), [("real", 24), ("binary", 3)])
 def test_zero_patches_give_zero_rows_of_the_right_width(kind, width):
-    assert Descriptor.build(kind=kind, dim=24).describe(patches(0)).shape == (0, width)
+    assert Descriptor.build(kind=kind, dim=24).describe_patches(patches(0)).shape == (0, width)
 
 
 def test_descriptors_of_flat_patches_are_finite():
     flat = torch.stack([torch.full((1, 32, 32), grey) for grey in (0.0, 0.3, 1.0)])
     assert standardise(flat).abs().max() < 1e-3
-    assert Descriptor.build(dim=16).describe(flat).isfinite().all()
+    assert Descriptor.build(dim=16).describe_patches(flat).isfinite().all()
 
 
 def test_standardised_patches_are_invariant_to_gain_and_offset():
@@ -154,7 +156,7 @@ def test_standardised_patches_are_invariant_to_gain_and_offset():
 
 def test_an_own_network_saves_and_loads(tmp_path):
     descriptor = Descriptor(Mean(), patch_size=8)
-    assert (descriptor.dim, descriptor.describe(patches(2, 8)).shape) == (3, (2, 3))
+    assert (descriptor.dim, descriptor.describe_patches(patches(2, 8)).shape) == (3, (2, 3))
     path = descriptor.save(tmp_path / "mean.safetensors")
     with pytest.raises(DataError, match=r"network None is not part of doap\. Pass it as network=\."):
         doap.load(path)
@@ -178,7 +180,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("method", ["describe", "__call__"])
+@pytest.mark.parametrize("method", ["describe_patches", "__call__"])
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -306,10 +308,10 @@ def test_threads_describe_with_a_network_in_training_mode_and_change_nothing():
     torch.manual_seed(0)
     descriptor = Descriptor.build(dim=16)
     descriptor(patches(16))
-    expected = copy.deepcopy(descriptor).eval().describe(patches(300))
+    expected = copy.deepcopy(descriptor).eval().describe_patches(patches(300))
     before = {name: tensor.clone() for name, tensor in descriptor.state_dict().items()}
     with ThreadPoolExecutor(3) as pool:
-        described = list(pool.map(lambda _: descriptor.describe(patches(300), batch_size=20), range(12)))
+        described = list(pool.map(lambda _: descriptor.describe_patches(patches(300), batch_size=20), range(12)))
     assert all(torch.equal(one, expected) for one in described)
     assert all(module.training for module in descriptor.modules())
     after = descriptor.state_dict()
@@ -320,7 +322,7 @@ def test_describe_keeps_frozen_parts_of_a_network_frozen():
     descriptor = Descriptor.build(dim=16)
     frozen = next(module for module in descriptor.modules() if isinstance(module, nn.BatchNorm2d))
     frozen.eval()
-    descriptor.describe(patches())
+    descriptor.describe_patches(patches())
     assert descriptor.training
     assert not frozen.training
 
@@ -337,7 +339,7 @@ class Fails(Mean):
 def test_an_error_inside_describe_leaves_the_network_in_training_mode():
     descriptor = Descriptor(Fails(), 32)
     with pytest.raises(RuntimeError, match="out of memory"):
-        descriptor.describe(patches())
+        descriptor.describe_patches(patches())
     assert descriptor.training
     assert descriptor.network.training
 

@@ -57,7 +57,7 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(tmp_path, kind
     with pytest.raises(ArgumentError, match=FAULT):
         descriptor.save(path)
     with pytest.raises(ArgumentError, match=FAULT):
-        descriptor.describe(torch.rand(3, 1, 32, 32))
+        descriptor.describe_patches(torch.rand(3, 1, 32, 32))
     damage(path)
     with pytest.raises(DataError, match=FAULT):
         doap.load(path)

@@ -50,7 +50,7 @@ def threads(request):
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.usefixtures("threads")
 def test_real_descriptors_are_unchanged(name, precision, tolerance):
-    described = Descriptor.load(name, precision=precision).describe(patches())
+    described = Descriptor.load(name, precision=precision).describe_patches(patches())
     torch.testing.assert_close(described[:, ::16], torch.tensor(REAL[name]), atol=tolerance, rtol=0)
 
 
@@ -58,7 +58,7 @@ def test_real_descriptors_are_unchanged(name, precision, tolerance):
 @pytest.mark.parametrize(("precision", "different"), [("float32", 0), ("bfloat16", 12)])
 @pytest.mark.usefixtures("threads")
 def test_doap_256bit_is_unchanged(precision, different):
-    described = Descriptor.load("doap-256bit", precision=precision).describe(patches()).numpy()
+    described = Descriptor.load("doap-256bit", precision=precision).describe_patches(patches()).numpy()
     expected = np.frombuffer(bytes.fromhex("".join(BITS)), np.uint8).reshape(described.shape)
     assert np.unpackbits(described ^ expected).sum() <= different
 
@@ -68,7 +68,7 @@ def test_doap_256bit_is_unchanged(precision, different):
 def test_descriptors_exported_to_onnx_are_unchanged(name, tmp_path):
     pytest.importorskip("onnxscript")
     write_onnx(Descriptor.load(name), tmp_path / "golden.onnx")
-    described = doap.load(tmp_path / "golden.onnx").describe(patches())
+    described = doap.load(tmp_path / "golden.onnx").describe_patches(patches())
     if name in REAL:
         torch.testing.assert_close(described[:, ::16], torch.tensor(REAL[name]), atol=1e-5, rtol=0)
     else:

@@ -10,9 +10,11 @@ from torch import nn
 
 import doap
 from doap.baselines import BASELINES, rootsift
-from doap.describer import Describer, sample_descriptors
+from doap.describer import Describer
 from doap.descriptor import SHIPPED, Descriptor, as_describer
 from doap.errors import ArgumentError, DataError
+from doap.extractor import Extractor, extract_sample
+from doap.pipeline import as_extractor
 
 CODE = """
 def mean(patches):
@@ -46,7 +48,7 @@ def test_names_load_as_describers(name):
     if name in ("colmap-sift", "dsp-sift"):
         pytest.importorskip("pycolmap")
     describer = doap.load(name)
-    assert isinstance(describer, Describer)
+    assert isinstance(describer, Extractor if name in ("colmap-sift", "dsp-sift") else Describer)
     assert describer.extent == (1.5 if name == "rootsift-wide" else 1.0)
 
 
@@ -56,7 +58,8 @@ def test_a_baseline_describes_equally_after_pickling(name):
         pytest.importorskip("pycolmap")
     baseline = doap.load(name)
     received = pickle.loads(pickle.dumps(baseline))
-    assert torch.equal(sample_descriptors(received), sample_descriptors(baseline))
+    one, other = (extract_sample(as_extractor(either)) for either in (received, baseline))
+    assert torch.equal(one.descriptors, other.descriptors)
     assert repr(received) == repr(baseline)
 
 
@@ -83,7 +86,7 @@ def test_the_suffix_selects_the_format_of_a_file(tmp_path):
 
 
 def test_a_function_loads_from_a_file_or_a_module(code, monkeypatch):
-    assert doap.load(f"{code}:mean").describe(torch.ones(2, 1, 32, 32)).tolist() == [[1.0], [1.0]]
+    assert doap.load(f"{code}:mean").describe_patches(torch.ones(2, 1, 32, 32)).tolist() == [[1.0], [1.0]]
     large = doap.load(f"{code}:large")
     assert (large.patch_size, large.extent) == (64, 1.5)
     monkeypatch.syspath_prepend(code.parent)

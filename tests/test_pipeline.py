@@ -18,12 +18,11 @@ from torch import nn
 
 import doap
 from doap.baselines import rootsift, teblid
-from doap.describer import fingerprint
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.errors import ArgumentError, DataError, ShapeError
+from doap.extractor import KeypointExtractor, extract_sample
 from doap.images import read_grey
-from doap.pipeline import describe_frames, extract_sample
 from oracles.interpreter import run_python
 from oracles.photos import write_photo
 
@@ -45,9 +44,8 @@ def features(grey):
 
 def shares_features(features, others):
     """Whether most keypoints match a keypoint at the same position."""
-    matches = doap.match(features, others)
-    apart = np.linalg.norm(features.keypoints[matches[:, 0]] - others.keypoints[matches[:, 1]], axis=1)
-    return (apart < 1).sum() > 0.8 * len(features)
+    points, other_points = doap.match(features, others).points(features, others)
+    return (np.linalg.norm(points - other_points, axis=1) < 1).sum() > 0.8 * len(features)
 
 
 def test_a_file_and_its_pixels_give_the_same_features(photo, grey, features):
@@ -64,7 +62,7 @@ def test_an_image_without_keypoints_has_zero_features_of_the_right_width(describ
     some = doap.extract(np.random.default_rng(0).integers(0, 256, (60, 60), np.uint8), describer())
     for pair in ((none, none), (none, some), (some, none)):
         matches = doap.match(*pair)
-        assert matches.shape == (0, 2)
+        assert matches.indices.shape == (0, 2)
         view = doap.verify(*pair, matches)
         assert (view.matrix, view.inliers.shape) == (None, (0,))
 
@@ -105,7 +103,7 @@ def test_match_images_is_extract_match_and_verify(photo, grey):
     geometry = doap.verify(features0, features1, matches, model="homography")
     assert np.array_equal(found.image0, grey)
     assert np.array_equal(found.features1.frames, features1.frames)
-    assert np.array_equal(found.matches, matches)
+    assert np.array_equal(found.matches.indices, matches.indices)
     assert np.array_equal(found.geometry.inliers, geometry.inliers)
     np.testing.assert_allclose(found.geometry.matrix, [[1, 0, -30], [0, 1, 0], [0, 0, 1]], atol=0.2)
 
@@ -141,7 +139,7 @@ def test_features_of_the_same_descriptor_match_however_it_was_loaded(grey):
 def test_one_keypoint_matches_itself(grey):
     one = doap.extract(grey, rootsift(), max_keypoints=1)
     assert len(one) == 1
-    assert doap.match(one, one).tolist() == [[0, 0]]
+    assert doap.match(one, one).indices.tolist() == [[0, 0]]
     assert doap.verify(one, one, doap.match(one, one)).matrix is None
 
 
@@ -152,11 +150,11 @@ def test_the_extent_of_a_descriptor_enlarges_its_patches(grey):
     frames, _ = sift().detect(grey, 20)
     larger = frames.copy()
     larger[:, :, :2] *= 1.5
-    assert torch.equal(describe_frames(grey, frames, wide), describe_frames(grey, larger, plain))
+    assert torch.equal(wide.describe(grey, frames), plain.describe(grey, larger))
     features = doap.extract(grey, wide, max_keypoints=20)
     assert np.array_equal(features.frames, frames)
-    assert torch.equal(features.descriptors, describe_frames(grey, larger, plain))
-    assert fingerprint(wide) != fingerprint(plain)
+    assert torch.equal(features.descriptors, plain.describe(grey, larger))
+    assert wide.fingerprint() != plain.fingerprint()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (2, 2), (5, 7)])
@@ -329,13 +327,16 @@ def test_an_image_of_400_megapixels_fits_in_memory(tmp_path):
 
 def test_a_sample_depends_on_settings_of_detector_and_descriptor():
     samples = [
-        extract_sample(rootsift(), sift()),
-        extract_sample(rootsift(), sift(contrast=0.021)),
-        extract_sample(rootsift(), sift(magnification=6.1)),
-        extract_sample(rootsift(), sift(precise=False)),
-        extract_sample(teblid(), sift()),
+        extract_sample(KeypointExtractor(describer, detector))
+        for describer, detector in (
+            (rootsift(), sift()),
+            (rootsift(), sift(contrast=0.021)),
+            (rootsift(), sift(magnification=6.1)),
+            (rootsift(), sift(precise=False)),
+            (teblid(), sift()),
+        )
     ]
     assert len({one.frames.tobytes() + one.descriptors.numpy().tobytes() for one in samples}) == len(samples)
-    again = extract_sample(rootsift())
+    again = extract_sample(KeypointExtractor(rootsift(), sift()))
     assert again.frames.tobytes() == samples[0].frames.tobytes()
     assert torch.equal(again.descriptors, samples[0].descriptors)

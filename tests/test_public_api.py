@@ -21,7 +21,7 @@ def signatures(value):
     if not inspect.isclass(value):
         yield value.__name__, inspect.signature(value)
         return
-    if not issubclass(value, Exception) and value is not doap.Describer:
+    if not issubclass(value, Exception) and not getattr(value, "_is_protocol", False):
         yield "__init__", inspect.signature(value)
     for name, member in vars(value).items():
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -10,7 +10,6 @@ from doap.baselines import rootsift
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.images import angles, centres, inside, scales, transform_frames
-from doap.pipeline import describe_frames
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
 # Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1, both directions
@@ -40,8 +39,8 @@ def distances_after_rotation(image, quarters, name):
     frames = frames[inside(frames, *image.shape)]
     other, turn = rotated(image, quarters)
     assert len(frames) > 200
-    upright = describe_frames(image, frames, describer(name))
-    carried = describe_frames(other, transform_frames(frames, turn), describer(name))
+    upright = describer(name).describe(image, frames)
+    carried = describer(name).describe(other, transform_frames(frames, turn))
     return (upright - carried).norm(dim=1).numpy()
 
 

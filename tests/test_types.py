@@ -1,10 +1,11 @@
-"""Validation of relations."""
+"""Validation of relations and matches."""
 
+import numpy as np
 import pytest
 import torch
 
 from doap.errors import ArgumentError, ShapeError
-from doap.types import Relation
+from doap.types import Features, Matches, Relation
 
 GROUPS = torch.tensor([0, 0, 1])
 
@@ -41,3 +42,21 @@ def test_wrong_shapes_are_an_error():
         Relation(GROUPS, torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ShapeError, match=r"groups: expected \(M\), got \(3, 1\)"):
         Relation(GROUPS[:, None])
+
+
+def test_matched_points_are_keypoints_with_their_offsets():
+    frames = np.zeros((3, 2, 3), np.float32)
+    frames[:, :, 2] = [[1, 2], [3, 4], [5, 6]]
+    features = Features(frames, np.ones(3, np.float32), torch.zeros(3, 1), (9, 9))
+    indices, scores = np.array([[0, 2], [2, 1]]), np.ones(2, np.float32)
+    points0, points1 = Matches(indices, scores).points(features, features)
+    assert (points0.tolist(), points1.tolist()) == ([[1, 2], [5, 6]], [[5, 6], [3, 4]])
+    offsets = np.array([[[0.5, 0], [0, 0]], [[0, 0], [-1, 0.25]]], np.float32)
+    moved0, moved1 = Matches(indices, scores, offsets).points(features, features)
+    assert (moved0.tolist(), moved1.tolist()) == ([[1.5, 2], [5, 6]], [[5, 6], [2, 4.25]])
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2,), None), ((2, 2), (3,), None), ((2, 2), (2,), (2, 2))])
+def test_matches_of_different_lengths_are_refused(shapes):
+    with pytest.raises(ShapeError):
+        Matches(*(None if shape is None else np.zeros(shape, np.float32) for shape in shapes))

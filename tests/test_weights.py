@@ -12,7 +12,7 @@ from safetensors import safe_open
 import doap
 from doap.baselines import rootsift, teblid
 from doap.descriptor import SHIPPED
-from doap.images import centres, read_grey, shrink
+from doap.images import read_grey, shrink
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.training.config import read_recipe
 from oracles.interpreter import run_python
@@ -76,8 +76,8 @@ def test_shipped_descriptors_load_from_any_folder_without_a_connection(tmp_path)
         "def refuse(*_): raise AssertionError('a connection was requested')\n"
         "socket.socket.connect = refuse\n"
         "import doap, torch\n"
-        "print(doap.load('doap-128').describe(torch.rand(2, 1, 32, 32)).shape)\n"
-        "print(doap.load('doap-256bit').describe(torch.rand(2, 1, 32, 32)).shape)\n"
+        "print(doap.load('doap-128').describe_patches(torch.rand(2, 1, 32, 32)).shape)\n"
+        "print(doap.load('doap-256bit').describe_patches(torch.rand(2, 1, 32, 32)).shape)\n"
         "import sys\n"
         "print('sympy' in sys.modules)\n"
     )
@@ -90,7 +90,7 @@ def test_shipped_descriptors_load_from_any_folder_without_a_connection(tmp_path)
 @EACH
 def test_real_descriptors_have_unit_length_and_bits_are_balanced(name):
     descriptor = doap.load(name)
-    described = descriptor.describe(torch.rand(64, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
+    described = descriptor.describe_patches(torch.rand(64, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
     if descriptor.kind == "real":
         torch.testing.assert_close(described.norm(dim=1), torch.ones(64))
     else:
@@ -114,9 +114,8 @@ def test_more_correct_matches_than_the_baseline_on_photos_outside_the_training_s
         other = change_appearance(warp(image, homography), random)
         for label, descriptor in describers.items():
             features0, features1 = (doap.extract(one, descriptor, max_keypoints=400) for one in (image, other))
-            matches = doap.match(features0, features1)
-            points = centres(features0.frames)[None, matches[:, 0]].astype(float)
-            expected = cv2.perspectiveTransform(points, homography)[0]
-            errors = np.linalg.norm(expected - centres(features1.frames)[matches[:, 1]], axis=1)
+            points0, points1 = doap.match(features0, features1).points(features0, features1)
+            expected = cv2.perspectiveTransform(points0[None].astype(float), homography)[0]
+            errors = np.linalg.norm(expected - points1, axis=1)
             correct[label] += int((errors < 3).sum())
     assert correct["shipped"] > correct["baseline"]

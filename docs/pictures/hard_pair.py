@@ -52,7 +52,7 @@ def main() -> None:
         }
         title = f"{name}: {len(errors):,} matches · {inliers.sum():,} inliers, {correct} correct"
         keypoints = [one.keypoints for one in features[:2]]
-        pictures.append(draw_matches(*images, *keypoints, features[2], inliers, title, longest_side=PHOTO_SIDE))
+        pictures.append(draw_matches(*images, *keypoints, features[2].indices, inliers, title, longest_side=PHOTO_SIDE))
     cv2.imwrite(str(HERE / "hard_pair.jpg"), np.vstack(pictures), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
     settings = {"pair": PAIR, "detector": "sift", "max_keypoints": 2048, "threshold": 1.5, "model": "fundamental"}
     text = json.dumps({"command": "python docs/pictures/hard_pair.py PHOTOS POSES", **settings, **results}, indent=1)
@@ -65,7 +65,7 @@ def match(images: list[NDArray[np.uint8]], source: str) -> tuple[tuple[Floats, F
     descriptor = doap.load(source, device="cpu", precision="float32")
     features0, features1 = (doap.extract(image, descriptor) for image in images)
     matches = doap.match(features0, features1)
-    points = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
+    points = matches.points(features0, features1)
     return points, (features0, features1, matches)
 
 
@@ -73,7 +73,8 @@ def verify(features: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which matches are inliers, if they are passed to MAGSAC in this order."""
     features0, features1, matches = features
     inliers = np.zeros(len(matches), bool)
-    inliers[order] = doap.verify(features0, features1, matches[order]).inliers
+    shuffled = doap.Matches(matches.indices[order], matches.scores[order])
+    inliers[order] = doap.verify(features0, features1, shuffled).inliers
     return inliers
 
 

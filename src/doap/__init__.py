@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from doap.calibration import calibrate
-    from doap.describer import Describer
+    from doap.describer import Describer, PatchDescriber
     from doap.descriptor import Descriptor, DescriptorSpec, load
     from doap.errors import DoapError
     from doap.evaluation import compare, evaluate
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from doap.export.colmap import write_colmap
     from doap.export.features import write_features
     from doap.export.hloc import write_hloc
+    from doap.extractor import Extractor
     from doap.localization import Localizer
     from doap.loss import HardestTriplet, ListwiseAP
+    from doap.matching import Matcher
     from doap.pipeline import extract, match, match_images, verify
     from doap.scale import extract_folder
     from doap.training import train
-    from doap.types import Features, Geometry, Relation
+    from doap.types import Features, Geometry, Matches, Relation
 
 __version__ = "0.1.0"
 
@@ -31,11 +33,15 @@ _MODULES = {
     "Descriptor": "doap.descriptor",
     "DescriptorSpec": "doap.descriptor",
     "DoapError": "doap.errors",
+    "Extractor": "doap.extractor",
     "Features": "doap.types",
     "Geometry": "doap.types",
     "HardestTriplet": "doap.loss",
     "ListwiseAP": "doap.loss",
     "Localizer": "doap.localization",
+    "Matcher": "doap.matching",
+    "Matches": "doap.types",
+    "PatchDescriber": "doap.describer",
     "Relation": "doap.types",
     "calibrate": "doap.calibration",
     "compare": "doap.evaluation",
@@ -58,11 +64,15 @@ __all__ = [
     "Descriptor",
     "DescriptorSpec",
     "DoapError",
+    "Extractor",
     "Features",
     "Geometry",
     "HardestTriplet",
     "ListwiseAP",
     "Localizer",
+    "Matcher",
+    "Matches",
+    "PatchDescriber",
     "Relation",
     "__version__",
     "calibrate",

@@ -29,14 +29,13 @@ from torch import Tensor
 
 from doap.describer import Describer
 from doap.descriptor import as_describer
-from doap.detectors import Detector
+from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
 from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.pipeline import describe_frames, detector_for
 from doap.random_streams import stream
 from doap.text import counted
 from doap.types import Progress, no_progress
@@ -116,7 +115,7 @@ def calibrate(
         progress: Callback, called after each image.
     """
     describer, views = as_describer(descriptor, device), views or SyntheticViews(count=2)
-    finder = detector_for(describer, detector)
+    finder = as_detector(detector)
     tried = sorted(magnifications or (finder.magnification * factor for factor in _FACTORS))
     if tried[0] <= 0 or not np.isfinite(tried).all():
         raise ArgumentError(f"magnifications: expected finite numbers above 0, got {tried}")
@@ -165,7 +164,7 @@ class _Described:
         self.descriptors: list[Tensor] = []
         for magnification in tried:
             frames = resize_frames(self.frames, magnification / detector.magnification)
-            self.descriptors.append(describe_frames(pyramid, frames, descriptor))
+            self.descriptors.append(descriptor.describe(pyramid, frames))
 
 
 def _scores(image0: _Described, image1: _Described, homography: NDArray[np.float64], near: float) -> list[float]:

@@ -1,23 +1,23 @@
-"""The interface that every descriptor and baseline shares."""
+"""Describers: an image and its keypoints in, descriptors out."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from doap.checks import MAX_PATCH_SIZE, check_shape
-from doap.detectors import Detector
 from doap.errors import ArgumentError, DoapError, ShapeError, is_out_of_memory
-from doap.images import Pyramid, frames_from_arrays
+from doap.images import Pyramid, extract_patches, resize_frames
 from doap.settings import StrictModel
-from doap.types import Features, Kind
+from doap.types import Kind
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -30,16 +30,12 @@ _BATCH = 512
 
 @runtime_checkable
 class Describer(Protocol):
-    """Anything that describes patches: a `Descriptor`, a baseline, or an object of your own.
+    """Anything that describes given keypoints of an image: a `Descriptor`, a baseline, or an object of your own.
 
     >>> from doap.baselines import rootsift
     >>> isinstance(rootsift(), Describer)
     True
     """
-
-    @property
-    def patch_size(self) -> int:
-        """S, the side of a patch in pixels."""
 
     @property
     def dim(self) -> int:
@@ -51,60 +47,52 @@ class Describer(Protocol):
 
     @property
     def extent(self) -> float:
-        """Side of the patch, divided by the side of the detector's frame; 1.0 for every baseline."""
+        """Side of the described region, divided by the side of the detector's frame; 1.0 for most baselines."""
 
-    def describe(self, patches: Tensor) -> Tensor:
-        """Describe patches (N, 1, S, S) in 0…1 as (N, D) float32 or (N, D/8) uint8; N may be 0."""
-
-
-@runtime_checkable
-class ImageDescriber(Describer, Protocol):
-    """A describer that reads the image itself, where it has one, and therefore more than the patch."""
-
-    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """Describe frames (N, 2, 3) of a grey image as (N, D) float32 or (N, D/8) uint8."""
-
-
-@runtime_checkable
-class DetectsKeypoints(ImageDescriber, Protocol):
-    """A describer that only describes the keypoints of its own detector.
-
-    Its `describe` raises `ArgumentError`.
-    """
-
-    @property
-    def detector(self) -> Detector:
-        """Detector whose frames can be described."""
-
-
-@runtime_checkable
-class MatchesPairs(DetectsKeypoints, Protocol):
-    """A pipeline with a learned matcher, which compares the keypoints of two images itself."""
-
-    def match_features(self, features0: Features, features1: Features) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints; each keypoint occurs once at most."""
-
-
-@runtime_checkable
-class Identified(Describer, Protocol):
-    """A describer that computes its own fingerprint, for example from its weights."""
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Describe frames (N, 2, 3) of a grey image (H, W) as (N, D) float32 or (N, D/8) uint8; N may be 0."""
 
     def fingerprint(self) -> str:
-        """Return a checksum that is independent of device and precision."""
+        """Return a checksum of everything that changes descriptors; it is independent of device and precision."""
 
 
-def fingerprint(describer: Describer) -> str:
-    """Return a checksum that identifies a describer with its weights and settings, on any device.
+class PatchDescriber(ABC):
+    """Base class of describers of patches (N, 1, S, S): a subclass has the attributes and `describe_patches`.
 
-    A `Descriptor` hashes its spec and weights, a pipeline its weights, an ONNX describer its file. For
-    any other describer, the checksum covers its `sample_descriptors`.
+    Attributes:
+        patch_size: S, the side of a patch in pixels.
+        dim, kind, extent: As for `Describer`.
+        reads_image: Whether the subclass has its own `describe`, which reads more of the image than the patches.
     """
-    if isinstance(describer, Identified):
-        return describer.fingerprint()
-    extent = f"{describer.extent} " if describer.extent != 1 else ""
-    digest = hashlib.sha256(f"{describer.kind} {describer.dim} {describer.patch_size} {extent}".encode())
-    digest.update(sample_descriptors(describer).cpu().contiguous().numpy().data)
-    return digest.hexdigest()
+
+    patch_size: int
+    dim: int
+    kind: Kind
+    extent: float = 1.0
+    reads_image: ClassVar[bool] = False
+
+    @abstractmethod
+    def describe_patches(self, patches: Tensor) -> Tensor:
+        """Describe patches (N, 1, S, S) in 0…1 as (N, D) float32 or (N, D/8) uint8; N may be 0."""
+
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Describe frames (N, 2, 3) of a grey image (H, W) as (N, D) float32 or (N, D/8) uint8."""
+        patches = cut_patches(image, frames, self.patch_size, self.extent)
+        return self.describe_patches(patches.unsqueeze(1).float() / 255)
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the descriptors of fixed patches."""
+        extent = f"{self.extent} " if self.extent != 1 else ""
+        digest = hashlib.sha256(f"{self.kind} {self.dim} {self.patch_size} {extent}".encode())
+        digest.update(self.describe_patches(fixed_patches(self.patch_size)).cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+
+def cut_patches(
+    image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], patch_size: int, extent: float
+) -> Tensor:
+    """Cut the patches (N, S, S) uint8 of frames (N, 2, 3), enlarged by `extent`."""
+    return torch.from_numpy(extract_patches(image, resize_frames(frames, extent), patch_size))
 
 
 def check_patches(patches: Tensor, size: int) -> None:
@@ -120,30 +108,11 @@ def check_patches(patches: Tensor, size: int) -> None:
         raise ArgumentError(f"patches: expected floats in 0…1, got {patches.dtype}. Divide by 255.")
 
 
-def hash_weights(digest: _Hash, network: nn.Module) -> None:
-    """Add the names, types, shapes and values of all weights of a network to a checksum."""
-    for name, tensor in sorted(network.state_dict().items()):
+def hash_weights(digest: _Hash, weights: Mapping[str, Tensor]) -> None:
+    """Add the names, types, shapes and values of weights to a checksum."""
+    for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-
-
-def sample_descriptors(describer: Describer) -> Tensor:
-    """Describe a fixed input; the descriptors depend on weights, settings, device and precision.
-
-    The input is fixed patches. A describer with its own detector describes its keypoints of a fixed
-    image instead, and one that only describes images describes fixed frames of that image.
-    """
-    random = np.random.Generator(np.random.PCG64(0))
-    image = random.integers(0, 256, (16, 16), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
-    if isinstance(describer, DetectsKeypoints):
-        return describer.describe_frames(image, describer.detector.detect(image, 16)[0])
-    try:
-        return describer.describe(fixed_patches(describer.patch_size))
-    except ArgumentError:
-        if not isinstance(describer, ImageDescriber):
-            raise
-    xy, angle = random.uniform(16, 112, (16, 2)), random.uniform(-180, 180, 16)
-    return describer.describe_frames(image, frames_from_arrays(xy, random.uniform(4, 16, 16), angle))
 
 
 def fixed_patches(size: int) -> Tensor:
@@ -165,7 +134,7 @@ class ShowsSettings:
     """
 
     def __repr__(self) -> str:
-        names = ("name", "kind", "dim", "patch_size", "extent")
+        names = [name for name in ("name", "kind", "dim", "patch_size", "extent") if hasattr(self, name)]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
@@ -176,8 +145,8 @@ class _PatchShape(StrictModel):
     extent: float = Field(gt=0)
 
 
-class FunctionDescriber(ShowsSettings):
-    """A function of patches as a `Describer`; see `from_function`.
+class FunctionDescriber(ShowsSettings, PatchDescriber):
+    """A function of patches as a `PatchDescriber`; see `from_function`.
 
     D and kind follow from the function's output for one patch.
     """
@@ -192,7 +161,7 @@ class FunctionDescriber(ShowsSettings):
         self.kind: Kind = "binary" if one.dtype == torch.uint8 else "real"
         self.dim = 8 * width if self.kind == "binary" else width
 
-    def describe(self, patches: Tensor) -> Tensor:
+    def describe_patches(self, patches: Tensor) -> Tensor:
         """Describe patches (N, 1, S, S) as (N, D) float32 or (N, D/8) uint8, on the CPU."""
         check_patches(patches, self.patch_size)
         binary = self.kind == "binary"
@@ -230,10 +199,10 @@ class FunctionDescriber(ShowsSettings):
 def from_function(
     function: PatchFunction, patch_size: int = 32, name: str = "function", extent: float = 1.0
 ) -> FunctionDescriber:
-    """Return a `Describer` that calls your own function of patches.
+    """Return a `PatchDescriber` that calls your own function of patches.
 
     >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
-    >>> means.dim, means.kind, means.describe(torch.ones(2, 1, 32, 32)).tolist()
+    >>> means.dim, means.kind, means.describe_patches(torch.ones(2, 1, 32, 32)).tolist()
     (1, 'real', [[1.0], [1.0]])
 
     Args:

@@ -22,13 +22,22 @@ from torch import Tensor, nn
 from doap import __version__
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_finite
-from doap.describer import Describer, PatchFunction, check_patches, fixed_patches, from_function, hash_weights
+from doap.describer import (
+    Describer,
+    PatchDescriber,
+    PatchFunction,
+    check_patches,
+    fixed_patches,
+    from_function,
+    hash_weights,
+)
 from doap.device import DType, Precision, resolve_device, resolve_precision
 from doap.errors import ArgumentError, DataError, ShapeError
+from doap.extractor import DescriptorSource, Extractor
 from doap.files import atomic_write
 from doap.functional import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
-from doap.networks.inference import for_inference
+from doap.networks.inference import for_inference, used_layers
 from doap.registry import select
 from doap.settings import StrictModel, explain
 from doap.types import Kind
@@ -58,11 +67,11 @@ class DescriptorSpec(StrictModel):
     precision: DType = Field(description="Lowest precision without a measured loss of accuracy.")
 
 
-class Descriptor(nn.Module):
+class Descriptor(nn.Module, PatchDescriber):
     """A network that describes patches.
 
     As a module it is trained and exported: `descriptor(patches)` standardises patches and runs the
-    network, with gradients. `describe` is for inference.
+    network, with gradients. `describe_patches` and `describe`, for keypoints of an image, are for inference.
 
     >>> descriptor = Descriptor.build("l2net", dim=64)
     >>> descriptor(torch.rand(8, 1, 32, 32)).shape
@@ -80,7 +89,7 @@ class Descriptor(nn.Module):
     Attributes:
         spec: The `DescriptorSpec`; `patch_size`, `kind`, `dim` and `extent` are read from it.
         metadata: As the argument; `load` adds the version of doap that wrote the file.
-        precision: Arithmetic of `describe`: "auto" (bfloat16 if `spec.precision` allows it and the
+        precision: Arithmetic of `describe_patches`: "auto" (bfloat16 if `spec.precision` allows it and the
             device has instructions for it), "float32" or "bfloat16".
     """
 
@@ -109,7 +118,7 @@ class Descriptor(nn.Module):
     ) -> Descriptor:
         """Create a descriptor with random weights.
 
-        >>> Descriptor.build("l2net-st", kind="binary", dim=256).describe(torch.rand(3, 1, 42, 42)).shape
+        >>> Descriptor.build("l2net-st", kind="binary", dim=256).describe_patches(torch.rand(3, 1, 42, 42)).shape
         torch.Size([3, 32])
 
         Args:
@@ -149,7 +158,7 @@ class Descriptor(nn.Module):
                 that the file names as package.module:Class is used if you have already imported that
                 module and it defines a `PatchNetwork` of this name: a file of weights never imports code.
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
-            precision: Arithmetic of `describe`: "auto", "float32" or "bfloat16".
+            precision: Arithmetic of `describe_patches`: "auto", "float32" or "bfloat16".
         """
         target = resolve_device(device)
         check_choice(precision, get_args(Precision), name="precision")
@@ -185,24 +194,21 @@ class Descriptor(nn.Module):
         descriptor.spec, descriptor.metadata, descriptor.precision = spec, metadata, precision
         return descriptor.to(target).eval()
 
+    # The spec is the only home of these values.
     @property
-    def patch_size(self) -> int:
-        """S, the side of a patch in pixels."""
+    def patch_size(self) -> int:  # type: ignore[override]
         return self.spec.patch_size
 
     @property
-    def dim(self) -> int:
-        """D, the number of dimensions or bits."""
+    def dim(self) -> int:  # type: ignore[override]
         return self.spec.dim
 
     @property
-    def kind(self) -> Kind:
-        """`real` or `binary`."""
+    def kind(self) -> Kind:  # type: ignore[override]
         return self.spec.kind
 
     @property
-    def extent(self) -> float:
-        """Side of the patch, divided by the side of the detector's frame."""
+    def extent(self) -> float:  # type: ignore[override]
         return self.spec.extent
 
     def __repr__(self) -> str:
@@ -221,7 +227,7 @@ class Descriptor(nn.Module):
         return described
 
     @torch.no_grad()
-    def describe(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
+    def describe_patches(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
         """Describe any number of patches, in batches and without gradients.
 
         The network runs in evaluation mode. Its own mode and state do not change, so several threads may share a
@@ -253,16 +259,22 @@ class Descriptor(nn.Module):
         return described
 
     def fingerprint(self) -> str:
-        """Return a checksum of spec and weights that is independent of device and precision."""
-        # Without defaults, so that a field that is added later does not change the fingerprints of existing weights.
+        """Return a checksum of what changes descriptors: the spec without defaults, and the weights that are used.
+
+        It does not depend on device and precision, nor on layers of doap's networks that `describe` does not use.
+        """
         spec = self.spec.model_dump(exclude={"precision"}, exclude_defaults=True)
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-        hash_weights(digest, self.network)
-        if self.spec.network not in NETWORKS:
+        weights, known = self.network.state_dict(), self.spec.network in NETWORKS
+        if known:
+            layers = used_layers(self.network, self.patch_size)
+            weights = {name: tensor for name, tensor in weights.items() if name.rpartition(".")[0] in layers}
+        hash_weights(digest, weights)
+        if not known:
             # The spec does not contain the code of your own network, so its output is hashed too.
             reference = copy.deepcopy(self).cpu().float()
             reference.precision = "float32"
-            digest.update(reference.describe(fixed_patches(self.patch_size)).contiguous().numpy().data)
+            digest.update(reference.describe_patches(fixed_patches(self.patch_size)).contiguous().numpy().data)
         return digest.hexdigest()
 
     def save(
@@ -323,10 +335,10 @@ def load(
     network: nn.Module | None = None,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
-) -> Describer:
-    """Load a descriptor or a baseline. Nothing is downloaded, and no pickled code is run.
+) -> Describer | Extractor:
+    """Load a descriptor, a baseline or a pipeline. Nothing is downloaded, and no pickled code is run.
 
-    >>> load("rootsift").describe(torch.rand(3, 1, 32, 32)).shape
+    >>> load("rootsift").describe_patches(torch.rand(3, 1, 32, 32)).shape
     torch.Size([3, 128])
 
     Args:
@@ -348,7 +360,8 @@ def load(
             bfloat16 where it is fast and was measured to lose no accuracy.
 
     Returns:
-        A `Descriptor` for `*.safetensors`, another `Describer` otherwise.
+        A `Descriptor` for `*.safetensors`; an `Extractor` for a pipeline and for COLMAP's own descriptors, which only
+        describe the keypoints that they detect; another `Describer` otherwise.
     """
     name, path = str(source), Path(source)
     if name in SHIPPED or (not is_known(name) and path.is_file() and path.suffix not in (".onnx", *SUFFIXES)):
@@ -381,7 +394,7 @@ def is_known(name: str) -> bool:
     return name in SHIPPED or name in BASELINES or name in PIPELINES
 
 
-def load_stored(name: str | None, path: str, device: str | torch.device = "auto") -> Describer:
+def load_stored(name: str | None, path: str, device: str | torch.device = "auto") -> Describer | Extractor:
     """Load a descriptor that a file of unknown origin names, which must not choose the code or the weights that run.
 
     Args:
@@ -398,16 +411,20 @@ def load_stored(name: str | None, path: str, device: str | torch.device = "auto"
     )
 
 
-def as_describer(descriptor: str | Path | Describer, device: str | torch.device = "auto") -> Describer:
-    """Load a descriptor given by name or file on a device; return any other describer unchanged."""
-    if isinstance(descriptor, str | Path):
-        return load(descriptor, device=device)
-    if not isinstance(descriptor, Describer) or isinstance(descriptor, type):
+def as_describer(descriptor: DescriptorSource, device: str | torch.device = "auto") -> Describer:
+    """Load a describer of given keypoints on a device; return one that is an object unchanged."""
+    given = load(descriptor, device=device) if isinstance(descriptor, str | Path) else descriptor
+    if isinstance(given, Extractor):
         raise ArgumentError(
-            f"descriptor: expected a name such as 'doap-128', a file or a Describer, got {type(descriptor).__name__}. "
+            f"descriptor: expected one that describes any keypoints, got {given.name}, which only describes the "
+            "keypoints of its own detector. Use another descriptor."
+        )
+    if not isinstance(given, Describer) or isinstance(given, type):
+        raise ArgumentError(
+            f"descriptor: expected a name such as 'doap-128', a file or a Describer, got {type(given).__name__}. "
             "Wrap a network with doap.Descriptor, and a function with doap.describer.from_function."
         )
-    return descriptor
+    return given
 
 
 def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]]:

@@ -150,10 +150,9 @@ def _cpuinfo() -> dict[str, str]:
 
 def _baselines() -> dict[str, str]:
     from doap.baselines import BASELINES
-    from doap.describer import fingerprint
 
     def use(name: str) -> str:
-        fingerprint(BASELINES[name]())
+        BASELINES[name]().fingerprint()
         return WORKS
 
     return {name: _attempt(use, name) for name in BASELINES}

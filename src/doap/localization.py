@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 from doap.data.colmap_model import open_model
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap_database import import_pycolmap
+from doap.extractor import DescriptorSource
 from doap.files import make_folder
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
@@ -114,7 +114,7 @@ class Localizer:
         images: str | Path,
         cache: str | Path,
         *,
-        descriptor: str | Path | Describer = "doap-128",
+        descriptor: DescriptorSource = "doap-128",
         detector: str | Detector | None = None,
         max_keypoints: int = 2048,
         device: str | torch.device = "auto",
@@ -217,7 +217,7 @@ class Localizer:
             stored = self._features.read(name).features
             self._check_size(name, stored.image_size)
             point_of_keypoint = _triangulated(stored.keypoints, self._images[name])
-            for keypoint, other in match(query, stored, ratio=ratio).tolist():
+            for keypoint, other in match(query, stored, ratio=ratio).indices.tolist():
                 if (point := int(point_of_keypoint[other])) >= 0:
                     found.setdefault((keypoint, point), name)
         keypoints = query.keypoints.astype(np.float64)[[keypoint for keypoint, _ in found]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,39 +11,25 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from doap.checks import check_choice, check_finite, check_shape
-from doap.describer import Describer, DetectsKeypoints, ImageDescriber, MatchesPairs, fingerprint
-from doap.descriptor import as_describer
+from doap.checks import check_choice, check_finite
+from doap.describer import PatchDescriber
+from doap.descriptor import as_describer, load
 from doap.detectors import Detector, as_detector
-from doap.detectors.tiled import detect_in_tiles
+from doap.device import Precision
 from doap.errors import ArgumentError
+from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor
 from doap.geometry import GeometryModel, estimate_geometry
-from doap.images import (
-    ImageSource,
-    Pyramid,
-    as_colour,
-    as_grey,
-    as_mask,
-    centres,
-    draw_matches,
-    extract_patches,
-    resize_frames,
-    shrink,
-    transform_frames,
-)
-from doap.images.tiles import cut_tiles
-from doap.matching import FILTERS, match_descriptors
+from doap.images import ImageSource, as_colour, as_grey, draw_matches
+from doap.matching import FILTERS, Matcher, NearestNeighbours
 from doap.text import counted
-from doap.types import Features, Geometry
+from doap.types import Features, Geometry, Matches
 
 PATCHES_AT_ONCE = 1024
-MAX_IMAGE_SIZE = 3200
-"""Maximum width and height in pixels; larger images are downscaled before detection, as in COLMAP."""
 
 
 def extract(
     image: ImageSource,
-    descriptor: str | Path | Describer,
+    descriptor: DescriptorSource,
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
@@ -62,10 +48,9 @@ def extract(
     Args:
         image: Image file, image of Pillow, or pixels: grey (height, width) or colour (height, width, 3)
             in the channel order of `cv2.imread`, uint8 or uint16.
-        descriptor: Name or file for `doap.load`, or a `Describer`. To process many images, load it
+        descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`. To process many images, load it
             once.
-        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`. By default, the detector the
-            descriptor requires, or SIFT if it works with any.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. An `Extractor` has its own.
         max_keypoints: Maximum number of keypoints; the strongest are kept.
         max_image_size: Maximum width and height in pixels. A larger image is downscaled before
             detection, as in COLMAP, because detectors need about 100 bytes per pixel. Frames are in
@@ -80,89 +65,38 @@ def extract(
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
         image without keypoints.
     """
-    describer = as_describer(descriptor)
-    finder = detector_for(describer, detector)
-    features = detect_and_describe(image, describer, finder, max_keypoints, max_image_size, mask, tile)
-    return replace(features, fingerprint=fingerprint(describer))
+    return as_extractor(descriptor, detector).extract(
+        image, max_keypoints=max_keypoints, max_image_size=max_image_size, mask=mask, tile=tile
+    )
 
 
-def detect_and_describe(
-    image: ImageSource,
-    describer: Describer,
-    detector: Detector,
-    max_keypoints: int,
-    max_image_size: int = MAX_IMAGE_SIZE,
-    mask: ImageSource | None = None,
-    tile: int | None = None,
-) -> Features:
-    """Return what `extract` returns, without the fingerprint of the describer, which takes some time to compute."""
-    grey = as_grey(image)
-    if max_keypoints < 1 or max_image_size < 1:
-        raise ArgumentError(
-            f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
-        )
-    allowed = None if mask is None else as_mask(mask, grey.shape)
-    if tile is not None:
-        return _extract_tiles(grey, describer, detector, max_keypoints, allowed, tile)
-    small, enlarge = shrink(grey, max_image_size)
-    frames, responses = detect_in_mask(detector, small, max_keypoints, allowed, enlarge)
-    descriptors = describe_frames(small, frames, describer)
-    return Features(transform_frames(frames, enlarge), responses, descriptors, (grey.shape[0], grey.shape[1]))
-
-
-def _extract_tiles(
-    image: NDArray[np.uint8],
-    describer: Describer,
-    detector: Detector,
-    max_keypoints: int,
-    mask: NDArray[np.uint8] | None,
-    side: int,
-) -> Features:
-    """Return the features of a grey image (H, W), detected and described in tiles; the maximum applies to the image."""
-    tiles = cut_tiles(image, side)
-    found = detect_in_tiles(detector, tiles, describer.extent)
-    allowed = np.ones(len(found.frames), np.bool_) if mask is None else _in_mask(found.frames, mask)
-    chosen = found.select(np.flatnonzero(allowed)[:max_keypoints])
-    # Keypoints are described tile by tile and then returned to their order. Without any, one call gives the columns.
-    by_tile = np.argsort(chosen.tile, kind="stable")
-    numbers = np.unique(chosen.tile) if len(chosen.tile) else [0]
-    parts = [(tiles[number].pixels, chosen.local[chosen.tile == number]) for number in numbers]
-    rows = torch.cat([describe_frames(pixels, frames, describer) for pixels, frames in parts])
-    descriptors = rows[torch.from_numpy(np.argsort(by_tile)).to(rows.device)]
-    return Features(chosen.frames, chosen.responses, descriptors, (image.shape[0], image.shape[1]))
-
-
-def detect_in_mask(
-    detector: Detector,
-    image: NDArray[np.uint8],
-    max_keypoints: int | None,
-    mask: NDArray[np.uint8] | None,
-    to_mask: NDArray[np.float64],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Detect keypoints of a grey image (H, W) where a mask is not zero; the maximum applies after the mask.
+def as_extractor(
+    descriptor: DescriptorSource,
+    detector: str | Detector | None = None,
+    *,
+    default_detector: str = "sift",
+    device: str | torch.device = "auto",
+    precision: Precision = "auto",
+) -> Extractor:
+    """Combine a descriptor and a detector; return an extractor, which has its own detector, unchanged.
 
     Args:
-        detector: Detector.
-        image: (H, W) uint8.
-        max_keypoints: Maximum number of keypoints; None returns all.
-        mask: (H′, W′) uint8; None detects everywhere.
-        to_mask: Homography (3, 3) from the pixels of the image to those of the mask.
-
-    Returns:
-        Frames (N, 2, 3) in the pixels of the image, and responses (N,).
+        descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`.
+        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`.
+        default_detector: Detector for a `Describer` if `detector` is None.
+        device, precision: Device and precision of a descriptor given by name; see `doap.load`.
     """
-    if mask is None:
-        return detector.detect(image, max_keypoints)
-    frames, responses = detector.detect(image)
-    kept = np.flatnonzero(_in_mask(transform_frames(frames, to_mask), mask))[:max_keypoints]
-    return frames[kept], responses[kept]
-
-
-def _in_mask(frames: NDArray[np.float32], mask: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return whether the mask (H, W) is not zero at the centre of each frame (N,)."""
-    positions = np.rint(centres(frames)).astype(np.intp)
-    x, y = np.clip(positions, 0, np.array(mask.shape[::-1]) - 1).T
-    return np.asarray(mask[y, x] != 0)
+    if isinstance(descriptor, str | Path):
+        descriptor = load(descriptor, device=device, precision=precision)
+    if not isinstance(descriptor, Extractor):
+        return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector))
+    if detector is not None and as_detector(detector) != descriptor.detector:
+        given = detector if isinstance(detector, str) else detector.name
+        raise ArgumentError(
+            f"detector: expected None, because {descriptor.name} only describes the keypoints of its own detector, "
+            f"{descriptor.detector.name}; got {given}. Omit it."
+        )
+    return descriptor
 
 
 def match(
@@ -172,14 +106,14 @@ def match(
     ratio: float | None = None,
     mutual: bool = True,
     filter: str | None = None,
-) -> NDArray[np.int64]:
+) -> Matches:
     """Match the descriptors of two images to their nearest neighbours.
 
     >>> import doap
     >>> noise = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
     >>> features = doap.extract(noise, "rootsift", max_keypoints=50)
-    >>> doap.match(features, features).shape
-    (50, 2)
+    >>> len(doap.match(features, features))
+    50
 
     Args:
         features0: Features of image 0.
@@ -191,30 +125,19 @@ def match(
             It needs the extra `kornia`.
 
     Returns:
-        (M, 2) indices into both, sorted by the first.
+        `Matches`, sorted by the index into `features0`.
     """
-    fingerprints = {features0.fingerprint, features1.fingerprint} - {None}
-    if len(fingerprints) > 1:
-        raise ArgumentError(
-            "features0 and features1: expected features of one descriptor, got features of two different ones. "
-            "Extract both images with the same descriptor."
-        )
-    queries = features0.descriptors
-    gallery = features1.descriptors.to(queries.device)
+    matcher: Matcher = NearestNeighbours(ratio, mutual)
     if filter is not None:
         check_choice(filter, tuple(FILTERS), name="filter")
-    pairs, _ = match_descriptors(queries, gallery, ratio=ratio, mutual=mutual)
-    matches = np.asarray(pairs.cpu().numpy(), np.int64)
-    if filter is None:
-        return matches
-    kept = {tuple(pair) for pair in FILTERS[filter](features0, features1).tolist()}
-    return matches[[tuple(pair) in kept for pair in matches.tolist()]]
+        matcher = FILTERS[filter](matcher)
+    return matcher.match(features0, features1)
 
 
 def verify(
     features0: Features,
     features1: Features,
-    matches: NDArray[np.int64],
+    matches: Matches,
     *,
     model: GeometryModel = "fundamental",
     threshold: float = 1.5,
@@ -231,7 +154,7 @@ def verify(
     Args:
         features0: Features of image 0.
         features1: Features of image 1.
-        matches: (M, 2) indices into both, from `match`.
+        matches: M matches, from `match` or a `Matcher`.
         model: "fundamental" for any scene, "homography" for planes and rotating cameras,
             "essential" for calibrated cameras.
         threshold: Inlier threshold in pixels.
@@ -241,8 +164,9 @@ def verify(
         `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that
         agree.
     """
-    check_shape(matches, "M 2", name="matches")
-    points0, points1 = features0.keypoints[matches[:, 0]], features1.keypoints[matches[:, 1]]
+    if not isinstance(matches, Matches):
+        raise ArgumentError(f"matches: expected the Matches that doap.match returns, got {type(matches).__name__}.")
+    points0, points1 = matches.points(features0, features1)
     return estimate_geometry(points0, points1, model, threshold=threshold, cameras=cameras)
 
 
@@ -255,7 +179,7 @@ class ImageMatches:
         image1: Grey pixels of image 1; the sizes may differ.
         features0: Features of image 0.
         features1: Features of image 1.
-        matches: (M, 2) indices into the features.
+        matches: Matches of the features.
         geometry: Geometry that the inliers agree with; `geometry.inliers` is (M,) bool.
         sources: The images as they were given, from which `draw` takes the colours; None draws them in grey.
     """
@@ -264,7 +188,7 @@ class ImageMatches:
     image1: NDArray[np.uint8]
     features0: Features
     features1: Features
-    matches: NDArray[np.int64]
+    matches: Matches
     geometry: Geometry
     sources: tuple[ImageSource, ImageSource] | None = None
 
@@ -286,13 +210,13 @@ class ImageMatches:
         images = self.image0, self.image1
         if self.sources is not None:
             images = as_colour(self.sources[0]), as_colour(self.sources[1])
-        return draw_matches(*images, *points, self.matches, inliers, title)
+        return draw_matches(*images, *points, self.matches.indices, inliers, title)
 
 
 def match_images(
     image0: ImageSource,
     image1: ImageSource,
-    descriptor: str | Path | Describer = "doap-128",
+    descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
@@ -314,7 +238,7 @@ def match_images(
     Args:
         image0: Image in one of the forms that `extract` accepts.
         image1: Another image of the same scene.
-        descriptor: Name or file for `doap.load`, or a `Describer`. A pipeline such as
+        descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`. A pipeline such as
             "aliked-lightglue" detects and matches keypoints itself.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the
             default.
@@ -324,56 +248,23 @@ def match_images(
         threshold: Inlier threshold in pixels.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
     """
-    describer = as_describer(descriptor, device)
+    extractor = as_extractor(descriptor, detector, device=device)
     for name, value in (("ratio", ratio), ("filter", filter)):
-        if value is not None and isinstance(describer, MatchesPairs):
+        if value is not None and extractor.matcher is not None:
             raise ArgumentError(
                 f"{name}: expected None, because the pipeline has its own matcher, got {value}. Omit it."
             )
-    finder = detector_for(describer, detector)
     grey0, grey1 = as_grey(image0), as_grey(image1)
-    features0, features1 = (
-        extract(grey, describer, detector=finder, max_keypoints=max_keypoints) for grey in (grey0, grey1)
-    )
-    if isinstance(describer, MatchesPairs):
-        matches = describer.match_features(features0, features1)
+    features0, features1 = (extractor.extract(grey, max_keypoints=max_keypoints) for grey in (grey0, grey1))
+    if extractor.matcher is not None:
+        matches = extractor.matcher.match(features0, features1)
     else:
         matches = match(features0, features1, ratio=ratio, filter=filter)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
     return ImageMatches(grey0, grey1, features0, features1, matches, geometry, (image0, image1))
 
 
-def detector_for(descriptor: Describer, detector: str | Detector | None) -> Detector:
-    """Return a detector given by name or object; for None, the one the descriptor requires, or SIFT."""
-    if detector is None and isinstance(descriptor, DetectsKeypoints):
-        return descriptor.detector
-    return as_detector(detector)
-
-
-def extract_sample(descriptor: Describer, detector: Detector | None = None) -> Features:
-    """Extract features from a fixed image; they identify a detector and a descriptor.
-
-    The contrast of the image decreases to the right, so that the thresholds of a detector change
-    the result.
-    """
-    blocks = np.random.default_rng(0).integers(-127, 128, (32, 32)) * np.linspace(1, 0.02, 32)
-    image = np.asarray(128 + blocks.round(), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
-    return extract(image, descriptor, detector=detector, max_keypoints=1000)
-
-
-def describe_frames(image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer) -> Tensor:
-    """Describe frames (N, 2, 3) of a grey image (height, width).
-
-    Returns:
-        (N, D) float32 or (N, D/8) uint8, on the descriptor's device.
-    """
-    if isinstance(descriptor, ImageDescriber):
-        return descriptor.describe_frames(image, frames)
-    patches = torch.from_numpy(cut_patches(image, frames, descriptor))
-    return descriptor.describe(patches.unsqueeze(1).float() / 255)
-
-
-def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor:
+def describe_patches(describer: PatchDescriber, patches: NDArray[np.uint8]) -> Tensor:
     """Describe patches (N, S, S) of any size on the describer's device.
 
     Patches of another size than the describer's are resampled with antialiasing.
@@ -391,14 +282,7 @@ def describe_patches(describer: Describer, patches: NDArray[np.uint8]) -> Tensor
         bright = part.float() / 255
         if size != patches.shape[1]:
             bright = interpolate(bright, (size, size), mode="bilinear", antialias=True, align_corners=False)
-        parts.append(describer.describe(bright).cpu())
+        parts.append(describer.describe_patches(bright).cpu())
     described = torch.cat(parts)
     check_finite(described, name="descriptors")
     return described
-
-
-def cut_patches(
-    image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32], descriptor: Describer
-) -> NDArray[np.uint8]:
-    """Cut the patches (N, S, S) of frames (N, 2, 3) for a descriptor, enlarged by its `extent`."""
-    return extract_patches(image, resize_frames(frames, descriptor.extent), descriptor.patch_size)

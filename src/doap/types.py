@@ -74,6 +74,42 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Matches:
+    """Matches of the keypoints of two images; returned by `doap.match`.
+
+    Attributes:
+        indices: (M, 2) int64 rows of `Features` 0 and 1, sorted by the first.
+        scores: (M,) float32, larger is better; the negative distance for nearest neighbours.
+        offsets: (M, 2, 2) float32, the (x, y) to add to the keypoints in image 0 and in image 1, for matchers that
+            refine positions; None for the keypoints as they are.
+    """
+
+    indices: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    offsets: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        count = check_shape(self.indices, "M 2", name="indices")["M"]
+        check_shape(self.scores, str(count), name="scores")
+        if self.offsets is not None:
+            check_shape(self.offsets, f"{count} 2 2", name="offsets")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def points(self, features0: Features, features1: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the positions (M, 2) of the matches in both images as (x, y).
+
+        >>> frames = np.array([[[8, 0, 20], [0, 8, 30]]], np.float32)
+        >>> features = Features(frames, np.ones(1, np.float32), torch.rand(1, 128), (480, 640))
+        >>> Matches(np.zeros((1, 2), np.int64), np.ones(1, np.float32)).points(features, features)[1].tolist()
+        [[20.0, 30.0]]
+        """
+        first, second = features0.keypoints[self.indices[:, 0]], features1.keypoints[self.indices[:, 1]]
+        return (first, second) if self.offsets is None else (first + self.offsets[:, 0], second + self.offsets[:, 1])
+
+
+@dataclass(frozen=True)
 class Geometry:
     """Geometry of two images, estimated from M matches; returned by `doap.verify`.
 

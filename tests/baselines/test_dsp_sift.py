@@ -9,12 +9,11 @@ import torch
 from skimage import data
 
 from doap.baselines import BASELINES, colmap_rootsift, dsp_sift, rootsift
-from doap.describer import fingerprint
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError
 from doap.images import Pyramid, inside, read_grey
-from doap.pipeline import describe_frames, extract, match
+from doap.pipeline import extract, match
 from oracles.photos import write_photo
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)[20:260, 120:420].copy()
@@ -28,64 +27,67 @@ def frames():
 
 @pytest.mark.parametrize("name", ["colmap-sift", "dsp-sift"])
 def test_frames_of_colmap_can_be_described_in_any_order(frames, name):
-    baseline = BASELINES[name]()
+    baseline = BASELINES[name]().describer
     assert (baseline.name, baseline.dim, baseline.kind) == (name, 128, "real")
-    described = describe_frames(PHOTO, frames, baseline)
+    described = baseline.describe(PHOTO, frames)
     assert described.shape == (len(frames), 128)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(len(frames)))
     some = np.random.default_rng(0).permutation(len(frames))[:50]
-    assert torch.equal(describe_frames(Pyramid(PHOTO), frames[some], baseline), described[torch.from_numpy(some)])
-    assert describe_frames(PHOTO, frames[:0], baseline).shape == (0, 128)
+    assert torch.equal(baseline.describe(Pyramid(PHOTO), frames[some]), described[torch.from_numpy(some)])
+    assert baseline.describe(PHOTO, frames[:0]).shape == (0, 128)
 
 
 @pytest.mark.parametrize("name", ["colmap-sift", "dsp-sift"])
 def test_keypoints_detected_with_a_limit_are_described_even_if_absent_without_it(tmp_path, name):
     """COLMAP replaces a keypoint by a finer one nearby, unless it stops before that level."""
-    photo, baseline = read_grey(write_photo(tmp_path / "photo.png", seed=3)), BASELINES[name]()
+    photo, baseline = read_grey(write_photo(tmp_path / "photo.png", seed=3)), BASELINES[name]().describer
     largest, every = (colmap().detect(photo, limit)[0] for limit in (100, None))
     known = torch.tensor([frame.tobytes() in {one.tobytes() for one in every} for frame in largest])
     assert 90 < int(known.sum()) < 100
-    described = describe_frames(photo, largest, baseline)
+    described = baseline.describe(photo, largest)
     torch.testing.assert_close(described.norm(dim=1), torch.ones(100))
-    assert torch.equal(described[known], describe_frames(photo, largest[known.numpy()], baseline))
+    assert torch.equal(described[known], baseline.describe(photo, largest[known.numpy()]))
 
 
 def test_without_pooling_it_is_close_to_rootsift_of_the_same_patches(frames):
     whole = frames[inside(frames, *PHOTO.shape)]
-    one, other = (describe_frames(PHOTO, whole, baseline) for baseline in (colmap_rootsift(), rootsift()))
+    one, other = (baseline.describe(PHOTO, whole) for baseline in (colmap_rootsift().describer, rootsift()))
     # Measured: 0.977, and 0.62 for descriptors of different keypoints.
     assert (one * other).sum(dim=1).mean() > 0.96
     assert (one * other.roll(7, 0)).sum(dim=1).mean() < 0.8
 
 
 def test_pooling_changes_the_descriptors_moderately(frames):
-    plain, pooled = (describe_frames(PHOTO, frames, baseline) for baseline in (colmap_rootsift(), dsp_sift()))
+    plain, pooled = (one.describer.describe(PHOTO, frames) for one in (colmap_rootsift(), dsp_sift()))
     assert 0.8 < (plain * pooled).sum(dim=1).mean() < 0.97
-    assert fingerprint(dsp_sift()) != fingerprint(colmap_rootsift())
+    assert dsp_sift().fingerprint() != colmap_rootsift().fingerprint()
 
 
 def test_a_rotated_photo_can_be_matched():
     rotated = np.rot90(PHOTO).copy()
     image0, image1 = (extract(image, dsp_sift(), detector=colmap(), max_keypoints=300) for image in (PHOTO, rotated))
     pairs = match(image0, image1, ratio=0.9)
-    expected = image0.keypoints[pairs[:, 0]] @ np.array([[0, -1], [1, 0]]) + [0, PHOTO.shape[1] - 1]
+    points0, points1 = pairs.points(image0, image1)
+    expected = points0 @ np.array([[0, -1], [1, 0]]) + [0, PHOTO.shape[1] - 1]
     assert len(pairs) > 100
-    assert (np.linalg.norm(expected - image1.keypoints[pairs[:, 1]], axis=1) < 1.5).mean() > 0.95
+    assert (np.linalg.norm(expected - points1, axis=1) < 1.5).mean() > 0.95
 
 
 def test_frames_of_another_detector_are_an_error(frames):
     with pytest.raises(ArgumentError, match=r"dsp-sift: expected frames that COLMAP detects .*Use the detector colmap"):
-        describe_frames(PHOTO, sift_detector().detect(PHOTO, 10)[0], dsp_sift())
+        dsp_sift().describer.describe(PHOTO, sift_detector().detect(PHOTO, 10)[0])
     other_size = np.concatenate([frames[:3], frames[:2] * np.float32([1.5, 1.5, 1])])
     with pytest.raises(ArgumentError, match="got 2 of 5 that it does not"):
-        describe_frames(PHOTO, other_size, dsp_sift())
-
-
-def test_patches_are_an_error():
-    with pytest.raises(ArgumentError, match=r"dsp-sift: expected an image, got 3 patches.*use the detector colmap"):
-        dsp_sift().describe(torch.zeros(3, 1, 32, 32))
+        dsp_sift().describer.describe(PHOTO, other_size)
 
 
 def test_an_image_without_keypoints_gives_no_rows():
     assert len(extract(np.zeros((60, 80), np.uint8), dsp_sift(), detector=colmap())) == 0
     assert extract(np.zeros((5, 5), np.uint8), dsp_sift(), detector=colmap()).descriptors.shape == (0, 128)
+
+
+def test_another_detector_is_an_error():
+    with pytest.raises(
+        ArgumentError, match=r"dsp-sift only describes the keypoints of its own detector, colmap; got si"
+    ):
+        extract(PHOTO, dsp_sift(), detector="sift")

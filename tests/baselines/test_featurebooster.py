@@ -8,9 +8,8 @@ import torch
 from skimage import data
 
 from doap.baselines import load_baseline, sift
-from doap.describer import ImageDescriber
+from doap.describer import Describer, PatchDescriber
 from doap.detectors import sift as sift_detector
-from doap.errors import ArgumentError
 from doap.images import Pyramid, frames_from_arrays
 
 PHOTO = data.camera()[60:360, 100:460].copy()
@@ -77,20 +76,21 @@ def expected_outputs(file, frames: np.ndarray) -> np.ndarray:
         half_side, angle = np.hypot(frame[0, 0], frame[1, 0]), np.arctan2(frame[1, 0], frame[0, 0])
         x, y = (frame[0, 2] - width / 2) / (0.7 * width), (frame[1, 2] - height / 2) / (0.7 * width)
         geometry.append([x, y, half_side / 6, (2 * np.pi - angle) % (2 * np.pi)])
-    descriptors = sift().describe_frames(PHOTO, frames).double().numpy()
+    descriptors = sift().describe(PHOTO, frames).double().numpy()
     return boosted({name: value.double().numpy() for name, value in state.items()}, descriptors, np.array(geometry))
 
 
 def test_featurebooster_is_a_describer_of_frames(file):
     baseline = load_baseline(file)
     name, kind, dim = FILES[file.name]
-    assert isinstance(baseline, ImageDescriber)
+    assert isinstance(baseline, Describer)
+    assert not isinstance(baseline, PatchDescriber)
     assert (baseline.name, baseline.kind, baseline.dim, baseline.extent) == (name, kind, dim, 1.0)
 
 
 def test_outputs_equal_a_plain_loop(file, frames):
     outputs = expected_outputs(file, frames)
-    found = load_baseline(file).describe_frames(PHOTO, frames).numpy()
+    found = load_baseline(file).describe(PHOTO, frames).numpy()
     if file.name == "SIFT+Boost-F.pth":
         np.testing.assert_allclose(found, outputs / np.linalg.norm(outputs, axis=1, keepdims=True), atol=1e-3)
     else:
@@ -104,7 +104,7 @@ def test_outputs_equal_a_plain_loop(file, frames):
 def test_the_order_of_keypoints_does_not_matter(file, frames):
     order = np.random.default_rng(0).permutation(len(frames))
     baseline = load_baseline(file)
-    one, other = baseline.describe_frames(PHOTO, frames)[order], baseline.describe_frames(PHOTO, frames[order])
+    one, other = baseline.describe(PHOTO, frames)[order], baseline.describe(PHOTO, frames[order])
     if baseline.kind == "real":
         torch.testing.assert_close(other, one, atol=1e-4, rtol=0)
     else:
@@ -113,23 +113,18 @@ def test_the_order_of_keypoints_does_not_matter(file, frames):
 
 def test_a_descriptor_depends_on_the_other_keypoints_and_on_the_position(data_folder, frames):
     baseline = load_baseline(data_folder / "baselines" / "SIFT+Boost-F.pth")
-    among_all, among_few = baseline.describe_frames(PHOTO, frames)[:5], baseline.describe_frames(PHOTO, frames[:5])
+    among_all, among_few = baseline.describe(PHOTO, frames)[:5], baseline.describe(PHOTO, frames[:5])
     assert (among_all - among_few).norm(dim=1).min() > 1e-3
     # The pattern repeats every 50 pixels, so SIFT is the same at both positions.
     tiled = np.tile(PHOTO[100:150, 100:150], (6, 6))
     repeated = frames_from_arrays([[100, 150], [200, 150]], [12, 12])
-    assert torch.equal(*sift().describe_frames(tiled, repeated))
-    one, other = baseline.describe_frames(tiled, repeated)
+    assert torch.equal(*sift().describe(tiled, repeated))
+    one, other = baseline.describe(tiled, repeated)
     assert (one - other).norm() > 1e-2
 
 
 def test_an_image_and_its_pyramid_agree_and_no_keypoints_are_fine(file, frames):
     baseline = load_baseline(file)
-    assert torch.equal(baseline.describe_frames(Pyramid(PHOTO), frames), baseline.describe_frames(PHOTO, frames))
-    none = baseline.describe_frames(PHOTO, frames[:0])
+    assert torch.equal(baseline.describe(Pyramid(PHOTO), frames), baseline.describe(PHOTO, frames))
+    none = baseline.describe(PHOTO, frames[:0])
     assert none.shape == ((0, 128) if baseline.kind == "real" else (0, 32))
-
-
-def test_patches_are_refused_because_they_have_no_position(file):
-    with pytest.raises(ArgumentError, match="needs the positions of all keypoints of an image, got 2 patches"):
-        load_baseline(file).describe(torch.zeros(2, 1, 32, 32))

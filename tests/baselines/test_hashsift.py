@@ -41,7 +41,7 @@ def opencv_sift(frame: np.ndarray, factor: float) -> np.ndarray:
 def test_hashsift_is_a_binary_describer(weights):
     baseline = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 256, "binary", 6.75 / 6)
-    described = baseline.describe(torch.zeros(0, 1, 32, 32))
+    described = baseline.describe_patches(torch.zeros(0, 1, 32, 32))
     assert (described.shape, described.dtype) == ((0, 32), torch.uint8)
 
 
@@ -49,9 +49,9 @@ def test_hashsift_is_a_binary_describer(weights):
 def test_bits_are_the_signs_of_an_explicit_product(weights):
     patches = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     # OpenCV's SIFT has integers and a length of about 512; the baseline `sift` scales it to 1.
-    descriptors = 512 * sift().describe(patches).double().numpy()
+    descriptors = 512 * sift().describe_patches(patches).double().numpy()
     expected = np.packbits(signs(np.load(weights), descriptors), axis=1)
-    assert np.array_equal(load_baseline(weights).describe(patches), expected)
+    assert np.array_equal(load_baseline(weights).describe_patches(patches), expected)
 
 
 @pytest.mark.data("baselines/hashsift-256.npy")
@@ -61,7 +61,7 @@ def test_keypoints_give_the_bits_of_opencvs_sift_on_keypoints_of_6_75_sizes(weig
     wide = resize_frames(frames, 6.75 / 6)
     frames = frames[inside(resize_frames(wide, 1.5), *PHOTO.shape)][:40]
     assert len(frames) == 40
-    found = np.unpackbits(load_baseline(weights).describe_frames(PHOTO, frames).numpy(), axis=1)
+    found = np.unpackbits(load_baseline(weights).describe(PHOTO, frames).numpy(), axis=1)
     agreement = {}
     for sizes in (6.0, 6.75, 7.5):
         descriptors = np.array([opencv_sift(frame, sizes / 6) for frame in frames], np.float64)
@@ -75,5 +75,5 @@ def test_a_patch_and_a_frame_of_the_enlarged_region_agree(weights):
     baseline = load_baseline(weights)
     frames = frames_from_arrays([[150, 150]], [32], [0])
     patch = torch.from_numpy(extract_patches(PHOTO, resize_frames(frames, baseline.extent), 32)).unsqueeze(1) / 255
-    one, other = baseline.describe_frames(PHOTO, frames), baseline.describe(patch)
+    one, other = baseline.describe(PHOTO, frames), baseline.describe_patches(patch)
     assert np.unpackbits((one ^ other).numpy()).mean() < 0.15

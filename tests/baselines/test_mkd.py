@@ -26,8 +26,8 @@ def patches():
 def test_mkd_is_a_describer_with_128_dimensions(weights):
     baseline = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 128, "real", 1.0)
-    assert baseline.describe(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
-    flat = baseline.describe(torch.full((2, 1, 32, 32), 0.4))
+    assert baseline.describe_patches(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
+    flat = baseline.describe_patches(torch.full((2, 1, 32, 32), 0.4))
     assert flat.isfinite().all()
     assert not flat.requires_grad
 
@@ -43,7 +43,7 @@ def test_mkd_equals_the_module_of_kornia_that_loads_the_same_file(weights, patch
         expected = MKDDescriptor(patch_size=32, kernel_type="concat", whitening="pcawt", training_set="liberty")(
             patches
         )
-    torch.testing.assert_close(load_baseline(weights).describe(patches), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(load_baseline(weights).describe_patches(patches), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.data("baselines/mkd-concat-64.pth")
@@ -58,4 +58,4 @@ def test_whitening_is_a_projection_with_attenuated_eigenvalues(weights, patches)
         for column in range(128):
             expected[row, column] = (values - mean) @ vectors[:, column] / eigenvalues[column] ** 0.35
         expected[row] /= np.sqrt((expected[row] ** 2).sum())
-    np.testing.assert_allclose(load_baseline(weights).describe(patches), expected, atol=1e-4)
+    np.testing.assert_allclose(load_baseline(weights).describe_patches(patches), expected, atol=1e-4)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from doap.baselines import OnnxDescriber
-from doap.describer import Describer, fingerprint
+from doap.describer import Describer
 from doap.errors import DataError, MissingExtra
 
 pytest.importorskip("onnxruntime")
@@ -51,15 +51,15 @@ def test_an_onnx_file_describes_patches_like_the_network(network, file):
     assert (baseline.name, baseline.patch_size, baseline.dim, baseline.kind) == ("small", 16, 6, "real")
     patches = torch.rand(600, 1, 16, 16)
     with torch.no_grad():
-        torch.testing.assert_close(baseline.describe(patches), network(patches), atol=1e-5, rtol=1e-5)
-    assert baseline.describe(patches[:0]).shape == (0, 6)
-    assert fingerprint(baseline) == fingerprint(OnnxDescriber(file))
+        torch.testing.assert_close(baseline.describe_patches(patches), network(patches), atol=1e-5, rtol=1e-5)
+    assert baseline.describe_patches(patches[:0]).shape == (0, 6)
+    assert baseline.fingerprint() == OnnxDescriber(file).fingerprint()
 
 
 def test_a_uint8_output_is_packed_bits(tmp_path):
     baseline = OnnxDescriber(export(Bits(), tmp_path / "bits.onnx", torch.zeros(2, 1, 8, 8), {0: "N"}))
     assert (baseline.dim, baseline.kind) == (16, "binary")
-    assert baseline.describe(torch.ones(3, 1, 8, 8)).tolist() == [[255, 255]] * 3
+    assert baseline.describe_patches(torch.ones(3, 1, 8, 8)).tolist() == [[255, 255]] * 3
 
 
 def test_a_fixed_batch_size_is_an_error(network, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from skimage import data
 
 from doap.baselines import BASELINES, OpenCVBaseline, rootsift, sift, teblid, vgg
-from doap.describer import Describer, fingerprint
+from doap.describer import Describer
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, ShapeError
 from doap.images import (
@@ -103,7 +103,7 @@ def test_a_baseline_is_a_describer_with_its_name(name, patches):
     baseline: Describer = BASELINES[name]()
     assert isinstance(baseline, Describer)
     assert (BASELINES[name]().name, baseline.patch_size) == (name, 32)
-    described = baseline.describe(patches)
+    described = baseline.describe_patches(patches)
     if name in REAL:
         assert (baseline.kind, described.dtype, described.shape) == (
             "real",
@@ -123,7 +123,7 @@ def test_a_patch_is_described_as_the_photo_is_at_the_window_of_the_documentation
     near = [point for point in keypoints if 0.7 < SIFT_WINDOW * point.size / side < 1.5]
     near, frames = whole(near, frames_from_keypoints(near, SIFT_WINDOW))
     assert len(near) > 80
-    assert_alike(BASELINES[name]().describe(cut(frames)), create().compute(PHOTO.copy(), near)[1], 0.12)
+    assert_alike(BASELINES[name]().describe_patches(cut(frames)), create().compute(PHOTO.copy(), near)[1], 0.12)
 
 
 @pytest.mark.parametrize("name", UNSCALED)
@@ -139,7 +139,7 @@ def test_a_patch_is_described_as_the_photo_is_where_there_is_no_scale(keypoints,
     # LATCH blurs its input in place.
     kept, of_photo = create().compute(PHOTO.copy(), rotated)
     assert len(kept) == len(rotated) > 80
-    assert_alike(BASELINES[name]().describe(cut(frames)), of_photo, 0.12)
+    assert_alike(BASELINES[name]().describe_patches(cut(frames)), of_photo, 0.12)
 
 
 @pytest.mark.parametrize("name", ["sift", "rootsift", "daisy"])
@@ -148,25 +148,25 @@ def test_descriptors_of_a_photo_depend_on_more_pixels_than_the_patch(keypoints, 
     baseline, photo = BASELINES[name](), PHOTO.copy()
     frame = frames_from_arrays([[150.0, 120.0]], [32.0], [0.0])
     cv2.rectangle(photo, (150 - 40, 120 - 40), (150 + 40, 120 + 40), 255, 3)
-    assert torch.equal(baseline.describe(cut(frame)), baseline.describe(cut(frame, photo=photo)))
-    assert not torch.equal(baseline.describe_frames(PHOTO, frame), baseline.describe_frames(photo, frame))
+    assert torch.equal(baseline.describe_patches(cut(frame)), baseline.describe_patches(cut(frame, photo=photo)))
+    assert not torch.equal(baseline.describe(PHOTO, frame), baseline.describe(photo, frame))
 
 
 @pytest.mark.parametrize("name", OF_PATCHES)
 def test_descriptors_of_frames_are_close_to_those_of_their_patches(keypoints, name):
     _, frames = whole(keypoints, frames_from_keypoints(keypoints))
     baseline = BASELINES[name]()
-    described = baseline.describe_frames(PHOTO, frames)
-    assert torch.equal(baseline.describe_frames(Pyramid(PHOTO), frames), described)
-    assert baseline.describe_frames(PHOTO, frames[:0]).shape == (0, described.shape[1])
-    assert_alike(baseline.describe(cut(frames)), described, 0.2)
+    described = baseline.describe(PHOTO, frames)
+    assert torch.equal(baseline.describe(Pyramid(PHOTO), frames), described)
+    assert baseline.describe(PHOTO, frames[:0]).shape == (0, described.shape[1])
+    assert_alike(baseline.describe_patches(cut(frames)), described, 0.2)
 
 
 def test_sift_of_frames_is_closer_to_opencv_than_sift_of_patches(keypoints):
     """With the pixels around the patch, only the pyramid differs from that of OpenCV."""
     found, frames = whole(keypoints, frames_from_keypoints(keypoints))
     of_photo = torch.nn.functional.normalize(torch.from_numpy(cv2.SIFT.create().compute(PHOTO, found)[1]))
-    from_frames, from_patches = sift().describe_frames(PHOTO, frames), sift().describe(cut(frames))
+    from_frames, from_patches = sift().describe(PHOTO, frames), sift().describe_patches(cut(frames))
     near, far = ((described * of_photo).sum(dim=1).mean() for described in (from_frames, from_patches))
     assert near > 0.985
     assert near > far
@@ -175,7 +175,7 @@ def test_sift_of_frames_is_closer_to_opencv_than_sift_of_patches(keypoints):
 @pytest.mark.parametrize("size", [32, 41, 64])
 def test_sift_of_a_patch_is_close_to_opencv(keypoints, size):
     found, frames = whole(keypoints, frames_from_keypoints(keypoints))
-    described = sift(size).describe(cut(frames, size))
+    described = sift(size).describe_patches(cut(frames, size))
     of_photo = torch.nn.functional.normalize(torch.from_numpy(cv2.SIFT.create().compute(PHOTO, found)[1]))
     cosine = (described * of_photo).sum(dim=1)
     assert cosine.mean() > 0.96
@@ -189,15 +189,15 @@ def test_a_rotated_photo_with_rotated_frames_has_the_same_descriptors(keypoints,
     frames = sift_detector().detect(photo)[0]
     frames = frames[inside(frames, *photo.shape)][:60]
     turn = np.array([[0, 1, 0], [-1, 0, 256], [0, 0, 1.0]])
-    upright = BASELINES[name]().describe(cut(frames, photo=photo))
-    rotated = BASELINES[name]().describe(cut(transform_frames(frames, turn), photo=np.rot90(photo).copy()))
+    upright = BASELINES[name]().describe_patches(cut(frames, photo=photo))
+    rotated = BASELINES[name]().describe_patches(cut(transform_frames(frames, turn), photo=np.rot90(photo).copy()))
     assert_alike(upright, rotated, 0.02)
 
 
 @pytest.mark.parametrize("name", OF_PATCHES)
 def test_a_rotated_patch_has_another_descriptor(patches, name):
     baseline = BASELINES[name]()
-    one, other = (np.asarray(baseline.describe(some)) for some in (patches, patches.flip(2, 3)))
+    one, other = (np.asarray(baseline.describe_patches(some)) for some in (patches, patches.flip(2, 3)))
     if name in REAL:
         lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
         assert ((one * other).sum(axis=1) / lengths).mean() < 0.9
@@ -208,7 +208,7 @@ def test_a_rotated_patch_has_another_descriptor(patches, name):
 @pytest.mark.parametrize("name", ["sift", "rootsift"])
 def test_a_rotation_by_180_degrees_permutes_bins_and_directions(patches, name):
     baseline = BASELINES[name]()
-    upright, rotated = baseline.describe(patches), baseline.describe(patches.flip(2, 3))
+    upright, rotated = baseline.describe_patches(patches), baseline.describe_patches(patches.flip(2, 3))
     # 4×4 bins of 8 directions: the bins are reversed, and the directions shift by four.
     expected = upright.view(-1, 4, 4, 8).flip(1, 2).roll(4, dims=3).flatten(1)
     assert (expected * rotated).sum(dim=1).min() > 0.99
@@ -216,46 +216,46 @@ def test_a_rotation_by_180_degrees_permutes_bins_and_directions(patches, name):
 
 @pytest.mark.parametrize("name", ["sift", "rootsift", "daisy"])
 def test_rows_have_unit_length(patches, name):
-    torch.testing.assert_close(BASELINES[name]().describe(patches).norm(dim=1), torch.ones(len(patches)))
+    torch.testing.assert_close(BASELINES[name]().describe_patches(patches).norm(dim=1), torch.ones(len(patches)))
 
 
 def test_rootsift_is_the_root_of_l1_normalised_sift(patches):
-    plain = sift().describe(patches)
-    torch.testing.assert_close(rootsift().describe(patches).square(), plain / plain.sum(dim=1, keepdim=True))
+    plain = sift().describe_patches(patches)
+    torch.testing.assert_close(rootsift().describe_patches(patches).square(), plain / plain.sum(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("grey", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("name", REAL)
 def test_the_descriptor_of_a_flat_patch_is_zero(name, grey):
     baseline = BASELINES[name]()
-    assert torch.equal(baseline.describe(torch.full((2, 1, 32, 32), grey)), torch.zeros(2, baseline.dim))
+    assert torch.equal(baseline.describe_patches(torch.full((2, 1, 32, 32), grey)), torch.zeros(2, baseline.dim))
 
 
 @pytest.mark.parametrize("name", BITS)
 def test_all_flat_patches_have_the_same_code(name):
     flat = torch.tensor([0.0, 0.4, 1.0]).view(3, 1, 1, 1).expand(3, 1, 32, 32)
-    assert len(BASELINES[name]().describe(flat).unique(dim=0)) == 1
+    assert len(BASELINES[name]().describe_patches(flat).unique(dim=0)) == 1
 
 
 @pytest.mark.parametrize("name", OF_PATCHES)
 def test_zero_patches_give_zero_rows(name):
     baseline = BASELINES[name]()
     width = baseline.dim if name in REAL else baseline.dim // 8
-    assert baseline.describe(torch.zeros(0, 1, 32, 32)).shape == (0, width)
+    assert baseline.describe_patches(torch.zeros(0, 1, 32, 32)).shape == (0, width)
 
 
 @pytest.mark.parametrize("name", OF_PATCHES)
 def test_descriptors_do_not_depend_on_batches_or_threads(patches, name):
     baseline, few = BASELINES[name](), patches[:8]
-    single = torch.cat([baseline.describe(patch[None]) for patch in few])
+    single = torch.cat([baseline.describe_patches(patch[None]) for patch in few])
     many = few.repeat(20, 1, 1, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        in_threads = baseline.describe(many)
+        in_threads = baseline.describe_patches(many)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(baseline.describe(few), single)
+    assert torch.equal(baseline.describe_patches(few), single)
     assert torch.equal(in_threads, single.repeat(20, 1))
 
 
@@ -264,22 +264,22 @@ def test_descriptors_do_not_depend_on_batches_or_threads(patches, name):
 def test_patches_of_any_size_can_be_described(name, size):
     smooth = torch.nn.functional.interpolate(torch.rand(4, 1, 5, 5), (size, size), mode="bicubic").clamp(0, 1)
     create = OF_PATCHES[name]
-    described = create(patch_size=size).describe(smooth)
+    described = create(patch_size=size).describe_patches(smooth)
     assert described.float().isfinite().all()
     assert len(described.unique(dim=0)) == 4
 
 
 def test_every_baseline_has_its_own_fingerprint():
-    marks = {name: fingerprint(create()) for name, create in BASELINES.items()}
+    marks = {name: create().fingerprint() for name, create in BASELINES.items()}
     assert len(set(marks.values())) == len(BASELINES)
-    assert marks["vgg"] == fingerprint(vgg())
+    assert marks["vgg"] == vgg().fingerprint()
 
 
 def test_patches_of_the_wrong_shape_or_type_are_an_error():
     with pytest.raises(ShapeError, match=r"patches: expected \(N, 1, 32, 32\), got \(2, 1, 64, 64\)"):
-        sift().describe(torch.zeros(2, 1, 64, 64))
+        sift().describe_patches(torch.zeros(2, 1, 64, 64))
     with pytest.raises(ArgumentError, match=r"expected floats in 0…1, got torch\.uint8"):
-        sift().describe(torch.zeros(2, 1, 32, 32, dtype=torch.uint8))
+        sift().describe_patches(torch.zeros(2, 1, 32, 32, dtype=torch.uint8))
     with pytest.raises(ArgumentError, match="patch_size: expected 8 pixels or more, got 4"):
         sift(4)
 

@@ -21,11 +21,9 @@ from doap.baselines import BASELINES, PIPELINES
 from doap.baselines.pipelines.packaged_weights import kornia_network
 from doap.baselines.pipelines.pipeline import FRAME_SCALE
 from doap.cli import app
-from doap.describer import Identified, MatchesPairs
-from doap.detectors import sift
 from doap.errors import ArgumentError
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_describers
+from doap.evaluation.descriptors import open_candidate, open_candidates
 from doap.images import frames_from_arrays, read_grey
 from doap.types import Features
 
@@ -60,8 +58,8 @@ def extract(image, name, limit=400):
 
 
 def errors(features0, features1, matches, homography):
-    points = cv2.perspectiveTransform(features0.keypoints[None].astype(np.float64), homography)[0]
-    return np.linalg.norm(features1.keypoints[matches[:, 1]] - points[matches[:, 0]], axis=1)
+    points0, points1 = matches.points(features0, features1)
+    return np.linalg.norm(points1 - cv2.perspectiveTransform(points0[None].astype(np.float64), homography)[0], axis=1)
 
 
 HOMOGRAPHIES = {
@@ -74,8 +72,8 @@ HOMOGRAPHIES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_names_load_as_pipelines(name):
     loaded = pipeline(name)
-    assert isinstance(loaded, MatchesPairs)
-    assert isinstance(loaded, Identified)
+    assert isinstance(loaded, doap.Extractor)
+    assert isinstance(loaded, doap.Matcher)
     assert (loaded.name, loaded.kind, loaded.extent) == (name, "real", 1.0)
     features = extract(photo(), name, 30)
     assert features.descriptors.shape == (30, loaded.dim)
@@ -84,7 +82,7 @@ def test_names_load_as_pipelines(name):
 
 
 def test_pipelines_are_a_group_of_their_own():
-    assert list(open_describers(["pipelines"], device="cpu")) == NAMES
+    assert list(open_candidates(["pipelines"], device="cpu")) == NAMES
     assert not set(PIPELINES) & set(BASELINES)
 
 
@@ -93,8 +91,8 @@ def test_pipelines_are_a_group_of_their_own():
 def test_matches_with_a_warped_photo_are_right(name, change):
     homography = HOMOGRAPHIES[change]
     features0, features1 = extract(photo(), name), extract(warp(photo(), homography), name)
-    matches = pipeline(name).match_features(features0, features1)
-    assert matches.dtype == np.int64
+    matches = pipeline(name).match(features0, features1)
+    assert (matches.indices.dtype, matches.scores.dtype) == (np.int64, np.float32)
     assert len(matches) > 60
     wrong_by = errors(features0, features1, matches, homography)
     # Nearest neighbours include keypoints that only one image has.
@@ -107,8 +105,9 @@ def test_matches_with_a_warped_photo_are_right(name, change):
 def test_positions_move_with_the_pixels(name):
     """The first pixel of a crop is (0, 0), also if the size of the crop is not a multiple of 32."""
     features0, features1 = extract(photo(), name), extract(photo()[7:, 13:], name)
-    matches = pipeline(name).match_features(features0, features1)
-    moved = features0.keypoints[matches[:, 0]] - features1.keypoints[matches[:, 1]]
+    matches = pipeline(name).match(features0, features1)
+    points0, points1 = matches.points(features0, features1)
+    moved = points0 - points1
     near = np.abs(moved - [13, 7]).max(axis=1) < 2
     assert near.sum() > 50
     assert moved[near].mean(axis=0) == pytest.approx([13, 7], abs=0.3 if name.startswith("xfeat") else 0.1)
@@ -131,13 +130,13 @@ def test_permuted_keypoints_have_the_same_matches(name):
     shuffled = Features(
         features0.frames[order], features0.responses[order], features0.descriptors[order], features0.image_size
     )
-    matches = pipeline(name).match_features(features0, features1)
-    permuted = pipeline(name).match_features(shuffled, features1)
-    assert (np.diff(matches[:, 0]) > 0).all()
-    assert len(set(matches[:, 1])) == len(matches)
-    found = {(int(order[first]), int(second)) for first, second in permuted}
+    matches = pipeline(name).match(features0, features1)
+    permuted = pipeline(name).match(shuffled, features1)
+    assert (np.diff(matches.indices[:, 0]) > 0).all()
+    assert len(set(matches.indices[:, 1])) == len(matches)
+    found = {(int(order[first]), int(second)) for first, second in permuted.indices}
     # Sums in another order can change a score at the threshold.
-    assert len(found ^ set(map(tuple, matches.tolist()))) <= 2
+    assert len(found ^ set(map(tuple, matches.indices.tolist()))) <= 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,7 +147,7 @@ def test_images_without_structure_have_no_keypoints(name, image):
     assert len(empty) == 0
     assert empty.descriptors.shape == (0, pipeline(name).dim)
     for pair in ((empty, other), (other, empty), (empty, empty)):
-        assert pipeline(name).match_features(*pair).shape == (0, 2)
+        assert pipeline(name).match(*pair).indices.shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,38 +167,42 @@ def test_detection_and_description_run_the_network_once(name, monkeypatch):
     loaded, passes = pipeline(name), []
     run = loaded._network.run
     monkeypatch.setattr(loaded._network, "run", lambda image: passes.append(1) or run(image))
-    frames, _ = loaded.detector.detect(photo(), 60)
-    described = loaded.describe_frames(photo().copy(), frames)
-    order = np.random.default_rng(0).permutation(60)[:40]
-    assert torch.equal(loaded.describe_frames(photo(), frames[order]), described[order])
-    assert len(passes) == 1
+    mask = np.arange(photo().shape[1])[None] < np.full((len(photo()), 1), 150)
+    for settings in ({}, {"mask": mask}):
+        loaded.extract(photo(), max_keypoints=60, **settings)
+    assert len(passes) == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_description_does_not_depend_on_what_was_detected_before(name):
-    loaded, image = pipeline(name), photo().copy()
-    frames, _ = loaded.detector.detect(image, 60)
-    described = loaded.describe_frames(image, frames)
-    loaded.detector.detect(photo()[::-1].copy(), 60)
-    assert loaded.describe_frames(image, frames).numpy() == pytest.approx(described.numpy(), abs=1e-4)
-    # The same array with other pixels is another image.
-    loaded.detector.detect(image, 60)
-    image[:] = image[:, ::-1].copy()
-    assert not torch.allclose(loaded.describe_frames(image, frames), described, atol=1e-2)
+def test_keypoints_in_a_mask_are_those_of_the_whole_image(name):
+    mask = np.zeros(photo().shape, np.uint8)
+    mask[40:, :150] = 1
+    whole, masked = (doap.extract(photo(), pipeline(name), max_keypoints=5000, mask=one) for one in (None, mask))
+    x, y = np.rint(whole.keypoints).astype(int).T
+    inside = mask[y, x] > 0
+    assert 20 < inside.sum() < len(whole)
+    assert np.array_equal(masked.frames, whole.frames[inside])
+    assert masked.descriptors.numpy() == pytest.approx(whole.descriptors[inside].numpy(), abs=1e-5)
 
 
-def test_other_frames_and_patches_are_refused():
-    loaded = pipeline("aliked-lightglue")
-    with pytest.raises(ArgumentError, match=r"expected frames of its own detector .* Omit the detector"):
-        loaded.describe_frames(photo(), sift().detect(photo(), 5)[0])
-    with pytest.raises(ArgumentError, match="expected an image, got 3 patches"):
-        loaded.describe(torch.zeros(3, 1, 32, 32))
+def test_scores_are_the_confidence_of_the_matcher():
+    features = extract(photo(), "aliked-lightglue", 200)
+    scores = pipeline("aliked-lightglue").match(features, features).scores
+    assert 0.1 < scores.min() <= scores.max() <= 1
+    nearest = pipeline("xfeat").match(*2 * [extract(photo(), "xfeat", 50)])
+    assert nearest.scores == pytest.approx(0, abs=1e-3)
+
+
+def test_another_detector_is_refused():
+    with pytest.raises(ArgumentError, match=r"only describes the keypoints of its own detector.* Omit it"):
+        doap.extract(photo(), pipeline("aliked-lightglue"), detector="sift")
 
 
 def test_match_images_uses_the_matcher_of_the_pipeline():
     name = "xfeat-lighterglue"
     found = doap.match_images(SAMPLES / "photo.jpg", SAMPLES / "print.jpg", pipeline(name), max_keypoints=300)
-    assert np.array_equal(found.matches, pipeline(name).match_features(found.features0, found.features1))
+    again = pipeline(name).match(found.features0, found.features1)
+    assert np.array_equal(found.matches.indices, again.indices)
     with pytest.raises(ArgumentError, match=r"ratio: expected None, .* got 0\.8"):
         doap.match_images(photo(), photo(), pipeline(name), ratio=0.8)
 
@@ -255,16 +258,15 @@ def compare_matchers(name, original):
     with torch.no_grad():
         expected = original(inputs)["matches"][0].numpy()
     assert len(expected) > 60
-    assert np.array_equal(pipeline(name).match_features(*given), expected)
+    assert np.array_equal(pipeline(name).match(*given).indices, expected)
 
 
 @pytest.mark.parametrize("name", ["aliked-lightglue", "xfeat"])
-def test_descriptors_of_a_pipeline_are_cached(name, tmp_path, monkeypatch):
-    frames, _ = pipeline(name).detector.detect(photo(), 20)
-    described = CachedDescriber(pipeline(name), tmp_path).describe_frames(photo(), frames)
-    again = CachedDescriber(pipeline(name), tmp_path)
-    monkeypatch.setattr(pipeline(name), "describe_frames", lambda *_: pytest.fail("described twice"))
-    assert torch.equal(again.describe_frames(photo(), frames), described)
+def test_features_of_a_pipeline_are_cached(name, tmp_path, monkeypatch):
+    extracted = CachedDescriber(open_candidate(pipeline(name)), tmp_path).extract(photo(), 20)
+    again = CachedDescriber(open_candidate(pipeline(name)), tmp_path)
+    monkeypatch.setattr(pipeline(name)._network, "run", lambda *_: pytest.fail("run twice"))
+    assert torch.equal(again.extract(photo(), 20).descriptors, extracted.descriptors)
 
 
 def test_frames_are_upright_squares_of_one_size():

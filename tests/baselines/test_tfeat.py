@@ -27,8 +27,8 @@ def cut(frames):
 def test_tfeat_is_a_describer_with_128_dimensions(weights):
     baseline: Describer = load_baseline(weights)
     assert (baseline.patch_size, baseline.dim, baseline.kind) == (32, 128, "real")
-    assert baseline.describe(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
-    flat = baseline.describe(torch.full((2, 1, 32, 32), 0.4))
+    assert baseline.describe_patches(torch.zeros(0, 1, 32, 32)).shape == (0, 128)
+    flat = baseline.describe_patches(torch.full((2, 1, 32, 32), 0.4))
     assert flat.isfinite().all()
     assert not flat.requires_grad
 
@@ -47,14 +47,16 @@ def test_the_network_equals_a_layer_by_layer_oracle(weights):
         if layer == "features.1":
             layer_input = layer_input.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
     expected = (layer_input.flatten(1) @ state["descr.0.weight"].T + state["descr.0.bias"]).tanh()
-    torch.testing.assert_close(load_baseline(weights).describe(patches), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(load_baseline(weights).describe_patches(patches), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.data("weights_tfeat")
 def test_descriptors_are_invariant_to_brightness_and_contrast(weights):
     patches = torch.rand(8, 1, 32, 32)
     baseline = load_baseline(weights)
-    assert (baseline.describe(patches) - baseline.describe(0.3 * patches + 0.5)).norm(dim=1).max() < 0.05
+    assert (baseline.describe_patches(patches) - baseline.describe_patches(0.3 * patches + 0.5)).norm(
+        dim=1
+    ).max() < 0.05
 
 
 @pytest.mark.data("weights_tfeat")
@@ -63,6 +65,6 @@ def test_a_slightly_shifted_patch_is_nearest_to_itself(weights):
     frames = frames[inside(frames, *PHOTO.shape)]
     off = transform_frames(frames, [[1, 0, 0.6], [0, 1, -0.4], [0, 0, 1]])
     baseline = load_baseline(weights)
-    nearest = torch.cdist(baseline.describe(cut(frames)), baseline.describe(cut(off))).argmin(dim=1)
+    nearest = torch.cdist(baseline.describe_patches(cut(frames)), baseline.describe_patches(cut(off))).argmin(dim=1)
     assert len(frames) > 80
     assert (nearest == torch.arange(len(frames))).float().mean() > 0.9

@@ -7,17 +7,19 @@ import pytest
 import torch
 
 from doap.baselines import load_baseline, rootsift, teblid
-from doap.describer import Describer, from_function
+from doap.describer import PatchDescriber, from_function
 from doap.detectors import sift
 from doap.errors import ArgumentError, ShapeError
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import open_candidate
+from doap.extractor import KeypointExtractor
 from doap.images import extract_patches, frames_from_arrays
 from doap.pipeline import describe_patches
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
 
 
-class Counting:
+class Counting(PatchDescriber):
     """Describe patches by their mean, times a factor, and count the calls."""
 
     patch_size, dim, kind, extent = 32, 1, "real", 1.0
@@ -25,26 +27,32 @@ class Counting:
     def __init__(self, factor=1.0):
         self.factor, self.calls = factor, 0
 
-    def describe(self, patches):
+    def describe_patches(self, patches):
         self.calls += 1
         return patches.mean(dim=(2, 3)) * self.factor
 
 
-class ImageCounting(Counting):
-    """Describe frames from the image itself."""
+class FramesOnly:
+    """A describer of frames that cannot describe patches."""
 
-    detector = sift()
+    dim, kind, extent = 1, "real", 1.0
 
-    def describe_frames(self, image, frames):
+    def __init__(self, factor=1.0):
+        self.factor, self.calls = factor, 0
+
+    def describe(self, image, frames):
         self.calls += 1
-        return torch.from_numpy(frames[:, :, 2].sum(1, keepdims=True)) + float(image.mean())
+        return self.factor * (torch.from_numpy(frames[:, :, 2].sum(1, keepdims=True)) + float(image.mean()))
+
+    def fingerprint(self):
+        return "frames only"
 
 
 @pytest.mark.parametrize("baseline", [rootsift, teblid])
 def test_cached_descriptors_equal_computed_ones(tmp_path, baseline):
-    first = CachedDescriber(baseline(), tmp_path / "cache")
+    first = CachedDescriber(open_candidate(baseline()), tmp_path / "cache")
     described = first.describe_patches(PATCHES)
-    again = CachedDescriber(baseline(), tmp_path / "cache")
+    again = CachedDescriber(open_candidate(baseline()), tmp_path / "cache")
     assert torch.equal(again.describe_patches(PATCHES), described)
     assert described.dtype == again.describe_patches(PATCHES).dtype
     assert first.seconds > 0
@@ -52,15 +60,18 @@ def test_cached_descriptors_equal_computed_ones(tmp_path, baseline):
 
 
 def test_describer_is_called_once_for_the_same_patches(tmp_path):
-    cached = CachedDescriber(Counting(), tmp_path)
-    calls = cached.describer.calls
+    cached = CachedDescriber(open_candidate(Counting()), tmp_path)
+    calls = cached.candidate.describer.calls
     for _ in range(3):
         cached.describe_patches(PATCHES)
-    assert cached.describer.calls == calls + 1
+    assert cached.candidate.describer.calls == calls + 1
 
 
 def test_other_pixels_shapes_or_weights_miss_the_cache(tmp_path):
-    one, other = CachedDescriber(Counting(), tmp_path), CachedDescriber(Counting(2.0), tmp_path)
+    one, other = (
+        CachedDescriber(open_candidate(Counting()), tmp_path),
+        CachedDescriber(open_candidate(Counting(2.0)), tmp_path),
+    )
     assert one.fingerprint != other.fingerprint
     assert torch.equal(other.describe_patches(PATCHES), 2 * one.describe_patches(PATCHES))
     changed = PATCHES.copy()
@@ -72,14 +83,14 @@ def test_other_pixels_shapes_or_weights_miss_the_cache(tmp_path):
 def test_patches_with_negative_strides_are_described():
     mirrored = PATCHES[:, :, ::-1]
     assert torch.equal(
-        CachedDescriber(rootsift()).describe_patches(mirrored),
-        CachedDescriber(rootsift()).describe_patches(mirrored.copy()),
+        CachedDescriber(open_candidate(rootsift())).describe_patches(mirrored),
+        CachedDescriber(open_candidate(rootsift())).describe_patches(mirrored.copy()),
     )
 
 
 def test_without_a_cache_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    CachedDescriber(Counting()).describe_patches(PATCHES)
+    CachedDescriber(open_candidate(Counting())).describe_patches(PATCHES)
     assert not list(tmp_path.iterdir())
 
 
@@ -88,18 +99,31 @@ def test_frames_are_described_from_their_patches():
     frames = frames_from_arrays([[40, 30], [50, 45]], [12, 9], [20, 75])
     means = from_function(lambda patches: patches.mean(dim=3)[:, 0])
     expected = describe_patches(means, extract_patches(image, frames, 32))
-    assert torch.equal(CachedDescriber(means).describe_frames(image, frames), expected)
+    assert torch.equal(CachedDescriber(open_candidate(means)).describe(image, frames), expected)
 
 
-def test_image_describers_get_the_image_and_are_cached(tmp_path):
+def test_descriptors_of_frames_are_cached_by_the_pixels_the_frames_and_the_describer(tmp_path):
     image, frames = np.full((40, 40), 7, np.uint8), frames_from_arrays([[10, 20]], [4])
-    cached = CachedDescriber(ImageCounting(), tmp_path)
-    calls = cached.describer.calls
-    assert cached.describe_frames(image, frames).item() == 37
-    assert cached.describe_frames(image, frames).item() == 37
-    assert cached.describer.calls == calls + 1
-    assert cached.describe_frames(image + 1, frames).item() == 38
-    assert cached.describe_frames(image, frames + 1).item() == 39
+    cached, other = (CachedDescriber(open_candidate(FramesOnly(factor)), tmp_path) for factor in (1.0, 2.0))
+    calls = cached.candidate.describer.calls
+    assert [cached.describe(image, frames).item() for _ in range(3)] == [37, 37, 37]
+    assert cached.candidate.describer.calls == calls + 1
+    assert cached.describe(image + 1, frames).item() == 38
+    assert cached.describe(image, frames + 1).item() == 39
+    # The fingerprint is the same, but not the descriptors of the sample.
+    assert other.describe(image, frames).item() == 74
+
+
+def test_features_of_an_extractor_are_cached(tmp_path):
+    image = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
+    first, again = (CachedDescriber(open_candidate(KeypointExtractor(rootsift(), sift())), tmp_path) for _ in "ab")
+    expected, found = first.extract(image, 12), again.extract(image, 12)
+    assert (first.seconds > 0, again.seconds) == (True, 0)
+    assert (len(found), found.image_size) == (12, (80, 90))
+    assert np.array_equal(found.frames, expected.frames)
+    assert np.array_equal(found.responses, expected.responses)
+    assert torch.equal(found.descriptors, expected.descriptors)
+    assert len(again.extract(image, 9)) == 9
 
 
 def test_descriptors_of_no_patches_have_the_right_width():
@@ -115,46 +139,18 @@ def test_chunk_size_does_not_change_the_descriptors(monkeypatch):
 
 def test_patches_must_be_square():
     with pytest.raises(ShapeError, match="patches: expected"):
-        CachedDescriber(from_function(lambda patches: patches.mean(dim=(2, 3)))).describe_patches(PATCHES[:, :, :16])
+        CachedDescriber(open_candidate(from_function(lambda patches: patches.mean(dim=(2, 3))))).describe_patches(
+            PATCHES[:, :, :16]
+        )
 
 
-def test_an_object_with_the_right_attributes_is_a_describer():
-    assert isinstance(Counting(), Describer)
-
-
-class FramesOnly:
-    """A describer of images that cannot describe patches, and has no detector and no fingerprint of its own."""
-
-    patch_size, dim, kind, extent = 32, 1, "real", 1.0
-
-    def __init__(self, factor=1.0):
-        self.factor, self.calls = factor, 0
-
-    def describe(self, patches):
-        raise ArgumentError("frames only: expected an image.")
-
-    def describe_frames(self, image, frames):
-        self.calls += 1
-        return self.factor * torch.from_numpy(frames[:, :, 2].sum(1, keepdims=True))
-
-
-def test_a_describer_without_patches_is_cached(tmp_path):
-    image, frames = np.full((40, 40), 7, np.uint8), frames_from_arrays([[10, 20]], [4])
-    cached, other = CachedDescriber(FramesOnly(), tmp_path), CachedDescriber(FramesOnly(2.0), tmp_path)
-    calls = cached.describer.calls
-    assert [cached.describe_frames(image, frames).item() for _ in range(3)] == [30, 30, 30]
-    assert cached.describer.calls == calls + 1
-    assert other.fingerprint != cached.fingerprint
-    assert other.describe_frames(image, frames).item() == 60
-
-
-def test_a_describer_of_patches_that_fails_is_not_hidden():
+def test_a_describer_that_fails_is_not_hidden():
     class Failing(Counting):
-        def describe(self, patches):
+        def describe_patches(self, patches):
             raise ArgumentError("failing: always.")
 
     with pytest.raises(ArgumentError, match="failing: always"):
-        CachedDescriber(Failing())
+        CachedDescriber(open_candidate(Failing()))
 
 
 @pytest.mark.data("baselines/SIFT+Boost-F.pth")
@@ -163,9 +159,9 @@ def test_featurebooster_is_cached_and_identified_by_its_weights(data_folder, tmp
     image = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
     frames = frames_from_arrays([[40, 30], [50, 45]], [12, 9], [20, 75])
     boosted = load_baseline(data_folder / "baselines" / file)
-    described = CachedDescriber(boosted, tmp_path).describe_frames(image, frames)
-    again = CachedDescriber(boosted, tmp_path)
-    assert torch.equal(again.describe_frames(image, frames), described)
+    described = CachedDescriber(open_candidate(boosted), tmp_path).describe(image, frames)
+    again = CachedDescriber(open_candidate(boosted), tmp_path)
+    assert torch.equal(again.describe(image, frames), described)
     assert again.seconds == 0
     changed = load_baseline(data_folder / "baselines" / file)
     assert changed.fingerprint() == boosted.fingerprint()

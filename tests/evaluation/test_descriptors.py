@@ -8,7 +8,7 @@ from doap.baselines import BASELINES, rootsift
 from doap.descriptor import SHIPPED, Descriptor
 from doap.errors import DataError
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_describers
+from doap.evaluation.descriptors import open_candidates
 
 CODE = """
 def mean(patches):
@@ -32,25 +32,25 @@ def weights(tmp_path):
 
 
 def test_baselines_and_controls_are_words_for_many():
-    opened = open_describers(["sift", "baselines", "controls"])
+    opened = open_candidates(["sift", "baselines", "controls"])
     assert list(opened) == list(dict.fromkeys(["sift", *BASELINES, *CONTROLS]))
     assert not any(one.file for one in opened.values())
 
 
 def test_names_are_short_and_unique(weights, code):
     paths = [weights / folder / "best.safetensors" for folder in ("a", "b")]
-    opened = open_describers([*map(str, paths), paths[0], "orb", f"{code}:mean"])
+    opened = open_candidates([*map(str, paths), paths[0], "orb", f"{code}:mean"])
     assert list(opened) == ["best", "best-2", "orb", "mean"]
     assert {name: one.file for name, one in opened.items() if one.file} == {"best": paths[0], "best-2": paths[1]}
 
 
 def test_a_shipped_descriptor_has_its_file():
-    assert open_describers("doap-128")["doap-128"].file == SHIPPED["doap-128"]
+    assert open_candidates("doap-128")["doap-128"].file == SHIPPED["doap-128"]
 
 
 def test_describers_are_used_as_they_are():
     baseline, descriptor = rootsift(), Descriptor.build(dim=16)
-    opened = open_describers([baseline, descriptor, baseline])
+    opened = open_candidates([baseline, descriptor, baseline])
     assert [(name, one.describer) for name, one in opened.items()] == [
         ("rootsift", baseline),
         ("descriptor", descriptor),
@@ -59,7 +59,7 @@ def test_describers_are_used_as_they_are():
 
 
 def test_a_mapping_chooses_the_names(weights):
-    opened = open_describers({"mine": weights / "a" / "best.safetensors", "chance": "random", "theirs": rootsift()})
+    opened = open_candidates({"mine": weights / "a" / "best.safetensors", "chance": "random", "theirs": rootsift()})
     assert list(opened) == ["mine", "chance", "theirs"]
     assert opened["mine"].file == weights / "a" / "best.safetensors"
     assert opened["chance"].describer.name == "random"
@@ -67,4 +67,4 @@ def test_a_mapping_chooses_the_names(weights):
 
 def test_unknown_names_are_refused():
     with pytest.raises(DataError, match="nobody: expected one of"):
-        open_describers(["sift", "nobody"])
+        open_candidates(["sift", "nobody"])

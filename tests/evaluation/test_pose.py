@@ -10,6 +10,7 @@ import pytest
 from doap.errors import ArgumentError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
+from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import BANDS, PoseBenchmark
@@ -40,7 +41,7 @@ def benchmark(root, scene):
 
 
 def evaluate(benchmark, describer):
-    return benchmark.evaluate(CachedDescriber(describer), 0)
+    return benchmark.evaluate(CachedDescriber(open_candidate(describer)), 0)
 
 
 def brute_force_area(errors, limit, steps=200_000):
@@ -110,8 +111,8 @@ def test_selected_ratio_is_the_best_of_all_on_the_validation_scenes(root, scene)
     """Half of the points get the descriptor of a neighbour in odd images, so that ratios matter."""
 
     class Confused(PosedScene):
-        def describe_frames(self, image, frames):
-            described = super().describe_frames(image, frames)
+        def describe(self, image, frames):
+            described = super().describe(image, frames)
             blurred = described + 0.8 * described.roll(1, 1) * float(image[0, 1] % 2)
             return blurred / blurred.norm(dim=1, keepdim=True)
 
@@ -175,7 +176,7 @@ def test_checksum_depends_on_images_and_poses(root, scene, tmp_path):
 
 def test_matched_points_of_the_oracle_are_projections_of_the_same_points(scene, tmp_path):
     paths = scene.write_images(tmp_path)
-    matcher = PairMatcher(CachedDescriber(scene), SharedKeypoints(scene, 2048))
+    matcher = PairMatcher(CachedDescriber(open_candidate(scene)), SharedKeypoints(scene, 2048))
     xy0, xy1 = matcher.matched_points(paths[0], paths[1])
     assert len(xy0) == POINTS
     number = [int(np.linalg.norm(scene.positions[0] - point, axis=1).argmin()) for point in xy0]
@@ -189,7 +190,7 @@ def test_strict_and_loose_ratios_keep_fewer_and_more_matches_of_real_photos(data
     from doap.baselines import rootsift
     from doap.detectors import sift
 
-    matcher = PairMatcher(CachedDescriber(rootsift()), SharedKeypoints(sift(), 512))
+    matcher = PairMatcher(CachedDescriber(open_candidate(rootsift())), SharedKeypoints(sift(), 512))
     counts = [len(matcher.match(*photos, ratio)) for ratio in (*RATIOS, 1.0)]
     assert counts == sorted(counts)
     assert counts[-1] == len(matcher.match(*photos))

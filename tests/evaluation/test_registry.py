@@ -26,6 +26,7 @@ class DarkerBenchmark:
         factor: float = Field(0.25, gt=0, le=1, description="Factor of the grey values.")
 
     name = "darker"
+    needs = "patches"
 
     def __init__(self, root, /, *, progress=lambda *_: None, **settings):
         self.factor = self.Settings.parse(settings).factor

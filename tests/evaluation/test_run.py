@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import sift
+from doap.baselines import colmap_rootsift, sift
 from doap.describer import from_function
 from doap.descriptor import Descriptor
+from doap.detectors import colmap
+from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import evaluate, read_results
+from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
 from doap.files import OutputLock, sha256
 
@@ -20,7 +23,7 @@ PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
 class Toy:
     """A benchmark whose only figure is the mean of all descriptors."""
 
-    name, dataset, protocol = "toy", Dataset("six", "00" * 32), {"patches": 6}
+    name, needs, dataset, protocol = "toy", "patches", Dataset("six", "00" * 32), {"patches": 6}
 
     def evaluate(self, describer, seed):
         value = float(describer.describe_patches(PATCHES).double().mean())
@@ -41,7 +44,9 @@ def test_each_descriptor_gets_a_result(tmp_path):
     real, bits = (evaluation.results[name] for name in ("sift", "teblid"))
     assert (real.descriptor.bytes, bits.descriptor.bytes) == (512, 32)
     assert (real.benchmark, real.dataset.name, real.protocol, real.seed) == ("toy", "six", {"patches": 6}, 4)
-    assert real.headline.total.value == float(sift().describe(torch.from_numpy(PATCHES)[:, None] / 255).double().mean())
+    assert real.headline.total.value == float(
+        sift().describe_patches(torch.from_numpy(PATCHES)[:, None] / 255).double().mean()
+    )
     assert {"doap", "torch", "numpy", "opencv-contrib-python-headless"} <= set(real.versions)
     assert list(real.seconds) == ["describe", "score"]
     assert min(real.seconds.values()) >= 0
@@ -62,10 +67,30 @@ def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
     assert reported == [(0, 2, "no"), (1, 2, "sift"), (2, 2, "done")]
 
 
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [("patches", "expected a descriptor of patches"), ("frames", "those of its own detector, colmap")],
+)
+def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, needs, words):
+    class Needy(Toy):
+        detector = sift_detector()
+
+    Needy.needs = needs
+    evaluation = evaluate(["colmap-sift", "sift"], Needy(), None, tmp_path)
+    assert list(evaluation.results) == ["sift"]
+    assert words in evaluation.skipped["colmap-sift"]
+
+
+def test_own_keypoints_may_be_those_of_the_benchmark():
+    candidate = open_candidate(colmap_rootsift())
+    candidate.check("frames", colmap())
+    candidate.check("images")
+
+
 def test_other_errors_are_not_hidden(tmp_path):
     class Broken(Toy):
         def evaluate(self, describer, seed):
-            return 1 / 0
+            raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         evaluate("sift", Broken(), None, tmp_path)

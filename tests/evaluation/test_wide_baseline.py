@@ -11,6 +11,7 @@ import pytest
 from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
+from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.evd import EvdBenchmark, grid_error, read_evd
 from doap.evaluation.homography import project
 from doap.evaluation.wxbs import WxbsBenchmark, epipolar_distances, read_wxbs
@@ -95,7 +96,7 @@ def evd_oracle(evd_root):
 
 
 def evaluated(benchmark, describer):
-    scores = benchmark.evaluate(CachedDescriber(describer), seed=0)
+    scores = benchmark.evaluate(CachedDescriber(open_candidate(describer)), seed=0)
     return {figure.name: figure for figure in scores.figures}
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 
 from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
+from doap.describer import PatchDescriber
 from doap.detectors import colmap_default
 from doap.errors import ArgumentError, DataError
 from doap.export.colmap import write_colmap
@@ -79,7 +80,7 @@ def test_by_default_keypoints_are_those_of_colmap_and_matches_pass_a_ratio_test(
         np.testing.assert_allclose(opened.read_keypoints(ids(opened)[name0])[:, :2], frames[:, :, 2] + 0.5, atol=1e-3)
         stored = FeatureSet(tmp_path / "database.db.features")
         expected = match(stored.read(name0).features, stored.read(name1).features, ratio=0.9)
-        np.testing.assert_array_equal(opened.read_matches(ids(opened)[name0], ids(opened)[name1]), expected)
+        np.testing.assert_array_equal(opened.read_matches(ids(opened)[name0], ids(opened)[name1]), expected.indices)
 
 
 def test_a_lower_error_verifies_fewer_matches_and_reuses_the_matches(photos, tmp_path):
@@ -94,7 +95,8 @@ def test_matches_equal_doap_match_and_are_verified(database, features):
     with pycolmap.Database.open(database.out) as opened:
         for name0, name1 in combinations(sorted(features), 2):
             pair = ids(opened)[name0], ids(opened)[name1]
-            np.testing.assert_array_equal(opened.read_matches(*pair), match(features[name0], features[name1]))
+            expected = match(features[name0], features[name1]).indices
+            np.testing.assert_array_equal(opened.read_matches(*pair), expected)
         first, second = ids(opened)["0.png"], ids(opened)["1.png"]
         # The second view is the first one, rotated by 90°.
         assert opened.read_two_view_geometry_num_inliers()[1]
@@ -137,16 +139,16 @@ def test_square_and_affine_frames_become_keypoints():
     assert make_keypoints(np.zeros((0, 2, 3), np.float32)).shape == (0, 4)
 
 
-class Signed:
+class Signed(PatchDescriber):
     """A descriptor with negative values: a fixed random projection of the patch."""
 
-    patch_size, kind, extent = 16, "real", 1.0
+    patch_size, kind = 16, "real"
 
     def __init__(self, dim=128):
         self.dim = dim
         self.projection = torch.randn(256, dim, generator=torch.Generator().manual_seed(0))
 
-    def describe(self, patches):
+    def describe_patches(self, patches):
         flat = patches.flatten(1)
         return normalize((flat - flat.mean(1, keepdim=True)) @ self.projection)
 

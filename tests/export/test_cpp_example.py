@@ -16,7 +16,6 @@ from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.export.onnx import write_onnx
 from doap.images import centres, frames_from_keypoints, read_grey
-from doap.pipeline import describe_frames
 from oracles.photos import write_photo
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp"
@@ -68,7 +67,7 @@ def test_descriptors_agree_with_python(program, photo, tmp_path, name):
     table = np.loadtxt(ran.stdout.splitlines(), dtype=np.float32)
     keypoints = [cv2.KeyPoint(*map(float, row)) for row in table[:, :4]]
     frames = frames_from_keypoints(keypoints)
-    expected = describe_frames(read_grey(photo), frames, descriptor)
+    expected = descriptor.describe(read_grey(photo), frames)
     assert table[:, 4:].shape == expected.shape
     assert len(table) > 150
     if descriptor.kind == "real":

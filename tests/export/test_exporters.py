@@ -28,7 +28,7 @@ def test_a_new_format_is_registered_in_one_line(tmp_path, monkeypatch):
     assert (summary.out, summary.precision, summary.patches) == (tmp_path / "my.pt", "float32", 7)
     assert summary.max_difference < 1e-5
     patches = torch.rand(3, 1, 32, 32)
-    expected = Descriptor.load("doap-128", precision="float32").describe(patches)
+    expected = Descriptor.load("doap-128", precision="float32").describe_patches(patches)
     torch.testing.assert_close(torch.jit.load(tmp_path / "my.pt")(patches), expected, atol=1e-5, rtol=0)
 
 

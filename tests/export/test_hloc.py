@@ -129,7 +129,7 @@ def test_matches_equal_doap_match_with_the_scores_of_hloc(images, tmp_path):
     features0, features1 = (
         pipeline.extract(images / name, rootsift(), max_keypoints=50) for name in ("a.png", "sub/b.png")
     )
-    expected = pipeline.match(features0, features1)
+    expected = pipeline.match(features0, features1).indices
     matches, scores = hloc_matches(tmp_path / "m.h5", "a.png", "sub/b.png")
     assert np.array_equal(matches, expected)
     cosines = (features0.descriptors[expected[:, 0]] * features1.descriptors[expected[:, 1]]).sum(dim=1)

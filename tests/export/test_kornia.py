@@ -8,7 +8,6 @@ from doap.descriptor import Descriptor
 from doap.detectors import sift
 from doap.functional import pack_bits
 from doap.images import extract_patches, inside, read_grey
-from doap.pipeline import describe_frames
 from oracles.photos import write_photo
 
 feature = pytest.importorskip("kornia.feature")
@@ -42,7 +41,9 @@ def as_kornia(photo, frames):
 def test_equal_patches_give_equal_descriptors(photo, descriptor):
     image, lafs = as_kornia(photo, frames_of(photo))
     patches = feature.extract_patches_from_pyramid(image, lafs, PS=descriptor.patch_size)[0]
-    torch.testing.assert_close(in_kornia(descriptor)(image, lafs)[0], descriptor.describe(patches), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        in_kornia(descriptor)(image, lafs)[0], descriptor.describe_patches(patches), rtol=0, atol=1e-5
+    )
 
 
 @torch.no_grad()
@@ -50,9 +51,7 @@ def compare(photo, descriptor):
     """Return cosine similarities of descriptors and of centred patches between kornia's pyramid and doap's."""
     frames = frames_of(photo)
     image, lafs = as_kornia(photo, frames)
-    descriptors = torch.cosine_similarity(
-        in_kornia(descriptor)(image, lafs)[0], describe_frames(photo, frames, descriptor)
-    )
+    descriptors = torch.cosine_similarity(in_kornia(descriptor)(image, lafs)[0], descriptor.describe(photo, frames))
     kornia_patches = feature.extract_patches_from_pyramid(image, lafs, PS=descriptor.patch_size)[0, :, 0]
     doap_patches = torch.from_numpy(extract_patches(photo, frames, descriptor.patch_size)) / 255
     flat = [patches.flatten(1) for patches in (kornia_patches, doap_patches)]
@@ -85,5 +84,5 @@ def test_the_signs_of_a_binary_descriptors_activations_are_its_bits(photo):
     activations = in_kornia(descriptor)(*as_kornia(photo, frames))
     assert activations.shape == (1, len(frames), 64)
     codes = pack_bits(activations[0])
-    apart = np.unpackbits((codes ^ describe_frames(photo, frames, descriptor)).numpy(), axis=1).mean(axis=1)
+    apart = np.unpackbits((codes ^ descriptor.describe(photo, frames)).numpy(), axis=1).mean(axis=1)
     assert np.median(apart) < 0.05

@@ -105,7 +105,7 @@ def test_features_of_a_photo_agree_with_the_descriptor(shipped, photo):
 def test_any_number_of_patches_can_be_described(shipped, count):
     descriptor, written = shipped
     patches = make_test_patches(32)[:count]
-    found, expected = OnnxDescriber(written.out).describe(patches), descriptor.describe(patches)
+    found, expected = OnnxDescriber(written.out).describe_patches(patches), descriptor.describe_patches(patches)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
@@ -117,7 +117,7 @@ def test_opencvs_dnn_module_reads_the_file(shipped):
     for count in (7, 1, 66):
         patches = make_test_patches(32)[:count]
         network.setInput(patches.numpy())
-        found, expected = network.forward(), descriptor.describe(patches).numpy()
+        found, expected = network.forward(), descriptor.describe_patches(patches).numpy()
         np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), atol=1e-4, rtol=0)
 
 
@@ -150,12 +150,12 @@ def test_an_onnx_describer_is_pickled_as_its_path(shipped):
     pickled = pickle.dumps(describer)
     assert len(pickled) < 1000
     patches = make_test_patches(32)[:3]
-    assert torch.equal(pickle.loads(pickled).describe(patches), describer.describe(patches))
+    assert torch.equal(pickle.loads(pickled).describe_patches(patches), describer.describe_patches(patches))
 
 
 def test_patches_that_are_not_floats_are_refused(shipped):
     with pytest.raises(ArgumentError, match=r"expected floats in 0…1, got torch.uint8. Divide by 255"):
-        OnnxDescriber(shipped[1].out).describe(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+        OnnxDescriber(shipped[1].out).describe_patches(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
 
 
 def test_an_onnx_file_is_neither_loaded_into_a_network_nor_as_a_descriptor(shipped):
@@ -235,7 +235,7 @@ def test_int8_is_smaller_and_reports_its_agreement(shipped, patch_set, tmp_path)
     exported = doap.load(written.out)
     extent = float(METADATA[precise.out.stem][0])
     assert (exported.extent, exported.metadata["precision"]) == (extent, "int8")
-    assert exported.describe(make_test_patches(32)).shape[1] == (128 if descriptor.kind == "real" else 32)
+    assert exported.describe_patches(make_test_patches(32)).shape[1] == (128 if descriptor.kind == "real" else 32)
 
 
 def test_unsuitable_calibration_patches_are_refused(patch_set, photo, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import doap
 from doap.errors import ArgumentError
 from doap.images import transform_frames
-from doap.matching import adalam
+from doap.matching import AdaLAM, NearestNeighbours
 from doap.types import Features
 
 pytest.importorskip("kornia")
@@ -42,21 +42,22 @@ def test_inconsistent_matches_are_dropped(binary):
     everything = doap.match(features0, features1)
     assert len(everything) == len(features0)
     kept = doap.match(features0, features1, filter="adalam")
-    right = kept[:, 0] == kept[:, 1]
+    right = kept.indices[:, 0] == kept.indices[:, 1]
     assert right.mean() > 0.97
     assert right.sum() > 0.9 * inliers
     # The result is a subset of the unfiltered matches, in the same order.
-    assert set(map(tuple, kept.tolist())) <= set(map(tuple, everything.tolist()))
-    assert (np.diff(kept[:, 0]) > 0).all()
-    np.testing.assert_array_equal(kept, doap.match(features0, features1, filter="adalam"))
+    scores = {tuple(pair): score for pair, score in zip(everything.indices.tolist(), everything.scores, strict=True)}
+    assert [scores[tuple(pair)] for pair in kept.indices.tolist()] == kept.scores.tolist()
+    assert (np.diff(kept.indices[:, 0]) > 0).all()
+    np.testing.assert_array_equal(kept.indices, doap.match(features0, features1, filter="adalam").indices)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_images_with_few_keypoints_have_no_consistent_matches(count):
     features, _, _ = views(False)
     few = Features(features.frames[:count], features.responses[:count], features.descriptors[:count], (600, 600))
-    assert adalam(few, features).shape == (0, 2)
-    assert doap.match(features, few, filter="adalam").shape == (0, 2)
+    assert len(AdaLAM(NearestNeighbours()).match(few, features)) == 0
+    assert doap.match(features, few, filter="adalam").indices.shape == (0, 2)
 
 
 def test_unknown_filters_are_refused():

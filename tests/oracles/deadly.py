@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from doap.describer import PatchDescriber
 from doap.descriptor import Descriptor
 from doap.detectors import sift
 
@@ -52,7 +53,7 @@ class SlowDetector:
 
 
 @dataclass(frozen=True)
-class DeadlyDescriber:
+class DeadlyDescriber(PatchDescriber):
     """A network that kills its process, the first `times` times, unless it was created there."""
 
     network: Descriptor
@@ -65,7 +66,7 @@ class DeadlyDescriber:
     dim = 128
     extent = 1.0
 
-    def describe(self, patches):
+    def describe_patches(self, patches):
         if os.getpid() != self.home:
             _die(self.ledger, self.times)
-        return self.network.describe(patches)
+        return self.network.describe_patches(patches)

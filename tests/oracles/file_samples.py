@@ -143,7 +143,7 @@ def write_weights(folder: Path) -> None:
 def describe(path: Path) -> Any:
     describer = doap.load(path, device="cpu", precision="float32")
     size = describer.patch_size
-    return describer.describe(torch.rand(1, 1, size, size))
+    return describer.describe_patches(torch.rand(1, 1, size, size))
 
 
 def write_result_files(folder: Path) -> None:

@@ -80,7 +80,7 @@ def golden_patches() -> torch.Tensor:
 
 def describe(path: Path) -> list[list[float]]:
     """Return descriptors of `golden_patches`, which may differ between machines by rounding."""
-    described = doap.load(path, device="cpu", precision="float32").describe(golden_patches())
+    described = doap.load(path, device="cpu", precision="float32").describe_patches(golden_patches())
     return [[round(value, 6) for value in row] for row in described.tolist()]
 
 

@@ -6,6 +6,7 @@ image, in random order, and the oracle describes a point alike in all images.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import cv2
@@ -38,7 +39,7 @@ class PosedScene:
     """A scene with `count` images. It is also the detector of its keypoints and an oracle that describes them."""
 
     name, magnification = "known points", 1.0
-    patch_size, dim, kind, extent = 32, POINTS, "real", 1.0
+    dim, kind, extent = POINTS, "real", 1.0
 
     def __init__(self, count: int = 5, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
@@ -65,15 +66,15 @@ class PosedScene:
         frames[:, :, 2] = self.positions[image[0, 1]][order]
         return frames, np.ones(len(order), np.float32)
 
-    def describe(self, patches: torch.Tensor) -> torch.Tensor:
-        """Describe patches by their pixels; only `describe_frames` knows the points."""
-        return torch.nn.functional.normalize(patches.flatten(1)[:, : self.dim])
-
-    def describe_frames(self, image: np.ndarray, frames: np.ndarray) -> torch.Tensor:
+    def describe(self, image: np.ndarray, frames: np.ndarray) -> torch.Tensor:
         """Describe each frame by the number of its point, as a unit vector."""
         here = self.positions[image[0, 1]].astype(np.float32)
         numbers = [int(np.linalg.norm(here - centre, axis=1).argmin()) for centre in frames[:, :, 2]]
         return torch.eye(self.dim)[numbers]
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the points."""
+        return hashlib.sha256(self.points.tobytes()).hexdigest()
 
     def write_images(self, folder: Path) -> list[Path]:
         """Write the images as 0.png, 1.png, …."""

@@ -17,17 +17,17 @@ import pytest
 import torch
 
 from doap.baselines import BASELINES, rootsift
-from doap.describer import fingerprint, from_function
+from doap.describer import from_function
 from doap.descriptor import Descriptor, load
 from doap.detectors import DETECTORS, colmap, sift
 from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
-from doap.pipeline import extract
+from doap.pipeline import as_extractor, extract
 from doap.scale import FeatureSet, extract_folder
 from doap.scale.extraction import find_missing
 from doap.scale.extractor import open_extractor
 from doap.scale.image_folder import ImageFolder, Source
-from doap.scale.stages import Describe, Detect, make_portable, make_stages
+from doap.scale.stages import Detect, make_portable, make_stages
 from doap.scale.storage import LocalFolder
 from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
 from oracles.interpreter import run_python
@@ -94,7 +94,7 @@ def test_both_stages_together_equal_extract(name, photos, network):
         descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
     detect, describe = make_stages(ImageFolder.open(photos), extractor)
-    detect = pickle.loads(pickle.dumps(make_portable(detect, partial(load, name))))
+    detect = pickle.loads(pickle.dumps(make_portable(detect, partial(as_extractor, name))))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
     rows = describe([detect(Source(name)) for name in names]).to_pylist()
     assert [row["name"] for row in rows] == names
@@ -370,23 +370,25 @@ def _is_alive(pid):
         return False
 
 
-class Exhausted:
-    """A description that fails for lack of memory as long as a file exists."""
+class ExhaustedDetector:
+    """SIFT that fails for lack of memory as long as a file exists."""
+
+    name, magnification = "exhausted", 6.0
 
     def __init__(self, file):
         self.file = file
 
-    def __call__(self, patches):
+    def detect(self, image, max_keypoints=None):
         if self.file.exists():
             raise MemoryError
-        return patches.flatten(1)
+        return sift().detect(image, max_keypoints)
 
 
 def test_an_image_for_which_memory_did_not_suffice_is_tried_again(photos, tmp_path):
-    describer = from_function(Exhausted(tmp_path / "full"))
-    detect, _ = make_stages(ImageFolder.open(photos), open_extractor(describer, max_keypoints=10))
+    configured = open_extractor("rootsift", detector=ExhaustedDetector(tmp_path / "full"), max_keypoints=10)
+    detect, _ = make_stages(ImageFolder.open(photos), configured)
     (tmp_path / "full").touch()
-    failed = Detect(detect.folder, detect.detector, describer, 10)(Source("0/00.png"))
+    failed = detect(Source("0/00.png"))
     assert failed.checksum == ""
     assert "not enough memory" in failed.reason
 
@@ -404,10 +406,10 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_can_be_sent_to_other_processes(name):
-    baseline = load(name)
-    detect = make_portable(Detect(ImageFolder.open("images"), sift(), baseline, 10), partial(load, name))
-    received = pickle.loads(pickle.dumps(detect)).describer
-    assert (received.name, fingerprint(received)) == (baseline.name, fingerprint(baseline))
+    extractor = as_extractor(name)
+    detect = make_portable(Detect(ImageFolder.open("images"), extractor, 10), partial(as_extractor, name))
+    received = pickle.loads(pickle.dumps(detect)).extractor
+    assert (received.name, received.fingerprint()) == (extractor.name, extractor.fingerprint())
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -422,7 +424,7 @@ def test_every_detector_can_be_sent_to_other_processes(name, photos):
 def test_an_object_that_cannot_be_pickled_needs_a_name_or_one_worker(photos, tmp_path):
     baseline = rootsift()
     baseline.local = lambda: None
-    with pytest.raises(ArgumentError, match=r"OpenCVBaseline .* cannot be sent .* Pass names or files .* workers=1"):
+    with pytest.raises(ArgumentError, match=r"rootsift .* cannot be sent .* Pass names or files .* workers=1"):
         run(photos, tmp_path / "f", baseline, workers=2)
     assert not (tmp_path / "f").exists()
     assert run(photos, tmp_path / "f", baseline).extracted == PHOTOS
@@ -451,7 +453,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     ]:
         with pytest.raises(error, match=words):
             run(images, out, network, **settings)
-    with pytest.raises(ArgumentError, match="COLMAP"):
+    with pytest.raises(ArgumentError, match="colmap-sift only describes"):
         run(photos, out, BASELINES["colmap-sift"](), detector="sift")
     assert not out.exists()
 
@@ -465,10 +467,10 @@ def test_a_descriptor_with_its_own_keypoints_uses_its_own_detector(tmp_path):
 
 
 def test_the_second_stage_moves_its_network_and_leaves_the_original(network, photos):
-    describe = Describe(network, open_extractor(network).info)
+    _, describe = make_stages(ImageFolder.open(photos), open_extractor(network))
     moved = describe.to("meta")
-    assert (describe.device.type, moved.device.type) == ("cpu", "meta")
-    assert describe.to("cpu") is describe
+    assert (describe.extractor.device.type, moved.extractor.device.type) == ("cpu", "meta")
+    assert describe.to("cpu").extractor is describe.extractor
 
 
 @pytest.mark.gpu

@@ -17,13 +17,13 @@ from doap.detectors import sift
 from doap.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo, decode, encode, open_extractor
 from doap.scale.features import (
-    REMOVED,
-    UNCHANGED,
     DamagedPart,
     FailedImage,
     FeatureSet,
     PartWriter,
+    RemovedImage,
     StoredImage,
+    UnchangedImage,
     make_table,
 )
 from doap.types import Features
@@ -151,7 +151,7 @@ def test_a_killed_run_without_a_manifest_loses_nothing(tmp_path):
     writer._write()  # and the process ends here
     found = FeatureSet(folder)
     assert found.checksums == {"a": "checksum 2", "b": "checksum 1", "c": "checksum 2"}
-    write(folder, [FailedImage("b", "", REMOVED)])
+    write(folder, [RemovedImage("b")])
     assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
     (folder / "_manifest.arrow").unlink()
     assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
@@ -182,7 +182,7 @@ def test_a_manifest_that_does_not_fit_its_parts_is_never_believed(tmp_path):
 def test_an_unchanged_image_keeps_its_features_and_gets_its_new_stamp(tmp_path):
     stored = dataclasses.replace(image("a"), stamp="old")
     write(tmp_path, [stored, image("b")])
-    write(tmp_path, [FailedImage("a", "checksum 0", UNCHANGED, "new")])
+    write(tmp_path, [UnchangedImage("a", "new")])
     features = FeatureSet(tmp_path)
     assert features.manifest["stamp"].to_pylist() == ["new", ""]
     assert len(parts_of(tmp_path)) == 1
@@ -218,7 +218,7 @@ def test_rows_of_another_extractor_are_ignored(tmp_path):
 
 def test_a_removed_image_is_not_listed(tmp_path):
     write(tmp_path, [image("a", 1), image("b", 1)])
-    write(tmp_path, [FailedImage("a", "", REMOVED)])
+    write(tmp_path, [RemovedImage("a")])
     features = FeatureSet(tmp_path)
     assert (features.names, features.failed, list(features.checksums)) == (["b"], {}, ["b"])
     assert features.superseded == []

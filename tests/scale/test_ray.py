@@ -122,6 +122,11 @@ def test_killed_actors_and_tasks_lose_no_image_and_only_a_deadly_image_fails(pho
         torch.testing.assert_close(features.read(path.name).features.descriptors, expected, rtol=0, atol=2**-11)
 
 
+def describe_stage(descriptor):
+    configured = open_extractor(descriptor)
+    return Describe(configured.extractor, configured.info)
+
+
 def stages_of(photos, out, descriptor, detector="sift"):
     """Images, and what Ray does with them."""
     folder = ImageFolder.open(photos)
@@ -197,16 +202,16 @@ def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkey
     ],
 )
 def test_workers_request_the_gpus_or_processors_of_the_cluster(network, cluster, device, expected):
-    describe = Describe(network, open_extractor(network).info)
+    describe = describe_stage(network)
     assert plan_workers(cluster, describe, device) == expected
 
 
 def test_workers_without_a_network_request_no_gpu():
-    describe = Describe(None, open_extractor("rootsift").info)
+    describe = describe_stage("rootsift")
     assert plan_workers({"CPU": 8.0, "GPU": 2.0}, describe, "cuda") == ("cpu", 8, {"num_cpus": 1})
 
 
 def test_a_cluster_without_gpus_refuses_cuda(network):
-    describe = Describe(network, open_extractor(network).info)
+    describe = describe_stage(network)
     with pytest.raises(ArgumentError, match="device: the Ray cluster has no GPU for cuda"):
         plan_workers({"CPU": 8.0}, describe, "cuda")

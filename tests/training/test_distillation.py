@@ -54,13 +54,13 @@ def test_a_rotated_teacher_is_matched_perfectly():
 
 def test_the_network_learns_the_similarities_of_the_teacher(patches, tmp_path):
     view = torch.from_numpy(open_set(patches).gather(np.arange(80))).unsqueeze(1) / 255
-    taught = doap.load("doap-fast").describe(view)
+    taught = doap.load("doap-fast").describe_patches(view)
     left = {}
     for weight in (1e-6, 5.0):
         changes = {"network": {"name": "fast", "dim": 64}, "schedule": {"steps": 100}}
         train(config(patches, weight, **changes), tmp_path / str(weight))
         learned = doap.load(tmp_path / str(weight) / "last.safetensors")
-        left[weight] = float(similarity_difference(learned.describe(view), taught))
+        left[weight] = float(similarity_difference(learned.describe_patches(view), taught))
     assert left[5.0] < 0.8 * left[1e-6]
 
 

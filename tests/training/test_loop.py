@@ -204,7 +204,7 @@ def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(pa
     learned = [name for name in start if name.endswith("weight")]
     assert all(torch.allclose(start[name], end[name]) for name in learned)
     assert {name.split(".")[0] for name in end.keys() - start.keys()} == {"widen"}
-    assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, 4)
+    assert doap.load(second).describe_patches(torch.rand(3, 1, 32, 32)).shape == (3, 4)
 
 
 def test_frozen_initial_layers_stay_as_they_are_and_the_others_are_trained(patches, tmp_path):
@@ -241,7 +241,7 @@ def test_a_real_descriptor_initialises_a_binary_one_of_another_size_except_for_i
         name for name in learned if start[name].shape != end[name].shape or not torch.allclose(start[name], end[name])
     ]
     assert new == ([] if bits == 16 else ["features.12.weight"])
-    assert doap.load(second).describe(torch.rand(3, 1, 32, 32)).shape == (3, bits // 8)
+    assert doap.load(second).describe_patches(torch.rand(3, 1, 32, 32)).shape == (3, bits // 8)
 
 
 def test_a_binary_descriptor_does_not_initialise_a_real_one(patches, tmp_path):

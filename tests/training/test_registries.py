@@ -117,7 +117,7 @@ def test_a_registered_network_trains_from_a_recipe_and_loads_by_name(
     run(tmp_path, patches, "[network]\nname = 'small'\nkind = 'binary'\ndim = 64\nwidth = 2\n")
     descriptor = doap.Descriptor.load(tmp_path / "run" / "best.safetensors")
     assert descriptor.spec.arguments == {"dim": 64, "width": 2}
-    assert descriptor.describe(torch.rand(3, 1, 32, 32)).shape == (3, 8)
+    assert descriptor.describe_patches(torch.rand(3, 1, 32, 32)).shape == (3, 8)
     # Training can also start from these weights.
     init = str(tmp_path / "run" / "best.safetensors")
     run(tmp_path / "run", patches, f"[network]\nname = 'small'\nkind = 'binary'\ndim = 64\ninit = {init!r}\n")
@@ -168,7 +168,7 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
         doap.load(path)
     assert package not in sys.modules
     given = Small(width=2)
-    assert torch.equal(doap.load(path, network=given).describe(PATCHES), descriptor.describe(PATCHES))
+    assert torch.equal(doap.load(path, network=given).describe_patches(PATCHES), descriptor.describe_patches(PATCHES))
 
 
 @pytest.mark.parametrize(

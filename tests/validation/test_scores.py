@@ -44,7 +44,7 @@ class Fake:
         self.function, self.kind, self.patch_size = function, kind, patch_size
         self.dim, self.extent = 64, 1.0
 
-    def describe(self, patches):
+    def describe_patches(self, patches):
         groups = (patches[:, 0, 0, 0] * 255).round().long()
         described = self.function(groups, patches).float()
         return pack_bits(described) if self.kind == "binary" else described
@@ -98,7 +98,7 @@ def many(tmp_path):
 
 def slow(describer, drawn):
     """Compute mAP query by query, with the table of all pairs and the metric that sorts."""
-    described = describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).double()
+    described = describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).double()
     if describer.kind == "binary":
         described = torch.from_numpy(np.unpackbits(described.byte().numpy(), axis=1)).double()
     positive, distractor = relation_tables(drawn.relation)
@@ -160,7 +160,7 @@ def test_block_size_does_not_change_the_scores(several, monkeypatch):
 
 def test_fpr95_equals_the_metric_on_the_pairs(several):
     describer, drawn = Fake(coarse, "binary"), PatchSample.draw(several)
-    codes = np.unpackbits(describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
+    codes = np.unpackbits(describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
     pairs = torch.cat([drawn.positives, drawn.negatives]).tolist()
     distances = torch.tensor([(codes[one] != codes[other]).sum() for one, other in pairs])
     positive = torch.arange(len(pairs)) < len(drawn.positives)
@@ -235,7 +235,7 @@ def test_positive_pairs_match_and_negative_pairs_are_distractors(several):
 
 def test_hardest_equals_a_slow_loop(several):
     describer, drawn = Fake(noise), PatchSample.draw(several)
-    described = describer.describe(torch.from_numpy(drawn.patches)[:, None] / 255).double()
+    described = describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).double()
     positive, distractor = relation_tables(drawn.relation)
     worst = {}
     for query, row in enumerate(torch.cdist(described, described)):

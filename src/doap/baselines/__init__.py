@@ -1,19 +1,19 @@
-"""Baselines: other descriptors with the interface `Describer`."""
+"""Baselines: other descriptors and whole pipelines, with the same interfaces."""
 
 from collections.abc import Callable
 from functools import partial
 
 from doap.baselines.binary import akaze, beblid, boostdesc, latch, orb, teblid
-from doap.baselines.dsp_sift import ColmapBaseline, colmap_rootsift, dsp_sift
+from doap.baselines.dsp_sift import ColmapSift, colmap_rootsift, dsp_sift
 from doap.baselines.onnx import OnnxDescriber
 from doap.baselines.opencv import OpenCVBaseline
 from doap.baselines.pipelines import PIPELINES, Pipeline
-from doap.baselines.real import daisy, rootsift, sift, vgg
+from doap.baselines.real import daisy, rootsift, rootsift_wide, sift, vgg
 from doap.baselines.weight_files import SUFFIXES, load_baseline
-from doap.baselines.wide import WideBaseline, rootsift_wide
 from doap.describer import Describer
+from doap.extractor import Extractor
 
-BASELINES: dict[str, Callable[[], Describer]] = {
+BASELINES: dict[str, Callable[[], Describer | Extractor]] = {
     "sift": sift,
     "rootsift": rootsift,
     "rootsift-wide": rootsift_wide,
@@ -36,11 +36,10 @@ __all__ = [
     "BASELINES",
     "PIPELINES",
     "SUFFIXES",
-    "ColmapBaseline",
+    "ColmapSift",
     "OnnxDescriber",
     "OpenCVBaseline",
     "Pipeline",
-    "WideBaseline",
     "akaze",
     "beblid",
     "boostdesc",

@@ -16,7 +16,7 @@ def teblid(patch_size: int = 32, bits: int = 256) -> OpenCVBaseline:
     """Create TEBLID with 256 or 512 bits (Suárez et al., 2021).
 
     >>> import torch
-    >>> teblid().describe(torch.rand(3, 1, 32, 32)).shape
+    >>> teblid().describe_patches(torch.rand(3, 1, 32, 32)).shape
     torch.Size([3, 32])
     """
     return _learned_boxes("TEBLID", patch_size, bits)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from typing import NoReturn
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from torch.nn.functional import normalize
 
 from doap.baselines.real import sift
 from doap.describer import ShowsSettings, hash_weights
-from doap.errors import ArgumentError
 from doap.functional import pack_bits
 from doap.images import Pyramid, angles, centres, scales
 from doap.images.frames import SIFT_EXTENT
@@ -35,33 +33,25 @@ def recognise(content: object) -> bool:
 class FeatureBooster(ShowsSettings):
     """SIFT+Boost-F (128 dimensions) or SIFT+Boost-B (256 bits); the file determines which."""
 
-    patch_size = 32
     extent = 1.0
 
     def __init__(self, content: dict[str, Tensor], device: torch.device) -> None:
         self.dim = int(content["final_proj.weight"].shape[0])
         self.kind: Kind = "real" if self.dim == 128 else "binary"
         self.name = "sift-boost-f" if self.kind == "real" else "sift-boost-b"
-        self._device, self._sift = device, sift(self.patch_size)
+        self._device, self._sift = device, sift()
         self._network = _Booster(self.dim)
         self._network.load_state_dict(content)
         self._network.to(device).eval()
 
-    def describe(self, patches: Tensor) -> NoReturn:
-        """Raise an error: patches have no position."""
-        raise ArgumentError(
-            f"{self.name}: needs the positions of all keypoints of an image, got {len(patches)} patches. "
-            "Evaluate it on images."
-        )
-
     @torch.no_grad()
-    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe the frames (N, 2, 3) of all keypoints of a grey image as (N, 128) float32 or (N, 32) uint8."""
         pixels = image.levels[0] if isinstance(image, Pyramid) else image
         if not len(frames):
             empty = torch.zeros(0, self.dim)
             return empty if self.kind == "real" else pack_bits(empty)
-        descriptors = normalize(self._sift.describe_frames(image, frames)).to(self._device)
+        descriptors = normalize(self._sift.describe(image, frames)).to(self._device)
         geometry = torch.from_numpy(_geometry(frames, pixels.shape)).to(self._device)
         boosted = self._network(descriptors, geometry)
         return normalize(boosted) if self.kind == "real" else pack_bits(boosted)
@@ -69,7 +59,7 @@ class FeatureBooster(ShowsSettings):
     def fingerprint(self) -> str:
         """Return a checksum of the name and the weights."""
         digest = hashlib.sha256(self.name.encode())
-        hash_weights(digest, self._network)
+        hash_weights(digest, self._network.state_dict())
         return digest.hexdigest()
 
 

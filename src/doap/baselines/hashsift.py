@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.baselines.real import sift
-from doap.baselines.wide import WideBaseline
-from doap.describer import ShowsSettings
+from doap.describer import PatchDescriber, ShowsSettings
 from doap.errors import ArgumentError
 from doap.functional import pack_bits
 from doap.images import Pyramid
@@ -26,13 +25,14 @@ def recognise(content: object) -> bool:
     return bool(len(content)) and len(content) % 8 == 0 and content.shape[1] == 129
 
 
-class HashSIFT(ShowsSettings):
+class HashSIFT(ShowsSettings, PatchDescriber):
     """The signs of a projection of SIFT.
 
     Args:
         projection: (D, 129): a bias and 128 weights for each bit.
     """
 
+    reads_image = True
     kind: Kind = "binary"
     extent = EXTENT
     name = "hashsift"
@@ -40,18 +40,18 @@ class HashSIFT(ShowsSettings):
     def __init__(self, projection: NDArray[np.floating]) -> None:
         if not np.isfinite(projection).all():
             raise ArgumentError("projection: expected finite numbers, got NaN or infinity.")
-        self._sift = WideBaseline(sift(), self.extent, self.name)
+        self._sift = sift(extent=self.extent)
         self.dim, self.patch_size = len(projection), self._sift.patch_size
         self._bias = torch.from_numpy(projection[:, 0].astype(np.float32))
         self._weights = torch.from_numpy(projection[:, 1:].astype(np.float32))
 
-    def describe(self, patches: Tensor) -> Tensor:
+    def describe_patches(self, patches: Tensor) -> Tensor:
         """Describe patches (N, 1, 32, 32) as (N, D/8) uint8."""
-        return self._binarise(self._sift.describe(patches))
+        return self._binarise(self._sift.describe_patches(patches))
 
-    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image as (N, D/8) uint8."""
-        return self._binarise(self._sift.describe_frames(image, frames))
+        return self._binarise(self._sift.describe(image, frames))
 
     def _binarise(self, described: Tensor) -> Tensor:
         # The projection was learned on OpenCV's SIFT, whose vectors have a length of about 512.

@@ -17,16 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.describer import ShowsSettings, check_patches
+from doap.describer import PatchDescriber, ShowsSettings, check_patches
 from doap.errors import ArgumentError
-from doap.images import Pyramid, extract_patches
+from doap.images import Pyramid, extract_patches, resize_frames
 from doap.types import Kind
 
 # Patches that are resampled together, and the smallest amount of work for a thread.
 _AT_ONCE = 64
 
 
-class OpenCVBaseline(ShowsSettings):
+class OpenCVBaseline(ShowsSettings, PatchDescriber):
     """A descriptor of OpenCV, computed for one keypoint in the centre of a tile.
 
     A tile is the input the engine was designed for: the patch with `side` pixels, the surroundings
@@ -47,11 +47,12 @@ class OpenCVBaseline(ShowsSettings):
             pattern of n pixels spans −n/2 to n/2 − 1.
         keypoint_size: `KeyPoint.size` for which the engine describes the `side` pixels.
         finish: Function (N, D) → (N, D) applied to the engine's output.
+        extent: Side of the described region, divided by the side of the detector's frame.
         native: Creates the engine that describes SIFT's keypoints in their octaves, for `compute_natively`; by default,
             `create` describes all of them in its first octave.
     """
 
-    extent = 1.0
+    reads_image = True
 
     def __init__(
         self,
@@ -66,10 +67,11 @@ class OpenCVBaseline(ShowsSettings):
         keypoint_size: float,
         finish: Callable[[Tensor], Tensor] | None = None,
         native: Callable[[], Any] | None = None,
+        extent: float = 1.0,
     ) -> None:
         if patch_size < 8:
             raise ArgumentError(f"patch_size: expected 8 pixels or more, got {patch_size}")
-        self.name, self.dim, self.patch_size = name, dim, patch_size
+        self.name, self.dim, self.patch_size, self.extent = name, dim, patch_size, extent
         self.kind: Kind = kind
         self._create, self._finish, self._native = create, finish, native
         self._side, self._tile, self._keypoint_size = side, tile, keypoint_size
@@ -77,7 +79,7 @@ class OpenCVBaseline(ShowsSettings):
         # Fails now, and not at the first patch, if OpenCV lacks the engine.
         create()
 
-    def describe(self, patches: Tensor) -> Tensor:
+    def describe_patches(self, patches: Tensor) -> Tensor:
         """Describe patches with as many threads as torch uses.
 
         Args:
@@ -92,10 +94,9 @@ class OpenCVBaseline(ShowsSettings):
         parts = patches.detach().cpu().split(_AT_ONCE)
         return self._in_threads([partial(self._tiles, some) for some in parts], len(patches))
 
-    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image, with tiles cut from the image."""
-        wide = frames.copy()
-        wide[:, :, :2] *= self._tile / self._side
+        wide = resize_frames(resize_frames(frames, self.extent), self._tile / self._side)
         pyramid = image if isinstance(image, Pyramid) else Pyramid(image)
         parts = [wide[start : start + _AT_ONCE] for start in range(0, len(wide), _AT_ONCE)]
         return self._in_threads([partial(extract_patches, pyramid, some, self._tile) for some in parts], len(frames))
@@ -113,11 +114,13 @@ class OpenCVBaseline(ShowsSettings):
         Returns:
             (N′, D) float32 or (N′, D/8) uint8; engines drop keypoints close to the border.
         """
-        if self._native is None:
-            # Engines other than SIFT read `octave` as an index of their own pyramid.
-            keypoints = [_keypoint(one.pt[0], one.pt[1], one.size, one.angle) for one in keypoints]
+        # Engines other than SIFT read `octave` as an index of their own pyramid.
+        given = [
+            _keypoint(one.pt[0], one.pt[1], self.extent * one.size, one.angle, one.octave if self._native else 0)
+            for one in keypoints
+        ]
         engine = (self._native or self._create)()
-        described: NDArray[Any] = engine.compute(image, keypoints)[1]
+        described: NDArray[Any] = engine.compute(image, given)[1]
         return described
 
     def _tiles(self, patches: Tensor) -> NDArray[np.uint8]:
@@ -149,11 +152,11 @@ class OpenCVBaseline(ShowsSettings):
                 described[row] = engine.compute(tile, [keypoint])[1][0]
 
 
-def _keypoint(x: float, y: float, size: float, angle: float) -> Any:
+def _keypoint(x: float, y: float, size: float, angle: float, octave: int = 0) -> Any:
     import cv2
 
     # AKAZE reads its pyramid level from `class_id` and terminates the process if there is none.
-    return cv2.KeyPoint(x, y, size, angle=angle, response=0, octave=0, class_id=0)
+    return cv2.KeyPoint(x, y, size, angle=angle, response=0, octave=octave, class_id=0)
 
 
 def _resampling(patch_size: int, side: int, tile: int) -> Tensor:

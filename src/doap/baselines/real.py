@@ -16,18 +16,23 @@ from doap.detectors.opencv import contrib
 _VGG_120 = 100
 
 
-def sift(patch_size: int = 32) -> OpenCVBaseline:
+def sift(patch_size: int = 32, extent: float = 1.0) -> OpenCVBaseline:
     """Create OpenCV's SIFT with 128 dimensions; rows have unit length, and a flat patch is all zeros.
 
-    >>> sift().describe(torch.rand(3, 1, 32, 32)).shape
+    >>> sift().describe_patches(torch.rand(3, 1, 32, 32)).shape
     torch.Size([3, 128])
     """
-    return _sift("sift", patch_size, normalize)
+    return _sift("sift", patch_size, normalize, extent)
 
 
 def rootsift(patch_size: int = 32) -> OpenCVBaseline:
     """Create RootSIFT: square roots of L1-normalised SIFT (Arandjelović and Zisserman, 2012)."""
     return _sift("rootsift", patch_size, _normalised_root)
+
+
+def rootsift_wide() -> OpenCVBaseline:
+    """Create RootSIFT of 1.5 times its support, which separates the effect of wider patches from that of learning."""
+    return _sift("rootsift-wide", 32, _normalised_root, 1.5)
 
 
 def _normalised_root(described: Tensor) -> Tensor:
@@ -74,7 +79,7 @@ def _unit_unless_flat(described: Tensor) -> Tensor:
     return torch.where(lengths > 1e-6, described / lengths.clamp(min=1e-6), 0)
 
 
-def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> OpenCVBaseline:
+def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor], extent: float = 1.0) -> OpenCVBaseline:
     """Create SIFT whose 4×4 bins of 3σ cover the patch: its side is 12σ, or six times `KeyPoint.size`.
 
     SIFT reads the pyramid level given by the keypoint's `octave`. Octave 0 is the first level, so
@@ -97,4 +102,5 @@ def _sift(name: str, patch_size: int, finish: Callable[[Tensor], Tensor]) -> Ope
         keypoint_size=patch_size / 6,
         finish=finish,
         native=cv2.SIFT.create,
+        extent=extent,
     )

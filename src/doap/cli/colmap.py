@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,15 +26,6 @@ MaxError = Annotated[
 ]
 
 
-class CameraMode(str, Enum):
-    """Which images share a camera."""
-
-    auto = "auto"
-    single = "single"
-    per_folder = "per-folder"
-    per_image = "per-image"
-
-
 def colmap(
     images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
     out: Annotated[Path, typer.Option("--out", help="Database file to write.")],
@@ -51,11 +41,11 @@ def colmap(
     ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.")] = 0.9,
     max_error: MaxError = 1.0,
     camera_mode: Annotated[
-        CameraMode,
+        Literal["auto", "single", "per-folder", "per-image"],
         typer.Option(
             metavar="<mode>", help="Images that share a camera: auto (by EXIF), single, per-folder, per-image."
         ),
-    ] = CameraMode.auto,
+    ] = "auto",
     no_matches: Annotated[bool, typer.Option("--no-matches", help="Leave matching to COLMAP's matcher.")] = False,
     verify: Verify = False,
     device: Device = "auto",
@@ -80,7 +70,7 @@ def colmap(
             overlap=overlap,
             ratio=ratio,
             max_error=max_error,
-            camera_mode=camera_mode.value,
+            camera_mode=camera_mode,
             verify=verify,
             device=device,
             progress=progress,

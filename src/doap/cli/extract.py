@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,33 +16,12 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     NetworkPrecision,
-    Precision,
     Tile,
     Verify,
-    count_masks,
+    report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
-from doap.cli.terminal import echo
 from doap.processes import MAX_WORKERS
-from doap.text import counted
-
-if TYPE_CHECKING:
-    from doap.scale import ExtractionSummary
-
-
-class Engine(str, Enum):
-    """Where extraction runs."""
-
-    local = "local"
-    ray = "ray"
-
-
-class Stored(str, Enum):
-    """Storage type of real-valued descriptors."""
-
-    float32 = "float32"
-    float16 = "float16"
-    uint8 = "uint8"
 
 
 def extract(
@@ -57,14 +33,17 @@ def extract(
     masks: Masks = None,
     tile: Tile = None,
     stored: Annotated[
-        Stored | None, typer.Option(help="Storage type of real-valued descriptors.", show_default="float16")
+        Literal["float32", "float16", "uint8"] | None,
+        typer.Option(help="Storage type of real-valued descriptors.", show_default="float16"),
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Only part I of N, into a subfolder of --out."),
     ] = None,
     verify: Verify = False,
-    engine: Annotated[Engine, typer.Option(help="This machine, or Ray on one machine or a cluster.")] = Engine.local,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="This machine, or Ray on one machine or a cluster.")
+    ] = "local",
     workers: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_WORKERS, help="Number of worker processes.", show_default="number of CPU cores"),
@@ -73,11 +52,11 @@ def extract(
         str | None, typer.Option(help="Ray cluster to connect to, such as auto or ray://host:10001.")
     ] = None,
     device: Device = "auto",
-    precision: NetworkPrecision = Precision.auto,
+    precision: NetworkPrecision = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Extract the features of all images in a folder. Resumable: rerun the same command to continue."""
-    if address and engine is not Engine.ray:
+    if address and engine != "ray":
         raise typer.BadParameter("--address requires --engine ray.")
     if Path(out).suffix in (".h5", ".hdf5"):
         raise typer.BadParameter(f"Expected a folder, got {out}. Use `doap hloc` to write HDF5.", param_hint="--out")
@@ -94,17 +73,17 @@ def extract(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            stored=stored.value if stored else None,
+            stored=stored,
             shard=None if shard is None else _parse_shard(shard),
             verify=verify,
-            engine=engine.value,
+            engine=engine,
             workers=workers,
             address=address,
             device=device,
-            precision=precision.value,
+            precision=precision,
             progress=progress,
         )
-    _report(done, images, as_json)
+    report_extraction(done, done.out, as_json, images)
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -112,20 +91,3 @@ def _parse_shard(text: str) -> tuple[int, int]:
     if not (number.isdecimal() and count.isdecimal()):
         raise typer.BadParameter(f"Expected I/N, such as 3/100, got {text}.", param_hint="--shard")
     return int(number), int(count)
-
-
-def _report(done: ExtractionSummary, images: str, as_json: bool) -> None:
-    """Print what was extracted, and the images that were skipped."""
-    for reason in done.skipped.values():
-        echo(f"skipped: {reason}", err=True)
-    if as_json:
-        echo(json.dumps(dataclasses.asdict(done), default=str))
-        return
-    extracted = counted(done.extracted, "image")
-    echo(f"{done.out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
-    if done.masks is not None:
-        echo(count_masks(done.masks))
-    if done.removed:
-        echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
-    if done.extracted:
-        echo(f"  {done.images_per_second:,.1f} images/s")

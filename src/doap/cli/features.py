@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,23 +17,14 @@ from doap.cli.options import (
     MaxKeypoints,
     Tile,
     Verify,
-    count_masks,
+    report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
-from doap.cli.terminal import echo
-from doap.text import counted
-
-
-class To(str, Enum):
-    """Program that reads the files."""
-
-    opensfm = "opensfm"
-    openmvg = "openmvg"
 
 
 def features(
     images: Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")],
-    to: Annotated[To, typer.Option(help="Program that reads the files. ODM uses OpenSfM.")],
+    to: Annotated[Literal["opensfm", "openmvg"], typer.Option(help="Program that reads the files. ODM uses OpenSfM.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the files: OpenSfM's features, or openMVG's matches.")],
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
@@ -55,7 +43,7 @@ def features(
             images,
             out,
             descriptor,
-            to=to.value,
+            to=to,
             detector=detector,
             max_keypoints=max_keypoints,
             masks=masks,
@@ -64,12 +52,4 @@ def features(
             device=device,
             progress=progress,
         )
-    for reason in done.skipped.values():
-        echo(f"skipped: {reason}", err=True)
-    if as_json:
-        echo(json.dumps(dataclasses.asdict(done), default=str))
-        return
-    extracted = counted(done.extracted, "image")
-    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
-    if done.masks is not None:
-        echo(count_masks(done.masks))
+    report_extraction(done, out, as_json)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +18,7 @@ from doap.cli.options import (
     Ratio,
     Tile,
     Verify,
-    count_masks,
+    report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
@@ -63,14 +61,6 @@ def hloc(
             device=device,
             progress=progress,
         )
-    for reason in done.skipped.values():
-        echo(f"skipped: {reason}", err=True)
-    if as_json:
-        echo(json.dumps(dataclasses.asdict(done), default=str))
-        return
-    extracted = counted(done.extracted, "image")
-    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
-    if done.masks is not None:
-        echo(count_masks(done.masks))
-    if matches is not None:
+    report_extraction(done, out, as_json)
+    if matches is not None and not as_json:
         echo(f"{matches}: {counted(done.pairs, 'pair')}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +13,6 @@ from doap.cli.commands import CommandGroup
 from doap.cli.options import (
     AsJson,
     Device,
-    IndexEngine,
     IndexEngineOption,
     Seed,
     Uri,
@@ -27,7 +25,7 @@ from doap.cli.terminal import echo
 from doap.text import counted
 
 if TYPE_CHECKING:
-    from doap.scale import IndexKind, SearchResult
+    from doap.scale import SearchResult
 
 app = CommandGroup(
     help="Build, update and query an image index.",
@@ -40,26 +38,22 @@ Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the ind
 IndexOption = Annotated[str, typer.Option("--index", help="Folder of the index, or its name in Milvus.")]
 
 
-class Kind(str, Enum):
-    """Type of an index; `ivf-pq` requires real-valued descriptors."""
-
-    flat = "flat"
-    ivf = "ivf"
-    ivf_pq = "ivf-pq"
+KindOption = Annotated[
+    Literal["flat", "ivf", "ivf-pq"] | None,
+    typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors"),
+]
 
 
 @app.command(epilog="doap index build features --out images.index")
 def build(
     features: Features,
     out: Annotated[str, typer.Option("--out", help="Folder of the new index, or its name in Milvus.")],
-    kind: Annotated[
-        Kind | None, typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors")
-    ] = None,
+    kind: KindOption = None,
     max_keypoints: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
     ] = None,
     seed: Seed = 0,
-    engine: IndexEngineOption = IndexEngine.faiss,
+    engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,13 +61,12 @@ def build(
     from doap.scale import FeatureSet, MilvusIndex, build_index
 
     server = check_server(engine, uri)
-    chosen: IndexKind | None = kind.value if kind else None
     with show_progress("images", quiet=as_json) as progress:
         if server is None:
-            build_index(features, out, kind=chosen, max_keypoints=max_keypoints, seed=seed, progress=progress)
+            build_index(features, out, kind=kind, max_keypoints=max_keypoints, seed=seed, progress=progress)
         else:
             built = MilvusIndex.build(
-                server, out, FeatureSet(features), kind=chosen, max_keypoints=max_keypoints, progress=progress
+                server, out, FeatureSet(features), kind=kind, max_keypoints=max_keypoints, progress=progress
             )
     if server is None:
         _print_info(Path(out), as_json)
@@ -130,7 +123,7 @@ def search(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Image file for a contact sheet of the results.")] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the indexed images, for --out.")] = None,
-    engine: IndexEngineOption = IndexEngine.faiss,
+    engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -172,7 +165,7 @@ def search(
 def add(
     features: Features,
     index: IndexOption,
-    engine: IndexEngineOption = IndexEngine.faiss,
+    engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
@@ -202,7 +195,7 @@ def add(
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of images, as printed by search.")],
     index: IndexOption,
-    engine: IndexEngineOption = IndexEngine.faiss,
+    engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,28 +17,15 @@ from doap.cli.options import (
     Device,
     MaxKeypoints,
     NetworkPrecision,
-    Precision,
     Ratio,
 )
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.terminal import echo
 from doap.text import counted
 
+Model = Literal["fundamental", "homography"]
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
 """Two bundled images; samples/README.md has their source and licence."""
-
-
-class Model(str, Enum):
-    """Geometric model."""
-
-    fundamental = "fundamental"
-    homography = "homography"
-
-
-class MatchFilter(str, Enum):
-    """Filter of matches."""
-
-    adalam = "adalam"
 
 
 def match(
@@ -52,15 +38,15 @@ def match(
     max_keypoints: MaxKeypoints = 2048,
     ratio: Ratio = None,
     filter: Annotated[
-        MatchFilter | None,
+        Literal["adalam"] | None,
         typer.Option(help="Drop matches that disagree with their neighbours; adalam needs the extra kornia."),
     ] = None,
     model: Annotated[
         Model, typer.Option(help="Geometric model; homography suits planar scenes and rotating cameras.")
-    ] = Model.fundamental,
+    ] = "fundamental",
     threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
     device: Device = "auto",
-    precision: NetworkPrecision = Precision.auto,
+    precision: NetworkPrecision = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Match two images and report how many matches are geometrically consistent."""
@@ -73,12 +59,12 @@ def match(
     found = doap.match_images(
         first,
         second,
-        doap.load(descriptor, device=device, precision=precision.value),
+        doap.load(descriptor, device=device, precision=precision),
         detector=detector,
         max_keypoints=max_keypoints,
         ratio=ratio,
-        filter=filter.value if filter else None,
-        model=model.value,
+        filter=filter,
+        model=model,
         threshold=threshold,
     )
     keypoints = len(found.features0), len(found.features1)

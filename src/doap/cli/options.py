@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from doap.cli.terminal import echo
 from doap.text import counted
 
 if TYPE_CHECKING:
@@ -17,21 +19,6 @@ DESCRIPTOR_HELP = (
     "or module:function or file.py:function (which imports and runs that code)."
 )
 DEFAULT_DESCRIPTOR = "doap-128"
-
-
-class Precision(str, Enum):
-    """Arithmetic of the network."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
-class IndexEngine(str, Enum):
-    """What holds an index: FAISS in a folder of this machine, or a Milvus server for several machines and writers."""
-
-    faiss = "faiss"
-    milvus = "milvus"
 
 
 Descriptor = Annotated[str, typer.Option(help=DESCRIPTOR_HELP)]
@@ -52,30 +39,49 @@ Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by t
 Ratio = Annotated[float | None, typer.Option(min=0, max=1, help="Threshold of the ratio test, such as 0.8.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 NetworkPrecision = Annotated[
-    Precision, typer.Option(help="auto uses bfloat16 where it is fast and was measured to lose no accuracy.")
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(help="auto uses bfloat16 where it is fast and was measured to lose no accuracy."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 IndexEngineOption = Annotated[
-    IndexEngine, typer.Option("--engine", help="A folder of this machine (faiss), or a server (milvus) at --uri.")
+    Literal["faiss", "milvus"],
+    typer.Option("--engine", help="A folder of this machine (faiss), or a server (milvus) at --uri."),
 ]
 Uri = Annotated[str | None, typer.Option(help="Address of the Milvus server, such as http://host:19530.")]
 Views = Annotated[int, typer.Option(min=1, max=1000, help="Synthetic views per photo.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def check_server(engine: IndexEngine, uri: str | None) -> str | None:
+def check_server(engine: str, uri: str | None) -> str | None:
     """Return the address of the server; None for FAISS."""
-    if (engine is IndexEngine.milvus) != (uri is not None):
+    if (engine == "milvus") != (uri is not None):
         raise typer.BadParameter("--engine milvus and --uri require each other.")
     return uri
 
 
-def open_index(index: str, engine: IndexEngine, uri: str | None, *, in_memory: bool = True) -> DescriptorIndex:
+def open_index(index: str, engine: str, uri: str | None, *, in_memory: bool = True) -> DescriptorIndex:
     """Open an index in a folder or on a server."""
     from doap.scale import Index, MilvusIndex
 
     server = check_server(engine, uri)
     return Index(index, in_memory=in_memory) if server is None else MilvusIndex(server, index)
+
+
+def report_extraction(done: Any, out: object, as_json: bool, images: str | None = None) -> None:
+    """Print the images that were skipped, and the numbers of the others; or a summary as one JSON object."""
+    for reason in done.skipped.values():
+        echo(f"skipped: {reason}", err=True)
+    if as_json:
+        echo(json.dumps(dataclasses.asdict(done), default=str))
+        return
+    extracted = counted(done.extracted, "image")
+    echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")
+    if done.masks is not None:
+        echo(count_masks(done.masks))
+    if images is not None and done.removed:
+        echo(f"  {counted(done.removed, 'image')} removed because {images} no longer contains them")
+    if images is not None and done.extracted:
+        echo(f"  {done.images_per_second:,.1f} images/s")
 
 
 def count_masks(found: int) -> str:

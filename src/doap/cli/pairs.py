@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from doap.cli.options import AsJson, IndexEngine, IndexEngineOption, Uri, open_index
+from doap.cli.options import AsJson, IndexEngineOption, Uri, open_index
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 from doap.text import counted
@@ -30,7 +30,7 @@ def pairs(
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
     neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
     probes: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
-    engine: IndexEngineOption = IndexEngine.faiss,
+    engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,13 +14,6 @@ from doap.cli.progress import SAME_COMMAND, duration, show_progress
 from doap.cli.terminal import echo
 from doap.processes import tune_allocator
 from doap.text import counted
-
-
-class Allocator(str, Enum):
-    """Settings of malloc."""
-
-    tuned = "tuned"
-    default = "default"
 
 
 def train(
@@ -41,8 +33,9 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.", show_default="the recipe's")] = None,
     device: Device = "auto",
     allocator: Annotated[
-        Allocator, typer.Option(help="tuned keeps freed memory for the next step; default leaves malloc as it is.")
-    ] = Allocator.tuned,
+        Literal["tuned", "default"],
+        typer.Option(help="tuned keeps freed memory for the next step; default leaves malloc as it is."),
+    ] = "tuned",
     as_json: AsJson = False,
 ) -> None:
     """Train a descriptor for Average Precision. Resumable: rerun the same command to continue.
@@ -50,7 +43,7 @@ def train(
     On several GPUs: `torchrun --nproc-per-node=8 -m doap train RECIPE --out RUN`.
     """
     # Before torch is imported: memory it has already allocated is not affected.
-    tuned = tune_allocator() if allocator is Allocator.tuned else "default"
+    tuned = tune_allocator() if allocator == "tuned" else "default"
     import doap
     from doap.training import read_log, read_recipe
 

@@ -11,6 +11,7 @@ from pydantic import PlainValidator, ValidationError
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError, DoapError
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Scores
 from doap.settings import StrictModel, explain
 from doap.types import Progress, no_progress
@@ -27,6 +28,10 @@ class Benchmark(Protocol):
     @property
     def name(self) -> str:
         """Name in `BENCHMARKS`."""
+
+    @property
+    def needs(self) -> Needs:
+        """What `evaluate` gives to a descriptor. A benchmark that needs frames has the attribute `detector`, too."""
 
     @property
     def dataset(self) -> Dataset:

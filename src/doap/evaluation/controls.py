@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from doap.baselines import rootsift
-from doap.describer import Describer, FunctionDescriber, from_function
+from doap.describer import FunctionDescriber, PatchDescriber, from_function
 from doap.random_streams import stream
 
 DIM = 128
@@ -26,13 +26,13 @@ def random() -> FunctionDescriber:
     return from_function(_random_vectors, name="random")
 
 
-def shuffled(describer: Describer | None = None) -> FunctionDescriber:
+def shuffled(describer: PatchDescriber | None = None) -> FunctionDescriber:
     """Return a control that assigns real descriptors, by default RootSIFT's, to the wrong patches."""
     real = describer or rootsift()
 
     def describe(patches: Tensor) -> Tensor:
         order = _generator(patches).permutation(len(patches))
-        return real.describe(patches)[torch.from_numpy(order)]
+        return real.describe_patches(patches)[torch.from_numpy(order)]
 
     return from_function(describe, patch_size=real.patch_size, name="shuffled")
 

@@ -2,82 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from doap.baselines import BASELINES, PIPELINES
-from doap.describer import Describer
+from doap.describer import Describer, PatchDescriber
 from doap.descriptor import SHIPPED, load
+from doap.detectors import Detector
 from doap.device import Precision
+from doap.errors import ArgumentError
 from doap.evaluation.controls import CONTROLS
-
-DescriptorSource = str | Path | Describer
-"""A name, a file or `module:function` as in `doap.load`, or a describer."""
+from doap.extractor import DescriptorSource, Extractor
+from doap.matching import Matcher
+from doap.types import Kind
 
 GROUPS: dict[str, Iterable[str]] = {"baselines": BASELINES, "pipelines": PIPELINES, "controls": CONTROLS}
 """Words that stand for several descriptors."""
 
 
-@runtime_checkable
-class Named(Protocol):
-    """A describer with a name for tables, such as a baseline."""
-
-    @property
-    def name(self) -> str:
-        """Name in tables."""
+Needs = Literal["patches", "frames", "images"]
+"""What a benchmark gives to a descriptor: patches, an image with the frames of its keypoints, or whole images."""
 
 
 @dataclass(frozen=True)
-class OpenedDescriber:
-    """A describer and the file it was loaded from, if any."""
+class Candidate:
+    """An opened descriptor or pipeline, by what it can do.
 
-    describer: Describer
+    Attributes:
+        name: Name in messages.
+        kind, dim: As for `Describer`.
+        describer: Describes given keypoints.
+        patch_describer: Describes patches.
+        extractor: Detects its own keypoints; None to describe those of any detector.
+        matcher: Has a matcher of its own; None for nearest neighbours.
+        compute_natively: Describes the keypoints of an image as OpenCV's users do, for timing.
+        file: File that it was loaded from.
+    """
+
+    name: str
+    kind: Kind
+    dim: int
+    describer: Describer | None = None
+    patch_describer: PatchDescriber | None = None
+    extractor: Extractor | None = None
+    matcher: Matcher | None = None
+    compute_natively: Callable[[NDArray[np.uint8], Sequence[Any]], NDArray[Any]] | None = None
     file: Path | None = None
 
+    def check(self, needs: Needs, detector: Detector | None = None) -> None:
+        """Check that the candidate can be evaluated.
 
-def open_describers(
+        Args:
+            needs: What the benchmark gives to it.
+            detector: Detector of the frames.
+        """
+        if needs == "patches" and self.patch_describer is None:
+            raise ArgumentError(
+                f"{self.name}: expected a descriptor of patches, got one that needs the image. Evaluate it on images."
+            )
+        own = None if self.extractor is None else self.extractor.detector
+        if needs == "frames" and (self.describer is None or own not in (None, detector)):
+            raise ArgumentError(
+                f"{self.name}: expected a descriptor of given keypoints, got one that only describes those of its own "
+                f"detector, {own.name if own else None}. Use that detector, or evaluate it on image pairs."
+            )
+
+
+def open_candidate(descriptor: Describer | Extractor, file: Path | None = None) -> Candidate:
+    """Find out what a descriptor or pipeline can do; `file` is the file it was loaded from, if any."""
+    name = str(getattr(descriptor, "name", type(descriptor).__name__.lower()))
+    if isinstance(descriptor, Extractor):
+        own, matcher = descriptor.describer, descriptor.matcher
+        return Candidate(name, descriptor.kind, descriptor.dim, own, None, descriptor, matcher, file=file)
+    patches = descriptor if isinstance(descriptor, PatchDescriber) else None
+    native = getattr(descriptor, "compute_natively", None)
+    return Candidate(name, descriptor.kind, descriptor.dim, descriptor, patches, compute_natively=native, file=file)
+
+
+def open_candidates(
     descriptors: DescriptorSource | Sequence[DescriptorSource] | Mapping[str, DescriptorSource],
     *,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
-) -> dict[str, OpenedDescriber]:
+) -> dict[str, Candidate]:
     """Load descriptors, by short and unique names.
 
-    >>> list(open_describers(["rootsift", "controls"]))
+    >>> list(open_candidates(["rootsift", "controls"]))
     ['rootsift', 'constant', 'random', 'shuffled']
 
     Args:
         descriptors: One descriptor, several, or a mapping from the names to use to descriptors. A descriptor is
-            anything that `doap.load` accepts, the name of a control, or a describer. In a sequence, the word
-            `baselines` stands for all baselines in `BASELINES`, `pipelines` for all learned pipelines in `PIPELINES`,
-            and `controls` for all controls in `CONTROLS`.
+            anything that `doap.load` accepts, the name of a control, a describer, or an extractor. In a sequence, the
+            word `baselines` stands for all baselines in `BASELINES`, `pipelines` for all learned pipelines in
+            `PIPELINES`, and `controls` for all controls in `CONTROLS`.
         device: Device of the networks; see `doap.load`.
         precision: Precision of the networks; see `doap.load`.
 
     Returns:
-        Describers by name. A file is named by its stem, a function by its own name; later ones of the same name get
+        Candidates by name. A file is named by its stem, a function by its own name; later ones of the same name get
         the suffix -2, -3, ….
     """
     if isinstance(descriptors, Mapping):
-        return {name: _open(source, device, precision) for name, source in descriptors.items()}
-    sources = [descriptors] if isinstance(descriptors, str | Path | Describer) else descriptors
-    opened: dict[str, OpenedDescriber] = {}
+        return {name: _open(source, device, precision)[1] for name, source in descriptors.items()}
+    sources = [descriptors] if isinstance(descriptors, str | Path | Describer | Extractor) else descriptors
+    candidates: dict[str, Candidate] = {}
     for source in _expand(sources):
-        name = next(name for name in _numbered(_short_name(source)) if name not in opened)
-        opened[name] = _open(source, device, precision)
-    return opened
+        name, candidate = _open(source, device, precision)
+        numbered = chain([name], (f"{name}-{number}" for number in count(2)))
+        candidates[next(one for one in numbered if one not in candidates)] = candidate
+    return candidates
 
 
 def _expand(sources: Sequence[DescriptorSource]) -> Iterator[DescriptorSource]:
     """Replace group words by their members and drop repeated names and files."""
     known: set[str] = set()
     for source in sources:
-        if isinstance(source, Describer):
+        if not isinstance(source, str | Path):
             yield source
             continue
         for name in GROUPS.get(str(source), [str(source)]):
@@ -86,12 +133,14 @@ def _expand(sources: Sequence[DescriptorSource]) -> Iterator[DescriptorSource]:
                 yield name
 
 
-def _open(source: DescriptorSource, device: str | torch.device, precision: Precision) -> OpenedDescriber:
-    if isinstance(source, Describer):
-        return OpenedDescriber(source)
-    if str(source) in CONTROLS:
-        return OpenedDescriber(CONTROLS[str(source)]())
-    return OpenedDescriber(load(source, device=device, precision=precision), _file_of(source))
+def _open(source: DescriptorSource, device: str | torch.device, precision: Precision) -> tuple[str, Candidate]:
+    """Return the short name of a descriptor and the opened one."""
+    if not isinstance(source, str | Path):
+        candidate = open_candidate(source)
+        return candidate.name, candidate
+    file, control = _file_of(source), CONTROLS.get(str(source))
+    opened = control() if control else load(source, device=device, precision=precision)
+    return file.stem if file else str(source).rpartition(":")[2], open_candidate(opened, file)
 
 
 def _file_of(source: str | Path) -> Path | None:
@@ -100,16 +149,3 @@ def _file_of(source: str | Path) -> Path | None:
         return None
     path = SHIPPED.get(str(source)) or Path(source)
     return path if path.is_file() else None
-
-
-def _short_name(source: DescriptorSource) -> str:
-    if isinstance(source, Describer):
-        return source.name if isinstance(source, Named) else type(source).__name__.lower()
-    file = _file_of(source)
-    return file.stem if file else str(source).rpartition(":")[2]
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """Yield name, name-2, name-3, …."""
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from doap.data.readers.files import read_numbers
 from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.homography import project, reprojection_errors
 from doap.evaluation.result import Scores
 from doap.evaluation.wide_baseline import (
@@ -65,6 +66,7 @@ class EvdBenchmark:
         """Settings of the benchmark `evd`."""
 
     name = "evd"
+    needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.pairs = read_evd(root)

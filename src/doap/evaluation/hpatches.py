@@ -56,6 +56,7 @@ from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol, precision_among
@@ -92,6 +93,7 @@ class HPatchesBenchmark:
         )
 
     name = "hpatches"
+    needs: Needs = "patches"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         root, chosen = Path(root), self.Settings.parse(settings)

@@ -40,6 +40,7 @@ from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.image_pair import (
     INLIER,
@@ -79,6 +80,7 @@ class OxfordBenchmark:
         threshold: float = Field(0.4, gt=0, le=0.5, description="Maximum overlap error of corresponding regions.")
 
     name = "oxford"
+    needs: Needs = "frames"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         chosen = self.Settings.parse(settings)
@@ -95,7 +97,7 @@ class OxfordBenchmark:
             )
         self.pairs = tuple(pairs)
         self.dataset = Dataset(Path(root).resolve().name, _checksum(sequences))
-        self.protocol = _protocol(chosen.detector, chosen, pairs)
+        self.detector, self.protocol = chosen.detector, _protocol(chosen.detector, chosen, pairs)
 
     def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
         """Score one descriptor on all image pairs."""
@@ -117,17 +119,17 @@ class OxfordBenchmark:
             Curve("precision-recall", "recall", "precision", _points(RECALLS, precision)),
             Curve("MMA", "error allowed, in pixels", "mean matching accuracy", _points(PIXELS, accuracy.mean(axis=0))),
         )
-        histogram = _histogram(matches, whole=describer.describer.kind == "binary")
+        histogram = _histogram(matches, whole=describer.candidate.kind == "binary")
         return Scores(figures, curves, histogram, _gallery(matched))
 
     def _score_pairs(self, describer: CachedDescriber) -> list[PairScores]:
         """Score each pair; image 0 of a sequence is described once for all its pairs."""
         scores: list[PairScores] = []
         for photo0, pairs in groupby(self.pairs, key=lambda pair: pair.photos[0]):
-            descriptors0 = describer.describe_frames(photo0.image, photo0.frames)
+            descriptors0 = describer.describe(photo0.image, photo0.frames)
             for pair in pairs:
                 photo1 = pair.photos[1]
-                scores.append(score_pair(pair, descriptors0, describer.describe_frames(photo1.image, photo1.frames)))
+                scores.append(score_pair(pair, descriptors0, describer.describe(photo1.image, photo1.frames)))
         return scores
 
 

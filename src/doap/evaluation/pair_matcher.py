@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.describer import DetectsKeypoints, MatchesPairs
 from doap.detectors import Detector, sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.images import read_grey
-from doap.pipeline import match
-from doap.types import Features, Progress
+from doap.matching import NearestNeighbours
+from doap.types import Features, Matches, Progress
 
 RATIOS = (0.75, 0.8, 0.85, 0.9, 0.95)
 """Thresholds of the ratio test to select from."""
@@ -82,43 +81,39 @@ class PairMatcher:
     """
 
     def __init__(self, describer: CachedDescriber, shared: SharedKeypoints) -> None:
-        self._describer, self._shared = describer, shared
+        self._describer, self._candidate, self._shared = describer, describer.candidate, shared
         self._features: dict[Path, Features] = {}
 
     @property
     def ratios(self) -> tuple[float, ...]:
         """Thresholds of the ratio test to select from; a pipeline with its own matcher has none."""
-        return () if isinstance(self._describer.describer, MatchesPairs) else RATIOS
+        return () if self._candidate.matcher else RATIOS
 
     def features(self, path: Path) -> Features:
         """Return the features of an image file."""
         if path not in self._features:
-            image, describer = self._shared.image(path), self._describer.describer
-            if isinstance(describer, DetectsKeypoints):
-                frames, responses = describer.detector.detect(image, self._shared.max_keypoints)
+            image = self._shared.image(path)
+            if self._candidate.extractor:
+                self._features[path] = self._describer.extract(image, self._shared.max_keypoints)
             else:
                 frames, responses = self._shared.keypoints(path)
-            descriptors = self._describer.describe_frames(image, frames)
-            self._features[path] = Features(frames, responses, descriptors, (image.shape[0], image.shape[1]))
+                descriptors = self._describer.describe(image, frames)
+                self._features[path] = Features(frames, responses, descriptors, (image.shape[0], image.shape[1]))
         return self._features[path]
 
-    def match(self, path0: Path, path1: Path, ratio: float | None = None) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints: mutual nearest neighbours, or the matches of the pipeline.
+    def match(self, path0: Path, path1: Path, ratio: float | None = None) -> Matches:
+        """Match two images: mutual nearest neighbours, or the matches of the pipeline.
 
         Args:
             path0, path1: Image files.
             ratio: Threshold of the ratio test, ignored by a pipeline with its own matcher. None or 1 to skip it.
         """
-        features0, features1 = self.features(path0), self.features(path1)
-        describer = self._describer.describer
-        if isinstance(describer, MatchesPairs):
-            return describer.match_features(features0, features1)
-        return match(features0, features1, ratio=None if ratio == 1 else ratio)
+        matcher = self._candidate.matcher or NearestNeighbours(None if ratio == 1 else ratio)
+        return matcher.match(self.features(path0), self.features(path1))
 
     def matched_points(
         self, path0: Path, path1: Path, ratio: float | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the positions (M, 2) of the matches in both images, in pixels."""
-        matches = self.match(path0, path1, ratio)
-        first, second = self.features(path0).keypoints, self.features(path1).keypoints
-        return first[matches[:, 0]].astype(np.float64), second[matches[:, 1]].astype(np.float64)
+        xy0, xy1 = self.match(path0, path1, ratio).points(self.features(path0), self.features(path1))
+        return xy0.astype(np.float64), xy1.astype(np.float64)

@@ -30,6 +30,7 @@ from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Figure, Gallery, Scores
 from doap.evaluation.verification import verification_scores
 from doap.functional import average_precision, table_distances
@@ -55,6 +56,7 @@ class PatchesBenchmark:
         pairs: int = Field(100_000, ge=1, description="Maximum number of positive pairs and of negative pairs.")
 
     name = "patches"
+    needs: Needs = "patches"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         chosen = self.Settings.parse(settings)

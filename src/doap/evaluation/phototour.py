@@ -39,6 +39,7 @@ from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.evaluation.verification import (
     distance_histogram,
@@ -86,6 +87,7 @@ class PhotoTourBenchmark:
         )
 
     name = "phototour"
+    needs: Needs = "patches"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         root, chosen = Path(root), self.Settings.parse(settings)
@@ -125,7 +127,7 @@ class PhotoTourBenchmark:
         figures = verification_figures({name: SortedPairs(*some) for name, some in pairs.items()}, seed)
         curves = [curve for name, some in pairs.items() for curve in verification_curves(*some, f", {name}")]
         distances, positive = (torch.cat(part) for part in zip(*pairs.values(), strict=True))
-        histogram = distance_histogram(distances, positive, whole=describer.describer.kind == "binary")
+        histogram = distance_histogram(distances, positive, whole=describer.candidate.kind == "binary")
         return Scores((*figures, *_revisited_figure(image_precision, seed)), tuple(curves), histogram)
 
     def _files(self, progress: Progress) -> Iterator[Path]:

@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import Field
 
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pictures import Picture, draw_pair
@@ -70,6 +71,7 @@ class PoseBenchmark:
         seeds: int = Field(1, ge=1, description="Number of seeds of RANSAC.")
 
     name = "pose"
+    needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = self.Settings.parse(settings)

@@ -30,6 +30,7 @@ from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import precision_by_label
 from doap.types import Progress, no_progress
@@ -61,6 +62,7 @@ class RomePatchesBenchmark:
         """The benchmark `romepatches` has no settings."""
 
     name = "romepatches"
+    needs: Needs = "patches"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.Settings.parse(settings)

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 import doap
-from doap.describer import MatchesPairs
 from doap.errors import ArgumentError, DoapError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import DescriptorSource, open_describers
+from doap.evaluation.descriptors import open_candidates
 from doap.evaluation.pictures import write_pictures
 from doap.evaluation.registry import open_benchmark
 from doap.evaluation.result import DescriptorInfo, Result, read_results, write_gallery, write_results
+from doap.extractor import DescriptorSource
 from doap.files import OutputLock, make_folder, sha256
 from doap.types import Progress, no_progress
 
@@ -60,8 +60,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate descriptors on a benchmark under the same conditions, and store one result for each.
 
-    A descriptor that the benchmark cannot evaluate, for example one that needs the image where there are only
-    patches, is skipped with the reason.
+    A descriptor that cannot work with what the benchmark `needs` is skipped with the reason.
 
     >>> import tempfile
     >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
@@ -72,7 +71,7 @@ def evaluate(
     'rotation fall'
 
     Args:
-        descriptors: Names, files or describers; see `open_describers`. Descriptors that are loaded here run in
+        descriptors: Names, files or describers; see `open_candidates`. Descriptors that are loaded here run in
             float32, so that figures do not depend on the hardware.
         benchmark: Name in `BENCHMARKS`, or an opened benchmark.
         root: Data of the benchmark; None for an opened benchmark.
@@ -86,18 +85,19 @@ def evaluate(
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Progress callback.
     """
-    describers = open_describers(descriptors, device=device, precision="float32")
+    candidates = open_candidates(descriptors, device=device, precision="float32")
     opened = _open(benchmark, root, settings, progress)
     file = make_folder(Path(out)) / f"{opened.name}-{opened.dataset.name}.json"
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with OutputLock(file):
         stored = read_results(file) if file.exists() else {}
-        for index, (name, one) in enumerate(describers.items()):
-            progress(index, len(describers), name)
-            describer = CachedDescriber(one.describer, Path(cache) if cache else None)
+        for index, (name, one) in enumerate(candidates.items()):
+            progress(index, len(candidates), name)
             try:
-                conditions = _conditions(opened, descriptor_info(name, describer, one.file), seed)
+                one.check(opened.needs, getattr(opened, "detector", None))
+                describer = CachedDescriber(one, Path(cache) if cache else None)
+                conditions = _conditions(opened, descriptor_info(name, describer), seed)
                 kept = stored.get(name) if resume else None
                 if kept is None or not _is_same(kept, conditions):
                     stored[name] = _evaluate_one(describer, opened, conditions, file)
@@ -106,21 +106,21 @@ def evaluate(
                 skipped[name] = str(error)
                 continue
             results[name] = stored[name]
-    progress(len(describers), len(describers), "done")
+    progress(len(candidates), len(candidates), "done")
     return Evaluation(results, file, skipped)
 
 
-def descriptor_info(name: str, describer: CachedDescriber, file: Path | None) -> DescriptorInfo:
-    """Return the identity of a descriptor; `file` is the file it was loaded from, if any."""
-    dim, kind = describer.describer.dim, describer.describer.kind
+def descriptor_info(name: str, describer: CachedDescriber) -> DescriptorInfo:
+    """Return the identity of a descriptor."""
+    one = describer.candidate
     return DescriptorInfo(
         name=name,
-        kind=kind,
-        dim=dim,
-        bytes=dim // 8 if kind == "binary" else 4 * dim,
+        kind=one.kind,
+        dim=one.dim,
+        bytes=one.dim // 8 if one.kind == "binary" else 4 * one.dim,
         fingerprint=describer.fingerprint,
-        file_sha256=sha256(file) if file else None,
-        pipeline=isinstance(describer.describer, MatchesPairs),
+        file_sha256=sha256(one.file) if one.file else None,
+        pipeline=one.matcher is not None,
     )
 
 

@@ -41,6 +41,7 @@ from pydantic import Field
 from doap.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, registered_poses, summarise_models
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
@@ -96,6 +97,7 @@ class SfmBenchmark:
         seed: int = Field(0, ge=0, description="Seed of COLMAP's RANSAC and mapper.")
 
     name = "sfm"
+    needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = self.Settings.parse(settings)

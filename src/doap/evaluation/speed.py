@@ -33,17 +33,16 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.baselines import OpenCVBaseline, WideBaseline
-from doap.describer import Describer, DetectsKeypoints, MatchesPairs
 from doap.detectors import sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, extract_whole
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Candidate, Needs
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.images import list_images, read_grey
-from doap.pipeline import describe_frames, match
+from doap.matching import NearestNeighbours
 from doap.types import Features, Progress, no_progress
 
 T = TypeVar("T")
@@ -97,6 +96,7 @@ class SpeedBenchmark:
         repeats: int = Field(3, ge=1, description="Number of measurements; the minimum counts.")
 
     name = "speed"
+    needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = chosen = self.Settings.parse(settings)
@@ -126,44 +126,46 @@ class SpeedBenchmark:
 
     def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
         """Measure one descriptor or pipeline, and SIFT beside it."""
-        measured = describer.describer
+        measured = describer.candidate
+        matcher = measured.matcher or NearestNeighbours()
         with limit_threads(self.settings.threads):
             self._process(measured, self.photos[0])
             times = [self._measure(measured, photo) for photo in self.photos]
             features = [one.features for one in times]
             pairs = list(zip(features, [*features[1:], features[0]], strict=True))
-            match_pair(measured, *pairs[0])
-            matching = [self._shortest(partial(match_pair, measured, *pair))[1] for pair in pairs]
+            matcher.match(*pairs[0])
+            matching = [self._shortest(partial(matcher.match, *pair))[1] for pair in pairs]
         return Scores(_figures(times, matching, seed))
 
-    def _measure(self, describer: Describer, photo: SpeedPhoto) -> PhotoTimes:
+    def _measure(self, measured: Candidate, photo: SpeedPhoto) -> PhotoTimes:
         detection = 0.0
-        if not isinstance(describer, DetectsKeypoints):
+        if not measured.extractor:
             detector, limit = self.settings.detector, self.settings.max_keypoints
             detection = self._shortest(lambda: detector.detect(photo.image, limit))[1]
         keypoints = cv2.SIFT.create(nfeatures=self.settings.max_keypoints).detect(photo.image)
         sift_time = self._shortest(lambda: cv2.SIFT.create().compute(photo.image, keypoints))[1]
-        if isinstance(describer, OpenCVBaseline | WideBaseline):
-            native = self._shortest(lambda: describer.compute_natively(photo.image, keypoints))[1]
-            features = self._process(describer, photo)
+        if compute := measured.compute_natively:
+            native = self._shortest(lambda: compute(photo.image, keypoints))[1]
+            features = self._process(measured, photo)
             # The time of as many keypoints as the features have.
             description = native * len(features) / max(len(keypoints), 1)
         else:
-            features, description = self._shortest(lambda: self._process(describer, photo))
+            features, description = self._shortest(lambda: self._process(measured, photo))
         if not len(features):
             raise ArgumentError(f"{photo.path}: the pipeline detects no keypoints in this photo. Remove it.")
         return PhotoTimes(features, description, detection, sift_time, len(keypoints))
 
-    def _process(self, describer: Describer, photo: SpeedPhoto) -> Features:
-        """Describe the shared keypoints of a photo, or those of the describer's own detector."""
-        frames = photo.frames
-        responses = np.zeros(len(frames), np.float32)
-        if isinstance(describer, DetectsKeypoints):
-            frames, responses = describer.detector.detect(photo.image, self.settings.max_keypoints)
-        descriptors = describe_frames(photo.image, frames, describer)
-        if descriptors.device.type != "cpu":
-            raise ArgumentError(f"device: expected the CPU, got {descriptors.device}. Run with --device cpu.")
-        return Features(frames, responses, descriptors, (photo.image.shape[0], photo.image.shape[1]))
+    def _process(self, measured: Candidate, photo: SpeedPhoto) -> Features:
+        """Describe the shared keypoints of a photo, or those of the candidate's own detector."""
+        if measured.extractor:
+            features = extract_whole(measured.extractor, photo.image, self.settings.max_keypoints)
+        else:
+            assert measured.describer is not None
+            responses, size = np.zeros(len(photo.frames), np.float32), (photo.image.shape[0], photo.image.shape[1])
+            features = Features(photo.frames, responses, measured.describer.describe(photo.image, photo.frames), size)
+        if features.descriptors.device.type != "cpu":
+            raise ArgumentError(f"device: expected the CPU, got {features.descriptors.device}. Run with --device cpu.")
+        return features
 
     def _shortest(self, run: Callable[[], T]) -> tuple[T, float]:
         """Run a function several times; return its last output and the shortest time in seconds."""
@@ -186,13 +188,6 @@ def limit_threads(threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before_torch)
         cv2.setNumThreads(before_opencv)
-
-
-def match_pair(describer: Describer, features0: Features, features1: Features) -> NDArray[np.int64]:
-    """Return (M, 2) matches: those of the pipeline's matcher, or mutual nearest neighbours."""
-    if isinstance(describer, MatchesPairs):
-        return describer.match_features(features0, features1)
-    return match(features0, features1)
 
 
 def _figures(times: list[PhotoTimes], matching: list[float], seed: int) -> tuple[Figure, ...]:

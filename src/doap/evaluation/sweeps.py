@@ -31,6 +31,7 @@ from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.checksum import checksum
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink
@@ -79,11 +80,13 @@ class SweepsBenchmark:
         )
 
     name = "sweeps"
+    needs: Needs = "frames"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         root, chosen = Path(root), self.Settings.parse(settings)
         paths = list_images(root)[: chosen.photos] if root.is_dir() else [root]
         names = [path.relative_to(root).as_posix() if root.is_dir() else path.name for path in paths]
+        self.detector = chosen.detector
         self.photos: dict[str, Photo] = {}
         self.views: dict[str, dict[ViewParameters, SweepView]] = {}
         for number, (name, path) in enumerate(zip(names, paths, strict=True)):
@@ -128,10 +131,10 @@ class SweepsBenchmark:
     def _inlier_ratios(self, describer: CachedDescriber, name: str) -> dict[ViewParameters, tuple[float, float]]:
         """Return the two inlier ratios of each view of a photo; see `inlier_ratios`."""
         photo = self.photos[name]
-        descriptors0 = describer.describe_frames(photo.image, photo.frames)
+        descriptors0 = describer.describe(photo.image, photo.frames)
         ratios = {}
         for parameters, view in self.views[name].items():
-            descriptors1 = describer.describe_frames(view.photo.image, view.photo.frames)
+            descriptors1 = describer.describe(view.photo.image, view.photo.frames)
             ratios[parameters] = inlier_ratios(photo, view, descriptors0, descriptors1)
         return ratios
 

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from doap.data.readers.files import read_numbers
 from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Scores
 from doap.evaluation.wide_baseline import (
     WideBaselineMatcher,
@@ -75,6 +76,7 @@ class WxbsBenchmark:
         """Settings of the benchmark `wxbs`."""
 
     name = "wxbs"
+    needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.pairs = read_wxbs(root)

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 from doap.checks import check_choice
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError
@@ -37,6 +36,7 @@ from doap.export.colmap_database import (
     verify_matches,
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
+from doap.extractor import DescriptorSource
 from doap.files import OutputLock, beside, make_folder
 from doap.functional import quantise
 from doap.pipeline import match
@@ -104,7 +104,7 @@ class _Job:
 def write_colmap(
     images: str | Path,
     out: str | Path,
-    descriptor: str | Path | Describer = "doap-128",
+    descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 8192,
@@ -314,7 +314,7 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
                 continue
             matches = match(read(name0), read(name1), ratio=job.ratio)
-            opened.write_matches(ids[name0], ids[name1], matches.astype(np.uint32))
+            opened.write_matches(ids[name0], ids[name1], matches.indices.astype(np.uint32))
 
 
 def _summarise(database: Path, features: FeatureSet, *, unchanged: bool) -> ColmapSummary:

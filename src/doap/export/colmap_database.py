@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from doap.checks import check_shape
 from doap.errors import import_extra
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
-from doap.types import Features
+from doap.types import Features, Matches
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
-NamedMatches = tuple[str, str, NDArray[np.int64]]
-"""Names of two images, and (M, 2) indices of their matching keypoints."""
+NamedMatches = tuple[str, str, Matches]
+"""Names of two images, and their matches."""
 
 
 def import_pycolmap() -> Any:
@@ -66,8 +66,8 @@ def write_matched_features(
             opened.update_camera(camera)
         for name, of_image in features.items():
             opened.write_keypoints(ids[name], make_keypoints(of_image.frames))
-        for name0, name1, pairs in matches:
-            opened.write_matches(ids[name0], ids[name1], pairs.astype(np.uint32))
+        for name0, name1, found in matches:
+            opened.write_matches(ids[name0], ids[name1], found.indices.astype(np.uint32))
 
 
 def verify_matches(database: Path, seed: int = 0, max_error: float = 4.0) -> None:

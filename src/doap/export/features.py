@@ -21,12 +21,12 @@ import torch
 from pydantic import Field
 
 from doap.checks import check_choice
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DataError
 from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.export.openmvg import OPENMVG
 from doap.export.opensfm import OPENSFM
+from doap.extractor import DescriptorSource
 from doap.files import OutputLock, atomic_write, beside, make_folder, read_json
 from doap.scale.extraction import ExtractionSummary, use_features
 from doap.scale.extractor import open_extractor
@@ -64,7 +64,7 @@ class FeatureFilesSummary:
 def write_features(
     images: str | Path,
     out: str | Path,
-    descriptor: str | Path | Describer = "doap-128",
+    descriptor: DescriptorSource = "doap-128",
     *,
     to: str,
     detector: str | Detector | None = None,

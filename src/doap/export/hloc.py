@@ -35,12 +35,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import resolve_device
 from doap.errors import ArgumentError, DataError, import_extra
 from doap.export.hdf5 import Group, add_groups, copy_groups, read_contents
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
+from doap.extractor import DescriptorSource
 from doap.files import OutputLock, atomic_write, beside, make_folder
 from doap.matching import match_descriptors
 from doap.scale.extraction import ExtractionSummary, use_features
@@ -89,7 +89,7 @@ class HlocSummary:
 def write_hloc(
     images: str | Path,
     out: str | Path,
-    descriptor: str | Path | Describer = "doap-128",
+    descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,

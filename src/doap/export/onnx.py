@@ -44,8 +44,8 @@ _BATCH_SIZES = (1, 7, 64)
 def write_onnx(descriptor: Descriptor, out: str | Path, *, calibration: PatchSet | None = None) -> ExportSummary:
     """Write a descriptor as ONNX if the output of ONNX Runtime matches PyTorch.
 
-    The graph contains all of `Descriptor.describe`. It standardises patches (N, 1, S, S) float32 in 0…1, for any N, and
-    returns unit vectors (N, D) float32 or packed bits (N, D/8) uint8. Metadata (`doap.extent`, `doap.kind`,
+    The graph contains all of `Descriptor.describe_patches`. It standardises patches (N, 1, S, S) float32 in 0…1, for
+    any N, and returns unit vectors (N, D) float32 or packed bits (N, D/8) uint8. Metadata (`doap.extent`, `doap.kind`,
     `doap.licences`, …) hold what a graph cannot express; patches must be cut out with `extent`.
 
     The file is verified with synthetic patches in batches of 1, 7 and 64. Values must agree within 1e-4. Bits must be
@@ -83,7 +83,7 @@ def write_onnx(descriptor: Descriptor, out: str | Path, *, calibration: PatchSet
 
 
 class _Graph(nn.Module):
-    """`Descriptor.describe` in operations that ONNX has: a matrix product packs bits, since ONNX cannot shift bytes."""
+    """`describe_patches` in operations that ONNX has: a matrix product packs bits, since ONNX cannot shift bytes."""
 
     bit_values: Tensor
 
@@ -212,7 +212,7 @@ def _describe_with_both(
     with torch.no_grad():
         described = torch.cat([reference(batch) for batch in patches.split(_BATCH_SIZES[-1])])
     expected = torch.cat([described[:size] for size in batch_sizes])
-    found = torch.cat([describer.describe(patches[:size]) for size in batch_sizes])
+    found = torch.cat([describer.describe_patches(patches[:size]) for size in batch_sizes])
     return expected, found if descriptor.kind == "real" else unpack_bits(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError
+from doap.extractor import detect_in_mask
 from doap.images import ImageSource, angles, as_grey, centres, frames_from_keypoints, scales
-from doap.pipeline import describe_frames, detect_in_mask
 
 if TYPE_CHECKING:
     import cv2
@@ -122,7 +123,7 @@ class Feature2D:
     def _detect(self, grey: Image, mask: Image | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if mask is not None:
             check_shape(mask, f"{grey.shape[0]} {grey.shape[1]}", name="mask")
-        return detect_in_mask(self.detector, grey, self.max_keypoints, mask, np.eye(3))
+        return detect_in_mask(partial(self.detector.detect, grey), self.max_keypoints, mask, np.eye(3))
 
     def _keypoints(self, frames: NDArray[np.float32], responses: NDArray[np.float32]) -> tuple[cv2.KeyPoint, ...]:
         import cv2
@@ -137,4 +138,4 @@ class Feature2D:
     def _described(self, grey: Image, keypoints: tuple[cv2.KeyPoint, ...], frames: NDArray[np.float32]) -> Described:
         if not keypoints:
             return (), None
-        return keypoints, describe_frames(grey, frames, self.descriptor).cpu().numpy()
+        return keypoints, self.descriptor.describe(grey, frames).cpu().numpy()

@@ -17,8 +17,8 @@ class PatchNetwork(nn.Module):
     Attributes:
         patch_size: S.
         Settings: Keyword arguments of the network.
-        cpu_batch: Patches per batch of `Descriptor.describe` on a CPU. Small batches keep the activations in the cache,
-            and malloc reuses their memory but maps that of large ones again.
+        cpu_batch: Patches per batch of `Descriptor.describe_patches` on a CPU. Small batches keep the activations in
+            the cache, and malloc reuses their memory but maps that of large ones again.
     """
 
     patch_size: ClassVar[int]

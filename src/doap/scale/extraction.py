@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import torch
 
 from doap.checks import check_choice
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.device import Precision
 from doap.errors import ArgumentError, DataError
+from doap.extractor import DescriptorSource
 from doap.processes import check_workers
-from doap.scale.extractor import Extractor, Stored, open_extractor
-from doap.scale.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
+from doap.scale.extractor import ConfiguredExtractor, Stored, open_extractor
+from doap.scale.features import DamagedPart, FeatureSet, PartWriter, RemovedImage, make_table
 from doap.scale.image_folder import ImageFolder, Shard, Source
 from doap.scale.local import extract_in_process, extract_locally
 from doap.scale.stages import make_portable, make_stages
@@ -67,7 +67,7 @@ class ExtractionSummary:
 def extract_folder(
     images: str | Path,
     out: str | Path,
-    descriptor: str | Path | Describer = "doap-128",
+    descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
@@ -137,7 +137,7 @@ def use_features(
     folder: ImageFolder,
     listing: Mapping[str, str],
     out: Path,
-    extractor: Extractor,
+    extractor: ConfiguredExtractor,
     workers: int | None,
     total: int,
     progress: Progress,
@@ -174,7 +174,7 @@ def _update(
     folder: ImageFolder,
     listing: Mapping[str, str],
     storage: Storage,
-    extractor: Extractor,
+    extractor: ConfiguredExtractor,
     run: Run,
     progress: Progress,
     verify: bool = False,
@@ -189,14 +189,15 @@ def _update(
         gone = pc.invert(pc.is_in(known["name"], pa.array(listing.keys(), pa.string())))
         removed = known["name"].filter(gone).to_pylist()
         if removed:
-            writer.add(make_table([FailedImage(name, "", REMOVED) for name in removed], extractor.info))
+            writer.add(make_table([RemovedImage(name) for name in removed], extractor.info))
         progress(total - len(missing), total, "starting")
         processed, extracted, engine_start = 0, 0, time.perf_counter()
         # An empty list does not start the engine.
         with closing(run(missing, writer)) as tables:
             for table in tables if missing else ():
                 processed += len(table)
-                extracted += table["error"].null_count
+                # Rows of unchanged images have no checksum.
+                extracted += table["error"].null_count - table["checksum"].null_count
                 speed = processed / (time.perf_counter() - engine_start)
                 progress(total - len(missing) + processed, total, f"{speed:,.1f} images/s")
     # A run without changes does not open the set again.
@@ -239,7 +240,7 @@ def find_missing(listing: Mapping[str, str], known: pa.Table, verify: bool = Fal
 
 def _make_engine(
     folder: ImageFolder,
-    extractor: Extractor,
+    extractor: ConfiguredExtractor,
     workers: int | None,
     engine: Engine = "local",
     address: str | None = None,

@@ -1,4 +1,4 @@
-"""Feature extractors: a descriptor, a detector and settings, identified by one fingerprint."""
+"""Extractors with settings, identified by one fingerprint, and the storage of their descriptors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from doap.checks import check_choice
-from doap.describer import Describer, DetectsKeypoints
-from doap.descriptor import as_describer, is_known, load
-from doap.detectors import Detector, as_detector
+from doap.descriptor import is_known
+from doap.detectors import Detector
 from doap.device import Precision
 from doap.errors import ArgumentError
+from doap.extractor import DescriptorSource, Extractor, extract_sample
 from doap.images import ImageSource
 from doap.images.tiles import MIN_TILE
-from doap.pipeline import detect_and_describe, extract_sample
+from doap.pipeline import as_extractor
 from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
 
@@ -80,29 +80,28 @@ class ExtractorInfo:
 
 
 @dataclass(frozen=True)
-class Extractor:
-    """A descriptor and a detector, ready to extract features; created by `open_extractor`.
+class ConfiguredExtractor:
+    """An extractor with its settings; created by `open_extractor`.
 
     Attributes:
-        reopen: Loads the describer in another process; None if it was given as an object.
+        extractor: Extractor.
+        info: Identity and settings.
+        reopen: Loads the extractor in another process; None if the descriptor was given as an object.
     """
 
-    describer: Describer
-    detector: Detector
+    extractor: Extractor
     info: ExtractorInfo
-    reopen: Callable[[], Describer] | None
+    reopen: Callable[[], Extractor] | None
 
     def extract(self, image: ImageSource) -> Features:
         """Extract the features of an image."""
-        features = detect_and_describe(
-            image, self.describer, self.detector, self.info.max_keypoints, tile=self.info.tile
-        )
+        prepared = self.extractor.prepare(image, max_keypoints=self.info.max_keypoints, tile=self.info.tile)
         # The fingerprint is known; computing it again would hash all weights for every image.
-        return dataclasses.replace(features, fingerprint=self.info.descriptor_fingerprint)
+        return dataclasses.replace(self.extractor.finish([prepared])[0], fingerprint=self.info.descriptor_fingerprint)
 
 
 def open_extractor(
-    descriptor: str | Path | Describer,
+    descriptor: DescriptorSource,
     *,
     detector: str | Detector | None = None,
     default_detector: str = "sift",
@@ -112,41 +111,39 @@ def open_extractor(
     exact: bool = False,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
-) -> Extractor:
+) -> ConfiguredExtractor:
     """Load a descriptor and a detector, check that they fit together, and compute their fingerprint.
 
-    The arguments are those of `doap.extract_folder`. `default_detector` serves if `detector` is None and the descriptor
-    has no detector of its own. `exact` changes the default of `stored` to float32.
+    The arguments are those of `doap.extract_folder` and `as_extractor`. `exact` changes the default of `stored` to
+    float32.
     """
     name = reopen = None
+    opened = partial(as_extractor, detector=detector, default_detector=default_detector, precision=precision)
     if isinstance(descriptor, str | Path):
         name, file = str(descriptor), Path(descriptor).absolute()
         # Other processes must find the file.
-        name = str(file) if file.is_file() and not is_known(name) else name
-        reopen = partial(load, name, device="cpu", precision=precision)
-        descriptor = load(name, device=device, precision=precision)
-    descriptor = as_describer(descriptor)
-    if detector is None and isinstance(descriptor, DetectsKeypoints):
-        detector = descriptor.detector
-    detector, binary = as_detector(detector or default_detector), descriptor.kind == "binary"
+        descriptor = name = str(file) if file.is_file() and not is_known(name) else name
+        reopen = partial(opened, name, device="cpu")
+    extractor = opened(descriptor, device=device)
+    binary = extractor.kind == "binary"
     stored = stored or ("bits" if binary else "float32" if exact else "float16")
     check_choice(stored, get_args(Stored), name="stored")
     if (stored == "bits") != binary:
         allowed = "bits" if binary else "float32, float16 or uint8"
-        raise ArgumentError(f"stored: expected {allowed} for a {descriptor.kind} descriptor, got {stored}.")
+        raise ArgumentError(f"stored: expected {allowed} for a {extractor.kind} descriptor, got {stored}.")
     if max_keypoints < 1:
         raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
     if tile is not None and tile < MIN_TILE:
         raise ArgumentError(f"tile: expected {MIN_TILE} pixels or more, got {tile}.")
-    sample = extract_sample(descriptor, detector)
+    sample = extract_sample(extractor)
     # Fail here rather than after the first thousand images.
     encode(sample.descriptors, stored)
-    shape = descriptor.kind, descriptor.dim
-    info = ExtractorInfo("", name, detector.name, detector.magnification, max_keypoints, *shape, stored, tile=tile)
+    own, shape = extractor.detector, (extractor.kind, extractor.dim)
+    info = ExtractorInfo("", name, own.name, own.magnification, max_keypoints, *shape, stored, tile=tile)
     assert sample.fingerprint is not None
     identity = _hash(info, sample.fingerprint, sample.frames)
     info = dataclasses.replace(info, fingerprint=identity, descriptor_fingerprint=sample.fingerprint)
-    return Extractor(descriptor, detector, info, reopen)
+    return ConfiguredExtractor(extractor, info, reopen)
 
 
 def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> str:

@@ -77,9 +77,8 @@ MANIFEST_SCHEMA = pa.schema(
     [*(SCHEMA.field(name) for name in _COPIED), pa.field("part", pa.string()), pa.field("row", pa.int32())]
 )
 META, MANIFEST = "_meta.json", "_manifest.arrow"
-REMOVED = "removed from the folder"
-UNCHANGED = "unchanged"
-"""Marks a row of an image that has its features already, in another part."""
+# The reason in the row of an image that was removed; all others start with a path.
+_REMOVED = "removed from the folder"
 # A row group is read as a whole. It is small, so that reading a single image is fast.
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 5 << 20, 8
 # A part is written when it reaches this size or age: few files, and little work lost in a power cut.
@@ -109,6 +108,21 @@ class FailedImage:
     checksum: str
     reason: str
     stamp: str = ""
+
+
+@dataclass(frozen=True)
+class RemovedImage:
+    """An image that is no longer in the folder."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class UnchangedImage:
+    """An image that has its features already, in another part; only its stamp is new."""
+
+    name: str
+    stamp: str
 
 
 class DamagedPart(DataError):  # noqa: N818 - the name of the condition
@@ -179,7 +193,7 @@ class FeatureSet:
         """Images without features, and the reasons."""
         rows = self.manifest.filter(pc.is_valid(self.manifest["error"]))
         errors = zip(rows["name"].to_pylist(), rows["error"].to_pylist(), strict=True)
-        return {name: error for name, error in errors if error != REMOVED}
+        return {name: error for name, error in errors if error != _REMOVED}
 
     @cached_property
     def checksums(self) -> dict[str, str]:
@@ -190,7 +204,7 @@ class FeatureSet:
     @property
     def known(self) -> pa.Table:
         """Rows of all images that were not removed, with or without features; columns of `MANIFEST_SCHEMA`."""
-        kept = pc.fill_null(pc.not_equal(self.manifest["error"], REMOVED), True)
+        kept = pc.fill_null(pc.not_equal(self.manifest["error"], _REMOVED), True)
         # A copy of a million rows takes 200 MB.
         return self.manifest if pc.all(kept, min_count=0).as_py() else self.manifest.filter(kept)
 
@@ -296,12 +310,23 @@ def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
     return features if isinstance(features, FeatureSet) else FeatureSet(features)
 
 
-def make_table(images: Sequence[StoredImage | FailedImage], extractor: ExtractorInfo) -> pa.Table:
-    """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one."""
+def make_table(
+    images: Sequence[StoredImage | FailedImage | RemovedImage | UnchangedImage], extractor: ExtractorInfo
+) -> pa.Table:
+    """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one.
+
+    Rows of unchanged images have no checksum, and reach the manifest but no part.
+    """
     return pa.Table.from_pylist([_make_row(image, extractor) for image in images], _ROWS)
 
 
-def _make_row(image: StoredImage | FailedImage, extractor: ExtractorInfo) -> dict[str, Any]:
+def _make_row(
+    image: StoredImage | FailedImage | RemovedImage | UnchangedImage, extractor: ExtractorInfo
+) -> dict[str, Any]:
+    if isinstance(image, RemovedImage):
+        return _make_row(FailedImage(image.name, "", _REMOVED), extractor)
+    if isinstance(image, UnchangedImage):
+        return {"name": image.name, "stamp": image.stamp}
     row: dict[str, Any] = {
         "name": image.name,
         "checksum": image.checksum,
@@ -337,11 +362,11 @@ class PartTarget:
     def write(self, rows: pa.Table) -> pa.Table:
         """Write a part with rows of `make_table`; return its rows of the manifest.
 
-        Rows of unchanged images are not written. Their rows of the manifest have an empty part.
+        Rows of unchanged images are not written. Their rows of the manifest have no part.
         """
-        unchanged = pc.fill_null(pc.equal(rows["error"], UNCHANGED), False)
+        unchanged = pc.is_null(rows["checksum"])
         kept, rows = rows.filter(unchanged), rows.filter(pc.invert(unchanged))
-        parts = [_add_positions(_number(kept, self.run).select(list(_COPIED)), "")]
+        parts = [_add_positions(_number(kept, self.run).select(list(_COPIED)), None)]
         if len(rows):
             images = "\n".join(
                 map(" ".join, zip(*(rows[key].to_pylist() for key in ("checksum", "name")), strict=True))
@@ -424,7 +449,7 @@ class PartWriter:
     def _merge(self) -> pa.Table:
         """Return the newest row of every image."""
         new = pa.concat_tables([MANIFEST_SCHEMA.empty_table(), *self._committed])
-        unchanged = pc.equal(new["error"], UNCHANGED).fill_null(False)
+        unchanged = pc.is_null(new["checksum"])
         same, before = new.filter(unchanged), self.before.manifest
         if len(same):
             stamps = dict(zip(same["name"].to_pylist(), same["stamp"].to_pylist(), strict=True))
@@ -468,7 +493,7 @@ def _number(rows: pa.Table, run: int) -> pa.Table:
     return rows.append_column(SCHEMA.field("run"), pa.array(np.full(len(rows), run, np.int32)))
 
 
-def _add_positions(rows: pa.Table, part: str) -> pa.Table:
+def _add_positions(rows: pa.Table, part: str | None) -> pa.Table:
     """Append the columns of the manifest to the copied columns of a part."""
     positions = pa.array(np.arange(len(rows), dtype=np.int32))
     return rows.append_column("part", pa.array([part] * len(rows), pa.string())).append_column("row", positions)

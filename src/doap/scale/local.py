@@ -41,7 +41,7 @@ def extract_in_process(sources: Sequence[Source], detect: Detect, describe: Desc
 def extract_locally(sources: Sequence[Source], detect: Detect, describe: Describe, workers: int) -> Generator[pa.Table]:
     """Yield the rows of images in batches, in the order in which detection in worker processes finishes."""
     pending = deque[Future[pa.Table]]()
-    threads = workers if describe.device.type == "cpu" else _GPU_THREADS
+    threads = workers if describe.extractor.device.type == "cpu" else _GPU_THREADS
     with (
         closing(detect_images(sources, detect, workers)) as results,
         # OpenCV's number of threads stays as it is, because it holds for the whole program.

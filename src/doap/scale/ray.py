@@ -155,7 +155,7 @@ def plan_workers(cluster: Mapping[str, float], describe: Describe, device: str) 
     gpus, processors = int(cluster.get("GPU", 0)), max(1, int(cluster.get("CPU", 1)))
     if not device.startswith(("auto", "cuda")):
         return Plan(str(resolve_device(device)), processors, {"num_cpus": 1})
-    if describe.describer is None or (device == "auto" and not gpus):
+    if describe.extractor.second_stage is None or (device == "auto" and not gpus):
         return Plan("cpu", processors, {"num_cpus": 1})
     if not gpus:
         raise ArgumentError(f"device: the Ray cluster has no GPU for {device}. Use auto or cpu.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.describer import Describer, DetectsKeypoints
-from doap.descriptor import as_describer, load_stored
+from doap.descriptor import load_stored
 from doap.errors import ArgumentError, DataError
+from doap.extractor import DescriptorSource
 from doap.files import sha256
 from doap.geometry import estimate_geometry, is_verified
 from doap.images import ImageSource
-from doap.pipeline import match
+from doap.pipeline import as_extractor, match
 from doap.scale.extractor import open_extractor
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index import DescriptorIndex, as_index
@@ -87,7 +87,7 @@ def search_images(
     neighbours: int = NEIGHBOURS,
     probes: int | None = None,
     threshold: float = 1.5,
-    descriptor: str | Path | Describer | None = None,
+    descriptor: DescriptorSource | None = None,
     device: str | torch.device = "auto",
     exclude: str | None = None,
 ) -> list[SearchResult]:
@@ -134,7 +134,7 @@ def extract_query(
     index: str | Path | DescriptorIndex,
     image: ImageSource,
     *,
-    descriptor: str | Path | Describer | None = None,
+    descriptor: DescriptorSource | None = None,
     device: str | torch.device = "auto",
 ) -> Features:
     """Extract the features of a photo with the extractor of an index.
@@ -148,15 +148,10 @@ def extract_query(
     """
     index = as_index(index)
     info = index.extractor
-    if descriptor is None:
-        describer = load_stored(info.descriptor, index.name, device)
-    else:
-        describer = as_describer(descriptor, device)
-    if describer.kind == info.kind:
-        detector = None if isinstance(describer, DetectsKeypoints) else info.detector
-        extractor = open_extractor(
-            describer, detector=detector, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored
-        )
+    given = load_stored(info.descriptor, index.name, device) if descriptor is None else descriptor
+    opened = as_extractor(given, default_detector=info.detector, device=device)
+    if opened.kind == info.kind:
+        extractor = open_extractor(opened, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored)
         if not info.difference(extractor.info):
             return extractor.extract(image)
     raise DataError(
@@ -255,5 +250,4 @@ def _match_by_votes(
 def _match_stored(query: Features, features: FeatureSet, name: str) -> tuple[Points, Points]:
     """Return keypoints (M, 2) and (M, 2) of mutual nearest neighbours among all keypoints of both images."""
     stored = features.read(name).features
-    pairs = match(query, replace(stored, descriptors=stored.descriptors.to(query.descriptors.device)))
-    return query.keypoints[pairs[:, 0]], stored.keypoints[pairs[:, 1]]
+    return match(query, stored).points(query, stored)

@@ -29,7 +29,7 @@ class Teacher:
             patches: Patches that the network describes.
             kind: Kind of the network.
         """
-        taught = self._descriptor.describe(patches)
+        taught = self._descriptor.describe_patches(patches)
 
         def extended(descriptors: Tensor, relation: Relation) -> Tensor:
             return loss(descriptors, relation) + self._weight * similarity_difference(descriptors, taught, kind)

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from doap import __version__
-from doap.baselines import BASELINES
+from doap.baselines import rootsift, sift
 from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
 from doap.device import resolve_precision
@@ -59,7 +59,7 @@ from doap.validation.scores import validate
 OnEvent = Callable[[dict[str, Any]], None]
 """Callback for the events of a run: the lines of the log, as dictionaries."""
 
-BASELINE_NAMES = ("sift", "rootsift")
+BASELINES = {"sift": sift, "rootsift": rootsift}
 ESTIMATE_STEPS = 5
 """Number of steps, after the slower first one, from which the run estimates its length."""
 FEW_STEPS = 100
@@ -225,7 +225,7 @@ class _Run:
 
     def _start(self) -> None:
         """Log the recipe, the environment and the scores of the baselines; validate initial weights."""
-        scores = {name: validate(BASELINES[name](), self.validation) for name in BASELINE_NAMES} if self.log else {}
+        scores = {name: validate(create(), self.validation) for name, create in BASELINES.items()} if self.log else {}
         self._emit(
             "start",
             config=self.recipe,

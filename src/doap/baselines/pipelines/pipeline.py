@@ -1,21 +1,24 @@
-"""A learned detector and descriptor that share one network pass, and their matcher, as one describer."""
+"""A learned detector and descriptor that share one network pass, and their matcher, as one extractor."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, Protocol
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from doap.checks import check_shape
 from doap.describer import ShowsSettings, hash_weights
-from doap.errors import ArgumentError
-from doap.images import Pyramid, centres, check_grey, frames_from_arrays
-from doap.types import Features, Kind
+from doap.detectors import DetectedFrames
+from doap.extractor import Extractor, Frames
+from doap.images import centres, check_grey, frames_from_arrays
+from doap.matching import Matcher
+from doap.types import Features, Kind, Matches
 
 FRAME_SCALE = 8.0
 """Half the side of every frame in pixels. The networks have no scale and no orientation."""
@@ -48,147 +51,93 @@ class FeatureNetwork(Protocol):
         """Process a grey image (1, 1, H, W) in 0…1."""
 
 
-class Matcher(Protocol):
-    """A function that matches two sets of features.
+class Pipeline(ShowsSettings, Extractor):
+    """A learned pipeline, which detects, describes and matches keypoints: `Extractor`, `Detector` and `Matcher`.
 
-    Attributes:
-        module: Module with its weights; None if it has none.
-    """
-
-    module: nn.Module | None
-
-    def __call__(self, features0: Features, features1: Features) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints."""
-
-
-class _Pass(NamedTuple):
-    """Keypoints and descriptors of one image."""
-
-    pixels: NDArray[np.uint8]
-    frames: NDArray[np.float32]
-    descriptors: Tensor
-
-
-class Pipeline(ShowsSettings):
-    """A learned pipeline, which detects, describes and matches keypoints.
-
-    Frames are upright squares of one size, because the networks only return positions. The keypoints of the last image
-    are kept with their descriptors, so that detecting and then describing them runs the network once.
+    Frames are upright squares of one size, because the networks only return positions.
 
     Args:
         name: Name in `PIPELINES`.
         network: Detector and descriptor.
         matcher: Matcher.
         device: Device of both.
+        matcher_modules: Modules with the weights of the matcher.
     """
 
     kind: Kind = "real"
-    extent = 1.0
-    # No patches are cut; this is the size for callers that cut patches for all descriptors.
-    patch_size = 32
+    magnification = 1.0
+    matcher: Matcher
 
-    def __init__(self, name: str, network: FeatureNetwork, matcher: Matcher, device: torch.device) -> None:
-        self.name, self.dim = name, network.dim
-        self._network, self._matcher, self._device = network, matcher, device
-        self._last: _Pass | None = None
-        self._fingerprint: str | None = None
-        for module in self._modules():
+    def __init__(
+        self,
+        name: str,
+        network: FeatureNetwork,
+        matcher: Matcher,
+        device: torch.device,
+        matcher_modules: Sequence[nn.Module] = (),
+    ) -> None:
+        self.name, self.dim, self.matcher = name, network.dim, matcher
+        self.detector = self
+        self._network, self._device, self._modules = network, device, [network.module, *matcher_modules]
+        for module in self._modules:
             module.to(device).eval().requires_grad_(False)
 
-    @property
-    def detector(self) -> PipelineDetector:
-        """Detector of the pipeline, the only one whose frames can be described."""
-        return PipelineDetector(self)
+    def open(self, image: NDArray[np.uint8]) -> PipelineImage:
+        """Open a grey image (H, W)."""
+        return PipelineImage(image, self._network, self._device)
 
-    def detect(
-        self, image: NDArray[np.uint8], max_keypoints: int | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def detect(self, image: NDArray[np.uint8], max_keypoints: int | None = None) -> DetectedFrames:
+        """Detect keypoints; see `Detector.detect`."""
+        return self.open(image).detect(max_keypoints)
+
+    def match(self, features0: Features, features1: Features) -> Matches:
+        """Match the features of two images with the matcher of the pipeline."""
+        return self.matcher.match(features0, features1)
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the name and of all weights."""
+        return self._checksum
+
+    @cached_property
+    def _checksum(self) -> str:
+        """The fingerprint; it is computed once, because the weights are frozen."""
+        digest = hashlib.sha256(self.name.encode())
+        for module in self._modules:
+            hash_weights(digest, module.state_dict())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineImage:
+    """A grey image (H, W) that the network of a pipeline processes once."""
+
+    image: NDArray[np.uint8]
+    network: FeatureNetwork
+    device: torch.device
+
+    def detect(self, max_keypoints: int | None) -> DetectedFrames:
         """Return frames (N, 2, 3) and responses (N,), strongest first.
 
         Images with a side under 32 pixels, or of one grey level, have no keypoints.
         """
-        check_grey(image)
+        check_grey(self.image)
         # Networks that normalise the contrast detect noise in images of one grey level.
-        if min(image.shape) < _MIN_SIDE or image.min() == image.max():
+        if min(self.image.shape) < _MIN_SIDE or self.image.min() == self.image.max():
             return np.zeros((0, 2, 3), np.float32), np.zeros(0, np.float32)
         with torch.no_grad():
-            maps = self._run(image)
-            xy, responses = maps.detect(max_keypoints)
-            order = responses.argsort(descending=True, stable=True)
-            xy = xy[order].float()
-            descriptors = maps.describe(xy)
-        frames = frames_from_arrays(xy.cpu().numpy(), np.full(len(xy), FRAME_SCALE))
-        self._last = _Pass(image.copy(), frames, descriptors)
-        return frames.copy(), responses[order].float().cpu().numpy()
+            xy, responses = self._maps.detect(max_keypoints)
+        order = responses.argsort(descending=True, stable=True)
+        frames = frames_from_arrays(xy[order].float().cpu().numpy(), np.full(len(xy), FRAME_SCALE))
+        return frames, responses[order].float().cpu().numpy()
 
-    def describe(self, patches: Tensor) -> NoReturn:
-        """Raise `ArgumentError`: a pipeline cannot describe patches."""
-        raise ArgumentError(
-            f"{self.name}: expected an image, got {len(patches)} patches. It only describes its own keypoints of an "
-            "image. Evaluate it on images."
-        )
-
-    def describe_frames(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
-        """Describe frames (N, 2, 3) that `detector` found in this image as unit rows (N, D)."""
-        check_shape(frames, "N 2 3", name="frames")
-        pixels = image.levels[0] if isinstance(image, Pyramid) else image
-        if not np.array_equal(frames[:, :, :2], np.broadcast_to(FRAME_SCALE * np.eye(2), (len(frames), 2, 2))):
-            raise ArgumentError(
-                f"{self.name}: expected frames of its own detector (upright, {2 * FRAME_SCALE:g} pixels wide), got "
-                "others. Omit the detector."
-            )
+    def describe(self, frames: Frames) -> Tensor:
+        """Describe frames (N, 2, 3) of `detect` as unit rows (N, D)."""
         if not len(frames):
-            return torch.zeros(0, self.dim, device=self._device)
-        rows = self._rows_of_last(pixels, frames)
-        if rows is not None:
-            return rows
+            return torch.zeros(0, self.network.dim, device=self.device)
         with torch.no_grad():
-            return self._run(pixels).describe(torch.from_numpy(centres(frames)).to(self._device))
+            return self._maps.describe(torch.from_numpy(centres(frames)).to(self.device))
 
-    def match_features(self, features0: Features, features1: Features) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints, sorted by the first; each keypoint occurs once at most."""
-        return self._matcher(features0, features1)
-
-    def fingerprint(self) -> str:
-        """Return a checksum of the name and of all weights. It is computed once, because the weights are frozen."""
-        if self._fingerprint is None:
-            digest = hashlib.sha256(self.name.encode())
-            for module in self._modules():
-                hash_weights(digest, module)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
-
-    def _modules(self) -> list[nn.Module]:
-        return [module for module in (self._network.module, self._matcher.module) if module is not None]
-
-    def _run(self, pixels: NDArray[np.uint8]) -> FeatureMaps:
-        grey = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._device)
-        return self._network.run(grey[None, None].float() / 255)
-
-    def _rows_of_last(self, pixels: NDArray[np.uint8], frames: NDArray[np.float32]) -> Tensor | None:
-        """Return the descriptors of frames that were detected in the last image; None for any other."""
-        last = self._last
-        if last is None or not np.array_equal(last.pixels, pixels):
-            return None
-        row_of = {frame.tobytes(): row for row, frame in enumerate(last.frames)}
-        rows = [row_of.get(frame.tobytes(), -1) for frame in frames.astype(np.float32)]
-        return None if -1 in rows else last.descriptors[rows]
-
-
-@dataclass(frozen=True)
-class PipelineDetector:
-    """The detector of a pipeline."""
-
-    pipeline: Pipeline
-    magnification: float = 1.0
-
-    @property
-    def name(self) -> str:
-        """Name of the pipeline."""
-        return self.pipeline.name
-
-    def detect(
-        self, image: NDArray[np.uint8], max_keypoints: int | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Detect keypoints; see `Detector.detect`."""
-        return self.pipeline.detect(image, max_keypoints)
+    @cached_property
+    def _maps(self) -> FeatureMaps:
+        grey = torch.from_numpy(np.ascontiguousarray(self.image)).to(self.device)
+        return self.network.run(grey[None, None].float() / 255)

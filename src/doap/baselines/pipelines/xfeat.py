@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate, normalize, pixel_shuffle
 
 from doap.baselines.pipelines.lightglue import lightglue
 from doap.baselines.pipelines.packaged_weights import kornia_network, load_weights, read_packaged
 from doap.baselines.pipelines.pipeline import FeatureMaps, Pipeline
 from doap.errors import import_extra
-from doap.matching import match_descriptors
-from doap.types import Features
+from doap.matching import NearestNeighbours
 
 # The network halves the resolution five times.
 _MULTIPLE = 32
@@ -28,24 +25,13 @@ def xfeat(device: torch.device) -> Pipeline:
 
     XFeat detects whole pixels of an image that is reduced to multiples of 32 pixels.
     """
-    return Pipeline("xfeat", XFeat(), MutualNearestNeighbours(), device)
+    return Pipeline("xfeat", XFeat(), NearestNeighbours(), device)
 
 
 def xfeat_lighterglue(device: torch.device) -> Pipeline:
     """Create sparse XFeat with LighterGlue, a smaller LightGlue."""
-    return Pipeline("xfeat-lighterglue", XFeat(), lightglue("xfeat"), device)
-
-
-class MutualNearestNeighbours:
-    """Match each keypoint with its nearest neighbour, if the relation is mutual."""
-
-    module: nn.Module | None = None
-
-    def __call__(self, features0: Features, features1: Features) -> NDArray[np.int64]:
-        """Return (M, 2) indices of matching keypoints."""
-        descriptors0 = features0.descriptors
-        pairs, _ = match_descriptors(descriptors0, features1.descriptors.to(descriptors0.device))
-        return np.asarray(pairs.cpu().numpy(), np.int64)
+    matcher = lightglue("xfeat")
+    return Pipeline("xfeat-lighterglue", XFeat(), matcher, device, [matcher.module])
 
 
 class XFeat:

@@ -71,7 +71,7 @@ def read_photos(
             skipped[name] = f"{path}: {detector.name} detects no keypoints. The photo may be flat or too small."
             continue
         # Descriptors take turns on each photo, so that other load on the machine slows them equally.
-        descriptors = {name: one.describe_frames(photo.image, photo.frames) for name, one in describers.items()}
+        descriptors = {name: one.describe(photo.image, photo.frames) for name, one in describers.items()}
         photos.append(DescribedPhoto(name, path, photo, descriptors))
     progress(len(paths), len(paths), "photos read")
     return photos, skipped

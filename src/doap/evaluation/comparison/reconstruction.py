@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from doap.describer import Describer
 from doap.detectors import Detector
 from doap.errors import DoapError
 from doap.evaluation.comparison.photos import DescribedPhoto
+from doap.evaluation.descriptors import Candidate
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
 from doap.export.colmap import write_colmap
 from doap.types import Progress
@@ -19,7 +19,7 @@ from doap.types import Progress
 def evaluate_reconstructions(
     photos: Sequence[DescribedPhoto],
     pairs: Sequence[tuple[int, ...]],
-    describers: Mapping[str, Describer],
+    candidates: Mapping[str, Candidate],
     detector: Detector,
     max_keypoints: int,
     seed: int,
@@ -45,17 +45,18 @@ def evaluate_reconstructions(
         images.mkdir()
         for photo, name in names.items():
             shutil.copyfile(photos[photo].path, images / name)
-        for number, (name, describer) in enumerate(describers.items()):
-            progress(number, len(describers), f"reconstruction with {name}")
+        for number, (name, one) in enumerate(candidates.items()):
+            progress(number, len(candidates), f"reconstruction with {name}")
             database = Path(folder) / f"{number}.db"
             try:
+                assert one.describer is not None
                 write_colmap(
-                    images, database, describer, detector=detector, max_keypoints=max_keypoints, pairs=named_pairs
+                    images, database, one.describer, detector=detector, max_keypoints=max_keypoints, pairs=named_pairs
                 )
             except DoapError as error:
                 return {}, str(error)
             found[name] = summarise_models(map_database(database, images, Path(folder) / f"{number}", seed))
-    progress(len(describers), len(describers), "reconstructed")
+    progress(len(candidates), len(candidates), "reconstructed")
     return found, f"{len(connected)} photos connected by {len(named_pairs)} overlapping pairs"
 
 

@@ -22,9 +22,10 @@ from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.stage import MIN_ITEMS
 from doap.evaluation.comparison.verdict import decide
 from doap.evaluation.comparison.views import evaluate_views
-from doap.evaluation.descriptors import DescriptorSource, OpenedDescriber, open_describers
+from doap.evaluation.descriptors import Candidate, open_candidates
 from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.run import descriptor_info, library_versions
+from doap.extractor import DescriptorSource
 from doap.files import atomic_write, make_folder
 from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
 from doap.images import list_images
@@ -73,9 +74,11 @@ def compare(
     files = _list_photos(photos)
     if len(files) < MIN_ITEMS:
         raise ArgumentError(_too_few(len(files)))
-    opened = open_describers([descriptor, *baselines], device=device)
+    opened = open_candidates([descriptor, *baselines], device=device)
     if len(opened) < 2:
         raise ArgumentError(f"baselines: expected at least one besides the candidate, got only {', '.join(opened)}.")
+    for one in opened.values():
+        one.check("frames", options.detector)
     folder = make_folder(Path(out))
     comparison, pictures = _compare(opened, files, options, progress)
     with atomic_write(folder / "comparison.json") as unfinished:
@@ -121,11 +124,11 @@ class _Options:
 
 
 def _compare(
-    opened: Mapping[str, OpenedDescriber], given: Sequence[Path], options: _Options, progress: Progress
+    opened: Mapping[str, Candidate], given: Sequence[Path], options: _Options, progress: Progress
 ) -> tuple[Comparison, list[PairPicture]]:
     """Run all stages and decide."""
     detector, max_keypoints, seed = options.detector, options.max_keypoints, options.seed
-    describers = {name: CachedDescriber(one.describer) for name, one in opened.items()}
+    describers = {name: CachedDescriber(one) for name, one in opened.items()}
     selected = select_photos(given, options.max_photos)
     photos, skipped = read_photos(selected, describers, detector, max_keypoints, progress)
     if len(photos) < MIN_ITEMS:
@@ -137,11 +140,10 @@ def _compare(
     reconstructions: dict[str, Reconstruction] = {}
     note = "not requested"
     if options.reconstruction:
-        plain = {name: one.describer for name, one in opened.items()}
         reconstructions, note = evaluate_reconstructions(
-            photos, pairs.items, plain, detector, max_keypoints, seed, progress
+            photos, pairs.items, opened, detector, max_keypoints, seed, progress
         )
-    descriptors = tuple(descriptor_info(name, describers[name], one.file) for name, one in opened.items())
+    descriptors = tuple(descriptor_info(name, one) for name, one in describers.items())
     comparison = Comparison(
         verdict=decide(pairs, views, descriptors, seconds, len(photos)),
         descriptors=descriptors,

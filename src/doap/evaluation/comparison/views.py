@@ -48,7 +48,7 @@ def evaluate_views(
         for name, describer in describers.items():
             scores = []
             for pair in pairs:
-                view = describer.describe_frames(pair.photos[1].image, pair.photos[1].frames)
+                view = describer.describe(pair.photos[1].image, pair.photos[1].frames)
                 scores.append(_score_view(pair, photo.descriptors[name], view))
             measured[name].append(np.mean(scores, axis=0).tolist())
     progress(len(photos), len(photos), "views matched")
