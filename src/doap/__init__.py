@@ -6,23 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from doap.calibration import calibrate
-    from doap.describer import Describer, PatchDescriber
-    from doap.descriptor import Descriptor, DescriptorSpec, load
-    from doap.errors import DoapError
-    from doap.evaluation import compare, evaluate
-    from doap.export import export_descriptor
-    from doap.export.colmap import write_colmap
-    from doap.export.features import write_features
-    from doap.export.hloc import write_hloc
-    from doap.extractor import Extractor
-    from doap.localization import Localizer
-    from doap.loss import HardestTriplet, ListwiseAP
-    from doap.matching import Matcher
-    from doap.pipeline import extract, match, match_images, verify
-    from doap.scale import extract_folder
-    from doap.training import train
-    from doap.types import Features, Geometry, Matches, Relation
+    from doap.calibration import calibrate as calibrate
+    from doap.describer import Describer as Describer
+    from doap.describer import PatchDescriber as PatchDescriber
+    from doap.descriptor import Descriptor as Descriptor
+    from doap.descriptor import DescriptorSpec as DescriptorSpec
+    from doap.descriptor import load as load
+    from doap.errors import DoapError as DoapError
+    from doap.evaluation import compare as compare
+    from doap.evaluation import evaluate as evaluate
+    from doap.export import export_descriptor as export_descriptor
+    from doap.export.colmap import write_colmap as write_colmap
+    from doap.export.features import write_features as write_features
+    from doap.export.hloc import write_hloc as write_hloc
+    from doap.extractor import Extractor as Extractor
+    from doap.localization import Localizer as Localizer
+    from doap.loss import HardestTriplet as HardestTriplet
+    from doap.loss import ListwiseAP as ListwiseAP
+    from doap.matching import Matcher as Matcher
+    from doap.pipeline import extract as extract
+    from doap.pipeline import match as match
+    from doap.pipeline import match_images as match_images
+    from doap.pipeline import verify as verify
+    from doap.scale import extract_folder as extract_folder
+    from doap.training import train as train
+    from doap.types import Features as Features
+    from doap.types import Geometry as Geometry
+    from doap.types import Matches as Matches
+    from doap.types import Relation as Relation
 
 __version__ = "0.1.0"
 
@@ -59,37 +70,7 @@ _MODULES = {
     "write_hloc": "doap.export.hloc",
 }
 
-__all__ = [
-    "Describer",
-    "Descriptor",
-    "DescriptorSpec",
-    "DoapError",
-    "Extractor",
-    "Features",
-    "Geometry",
-    "HardestTriplet",
-    "ListwiseAP",
-    "Localizer",
-    "Matcher",
-    "Matches",
-    "PatchDescriber",
-    "Relation",
-    "__version__",
-    "calibrate",
-    "compare",
-    "evaluate",
-    "export_descriptor",
-    "extract",
-    "extract_folder",
-    "load",
-    "match",
-    "match_images",
-    "train",
-    "verify",
-    "write_colmap",
-    "write_features",
-    "write_hloc",
-]
+__all__ = sorted([*_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> object:

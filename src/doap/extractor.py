@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,14 +29,17 @@ MAX_IMAGE_SIZE = 3200
 Frames = NDArray[np.float32]
 
 
-class OpenedImage(Protocol):
-    """A grey image whose keypoints an extractor can detect and describe."""
+@dataclass(frozen=True)
+class OpenedImage:
+    """A grey image whose keypoints an extractor can detect and describe.
 
-    def detect(self, max_keypoints: int | None) -> DetectedFrames:
-        """Return frames (N, 2, 3) and responses (N,), strongest first."""
+    Attributes:
+        detect: Returns the frames (N, 2, 3) and responses (N,) of at most so many keypoints, strongest first.
+        describe: Describes frames (N, 2, 3) that `detect` returned for the same pixels.
+    """
 
-    def describe(self, frames: Frames) -> Tensor:
-        """Describe frames (N, 2, 3) that `detect` returned for the same pixels."""
+    detect: Callable[[int | None], DetectedFrames]
+    describe: Callable[[Frames], Tensor]
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,6 @@ class Prepared:
     responses: NDArray[np.float32]
     rows: Tensor
     image_size: tuple[int, int]
-
-    def __len__(self) -> int:
-        return len(self.frames)
 
 
 class Extractor(ABC):
@@ -137,21 +137,26 @@ class Extractor(ABC):
         if self.second_stage is not None and parts:
             # Bytes go to the device; floats would take four times as long.
             patches = torch.cat(parts).to(self.device).unsqueeze(1).float() / 255
-            parts = list(self.second_stage.describe_patches(patches).split([len(one) for one in prepared]))
+            parts = list(self.second_stage.describe_patches(patches).split([len(one.frames) for one in prepared]))
         return [
             Features(one.frames, one.responses, rows, one.image_size) for one, rows in zip(prepared, parts, strict=True)
         ]
 
     def first_stage(self) -> Extractor:
         """Return an extractor for `prepare` in other processes, without the network of the second stage."""
-        return self if self.second_stage is None else self._with_second_stage(None)
+        if self.second_stage is None:
+            return self
+        first = copy.copy(self)
+        first.describer = first.second_stage = None
+        return first
 
     def to(self, device: torch.device) -> Extractor:
         """Return an extractor with a copy of the network of the second stage on another device."""
-        stage = self.second_stage
+        stage, moved = self.second_stage, copy.copy(self)
         if not isinstance(stage, nn.Module) or self.device == device:
             return self
-        return self._with_second_stage(cast(PatchDescriber, copy.deepcopy(stage).to(device)))
+        moved.describer = moved.second_stage = cast(PatchDescriber, copy.deepcopy(stage).to(device))
+        return moved
 
     @property
     def device(self) -> torch.device:
@@ -159,11 +164,6 @@ class Extractor(ABC):
         stage = self.second_stage
         parameter = next(stage.parameters(), None) if isinstance(stage, nn.Module) else None
         return torch.device("cpu") if parameter is None else parameter.device
-
-    def _with_second_stage(self, stage: PatchDescriber | None) -> Extractor:
-        copied = copy.copy(self)
-        copied.describer = copied.second_stage = stage
-        return copied
 
     def _prepare_tiles(
         self, image: NDArray[np.uint8], max_keypoints: int, mask: NDArray[np.uint8] | None, side: int
@@ -212,27 +212,11 @@ class KeypointExtractor(Extractor):
 
     def open(self, image: NDArray[np.uint8]) -> OpenedImage:
         """Open a grey image (H, W)."""
-        return _DetectedImage(image, self.detector, self._read)
+        return OpenedImage(partial(self.detector.detect, image), partial(self._read, image))
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the describer."""
-        assert self.describer is not None
-        return self.describer.fingerprint()
-
-
-@dataclass(frozen=True)
-class _DetectedImage:
-    """An image with the detector and the describer of its keypoints."""
-
-    image: NDArray[np.uint8]
-    detector: Detector
-    read: Callable[[NDArray[np.uint8], Frames], Tensor]
-
-    def detect(self, max_keypoints: int | None) -> DetectedFrames:
-        return self.detector.detect(self.image, max_keypoints)
-
-    def describe(self, frames: Frames) -> Tensor:
-        return self.read(self.image, frames)
+        return cast(Describer, self.describer).fingerprint()
 
 
 DescriptorSource = str | Path | Describer | Extractor

@@ -90,11 +90,10 @@ def as_extractor(
         descriptor = load(descriptor, device=device, precision=precision)
     if not isinstance(descriptor, Extractor):
         return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector))
-    if detector is not None and as_detector(detector) != descriptor.detector:
-        given = detector if isinstance(detector, str) else detector.name
+    if detector is not None and (other := as_detector(detector)) != descriptor.detector:
         raise ArgumentError(
             f"detector: expected None, because {descriptor.name} only describes the keypoints of its own detector, "
-            f"{descriptor.detector.name}; got {given}. Omit it."
+            f"{descriptor.detector.name}; got {other.name}. Omit it."
         )
     return descriptor
 

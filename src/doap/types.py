@@ -98,13 +98,7 @@ class Matches:
         return len(self.indices)
 
     def points(self, features0: Features, features1: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the positions (M, 2) of the matches in both images as (x, y).
-
-        >>> frames = np.array([[[8, 0, 20], [0, 8, 30]]], np.float32)
-        >>> features = Features(frames, np.ones(1, np.float32), torch.rand(1, 128), (480, 640))
-        >>> Matches(np.zeros((1, 2), np.int64), np.ones(1, np.float32)).points(features, features)[1].tolist()
-        [[20.0, 30.0]]
-        """
+        """Return the positions (M, 2) of the matches in both images as (x, y), with their offsets."""
         first, second = features0.keypoints[self.indices[:, 0]], features1.keypoints[self.indices[:, 1]]
         return (first, second) if self.offsets is None else (first + self.offsets[:, 0], second + self.offsets[:, 1])
 

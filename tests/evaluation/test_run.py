@@ -13,6 +13,7 @@ from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
 from doap.errors import ArgumentError, DataError
 from doap.evaluation import evaluate, read_results
+from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
 from doap.files import OutputLock, sha256
@@ -69,7 +70,7 @@ def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
 
 @pytest.mark.parametrize(
     ("needs", "words"),
-    [("patches", "expected a descriptor of patches"), ("frames", "those of its own detector, colmap")],
+    [("patches", "expected a descriptor of patches"), ("frames", "only describes its own. Use the detector colmap")],
 )
 def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, needs, words):
     class Needy(Toy):
@@ -82,9 +83,9 @@ def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, n
 
 
 def test_own_keypoints_may_be_those_of_the_benchmark():
-    candidate = open_candidate(colmap_rootsift())
-    candidate.check("frames", colmap())
-    candidate.check("images")
+    describer = CachedDescriber(open_candidate(colmap_rootsift()))
+    describer.check("frames", colmap())
+    describer.check("images")
 
 
 def test_other_errors_are_not_hidden(tmp_path):

@@ -3,7 +3,7 @@
 from doap.evaluation.benchmark import Benchmark, BenchmarkSettings
 from doap.evaluation.comparison import Comparison, compare
 from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import Candidate, open_candidates
+from doap.evaluation.descriptors import open_candidates
 from doap.evaluation.registry import BENCHMARKS, open_benchmark
 from doap.evaluation.report import ReportFiles, write_report
 from doap.evaluation.result import Result, read_results
@@ -14,7 +14,6 @@ __all__ = [
     "CONTROLS",
     "Benchmark",
     "BenchmarkSettings",
-    "Candidate",
     "Comparison",
     "Evaluation",
     "ReportFiles",

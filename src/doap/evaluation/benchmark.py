@@ -10,8 +10,7 @@ from pydantic import PlainValidator, ValidationError
 
 from doap.detectors import Detector, as_detector
 from doap.errors import ArgumentError, DoapError
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import Needs
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.result import Dataset, Scores
 from doap.settings import StrictModel, explain
 from doap.types import Progress, no_progress

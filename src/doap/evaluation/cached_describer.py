@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap.checks import check_finite, check_shape
-from doap.detectors import sift
+from doap.detectors import Detector, sift
+from doap.errors import ArgumentError
 from doap.evaluation.descriptors import Candidate
 from doap.extractor import Extractor, KeypointExtractor, extract_sample
 from doap.files import atomic_write
 from doap.images import Pyramid
 from doap.pipeline import describe_patches
 from doap.types import Features
+
+Needs = Literal["patches", "frames", "images"]
+"""What a benchmark gives to a descriptor: patches, an image with the frames of its keypoints, or whole images."""
 
 
 class CachedDescriber:
@@ -48,6 +52,20 @@ class CachedDescriber:
         self._key = hashlib.sha256(self.fingerprint.encode())
         if cache:
             self._key.update(extract_sample(extractor).descriptors.cpu().contiguous().numpy().data)
+
+    def check(self, needs: Needs, detector: Detector | None = None) -> None:
+        """Check that the candidate can work with what a benchmark needs; `detector` is that of its frames."""
+        one = self.candidate
+        if needs == "patches" and one.patch_describer is None:
+            raise ArgumentError(
+                f"{one.name}: expected a descriptor of patches, got one that needs the image. Evaluate it on images."
+            )
+        own = None if one.extractor is None else one.extractor.detector
+        if needs == "frames" and (one.describer is None or own not in (None, detector)):
+            remedy = f"Use the detector {own.name}." if own and one.describer else "Evaluate it on pairs of images."
+            raise ArgumentError(
+                f"{one.name}: expected a descriptor of given keypoints, got one that only describes its own. {remedy}"
+            )
 
     def describe_patches(self, patches: NDArray[np.uint8]) -> Tensor:
         """Describe patches (N, S, S) of any size as (N, D) float32 or (N, D/8) uint8, on the CPU."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from doap.baselines import BASELINES, PIPELINES
 from doap.describer import Describer, PatchDescriber
 from doap.descriptor import SHIPPED, load
-from doap.detectors import Detector
 from doap.device import Precision
-from doap.errors import ArgumentError
 from doap.evaluation.controls import CONTROLS
 from doap.extractor import DescriptorSource, Extractor
 from doap.matching import Matcher
@@ -25,10 +23,6 @@ from doap.types import Kind
 
 GROUPS: dict[str, Iterable[str]] = {"baselines": BASELINES, "pipelines": PIPELINES, "controls": CONTROLS}
 """Words that stand for several descriptors."""
-
-
-Needs = Literal["patches", "frames", "images"]
-"""What a benchmark gives to a descriptor: patches, an image with the frames of its keypoints, or whole images."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +49,6 @@ class Candidate:
     matcher: Matcher | None = None
     compute_natively: Callable[[NDArray[np.uint8], Sequence[Any]], NDArray[Any]] | None = None
     file: Path | None = None
-
-    def check(self, needs: Needs, detector: Detector | None = None) -> None:
-        """Check that the candidate can be evaluated.
-
-        Args:
-            needs: What the benchmark gives to it.
-            detector: Detector of the frames.
-        """
-        if needs == "patches" and self.patch_describer is None:
-            raise ArgumentError(
-                f"{self.name}: expected a descriptor of patches, got one that needs the image. Evaluate it on images."
-            )
-        own = None if self.extractor is None else self.extractor.detector
-        if needs == "frames" and (self.describer is None or own not in (None, detector)):
-            raise ArgumentError(
-                f"{self.name}: expected a descriptor of given keypoints, got one that only describes those of its own "
-                f"detector, {own.name if own else None}. Use that detector, or evaluate it on image pairs."
-            )
 
 
 def open_candidate(descriptor: Describer | Extractor, file: Path | None = None) -> Candidate:

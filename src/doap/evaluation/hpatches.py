@@ -54,9 +54,8 @@ from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION, task_file
 from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Needs
 from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol, precision_among

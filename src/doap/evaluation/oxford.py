@@ -39,8 +39,7 @@ from doap.detectors import Detector, sift
 from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import Needs
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.image_pair import (
     INLIER,

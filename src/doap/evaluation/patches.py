@@ -28,9 +28,8 @@ from torch import Tensor
 from doap.data.store import open_set
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Figure, Gallery, Scores
 from doap.evaluation.verification import verification_scores
 from doap.functional import average_precision, table_distances

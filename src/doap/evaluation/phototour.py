@@ -37,9 +37,8 @@ from doap.data.readers.phototour import recognise
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.evaluation.verification import (
     distance_histogram,

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import Needs
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pictures import Picture, draw_pair

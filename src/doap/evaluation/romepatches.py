@@ -28,9 +28,8 @@ from doap.data.readers.romepatches import split_files
 from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Needs
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import precision_by_label
 from doap.types import Progress, no_progress

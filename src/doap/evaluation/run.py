@@ -95,8 +95,8 @@ def evaluate(
         for index, (name, one) in enumerate(candidates.items()):
             progress(index, len(candidates), name)
             try:
-                one.check(opened.needs, getattr(opened, "detector", None))
                 describer = CachedDescriber(one, Path(cache) if cache else None)
+                describer.check(opened.needs, getattr(opened, "detector", None))
                 conditions = _conditions(opened, descriptor_info(name, describer), seed)
                 kept = stored.get(name) if resume else None
                 if kept is None or not _is_same(kept, conditions):

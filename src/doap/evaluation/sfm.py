@@ -40,8 +40,7 @@ from pydantic import Field
 
 from doap.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import Needs
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, registered_poses, summarise_models
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints

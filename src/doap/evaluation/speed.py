@@ -37,9 +37,9 @@ from doap.detectors import sift
 from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, extract_whole
+from doap.evaluation.cached_describer import CachedDescriber, Needs, extract_whole
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Candidate, Needs
+from doap.evaluation.descriptors import Candidate
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.images import list_images, read_grey
 from doap.matching import NearestNeighbours

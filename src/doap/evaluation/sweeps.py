@@ -29,9 +29,8 @@ from doap.detectors import Detector, sift
 from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Needs
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink

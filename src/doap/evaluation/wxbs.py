@@ -25,8 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from doap.data.readers.files import read_numbers
 from doap.errors import DataError
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import Needs
+from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.result import Scores
 from doap.evaluation.wide_baseline import (
     WideBaselineMatcher,

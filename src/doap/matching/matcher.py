@@ -29,9 +29,7 @@ class NearestNeighbours:
     """Matches each keypoint with its nearest neighbour; see `match_descriptors`.
 
     Attributes:
-        ratio: Ratio test: drop a match unless its distance is below this share of the distance to the second nearest
-            neighbour.
-        mutual: Drop a match unless each keypoint is the other's nearest neighbour.
+        ratio, mutual: As for `doap.match`.
     """
 
     ratio: float | None = None

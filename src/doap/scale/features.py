@@ -125,6 +125,9 @@ class UnchangedImage:
     stamp: str
 
 
+ImageRow = StoredImage | FailedImage | RemovedImage | UnchangedImage
+
+
 class DamagedPart(DataError):  # noqa: N818 - the name of the condition
     """A part is damaged; its images can be extracted again after it is deleted."""
 
@@ -310,9 +313,7 @@ def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
     return features if isinstance(features, FeatureSet) else FeatureSet(features)
 
 
-def make_table(
-    images: Sequence[StoredImage | FailedImage | RemovedImage | UnchangedImage], extractor: ExtractorInfo
-) -> pa.Table:
+def make_table(images: Sequence[ImageRow], extractor: ExtractorInfo) -> pa.Table:
     """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one.
 
     Rows of unchanged images have no checksum, and reach the manifest but no part.
@@ -320,9 +321,7 @@ def make_table(
     return pa.Table.from_pylist([_make_row(image, extractor) for image in images], _ROWS)
 
 
-def _make_row(
-    image: StoredImage | FailedImage | RemovedImage | UnchangedImage, extractor: ExtractorInfo
-) -> dict[str, Any]:
+def _make_row(image: ImageRow, extractor: ExtractorInfo) -> dict[str, Any]:
     if isinstance(image, RemovedImage):
         return _make_row(FailedImage(image.name, "", _REMOVED), extractor)
     if isinstance(image, UnchangedImage):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from doap.describer import ShowsSettings, hash_weights
 from doap.detectors import DetectedFrames
-from doap.extractor import Extractor, Frames
+from doap.extractor import Extractor, Frames, OpenedImage
 from doap.images import centres, check_grey, frames_from_arrays
 from doap.matching import Matcher
 from doap.types import Features, Kind, Matches
@@ -82,9 +82,10 @@ class Pipeline(ShowsSettings, Extractor):
         for module in self._modules:
             module.to(device).eval().requires_grad_(False)
 
-    def open(self, image: NDArray[np.uint8]) -> PipelineImage:
-        """Open a grey image (H, W)."""
-        return PipelineImage(image, self._network, self._device)
+    def open(self, image: NDArray[np.uint8]) -> OpenedImage:
+        """Open a grey image (H, W); the network processes it once."""
+        opened = _PipelineImage(image, self._network, self._device)
+        return OpenedImage(opened.detect, opened.describe)
 
     def detect(self, image: NDArray[np.uint8], max_keypoints: int | None = None) -> DetectedFrames:
         """Detect keypoints; see `Detector.detect`."""
@@ -108,7 +109,7 @@ class Pipeline(ShowsSettings, Extractor):
 
 
 @dataclass(frozen=True, eq=False)
-class PipelineImage:
+class _PipelineImage:
     """A grey image (H, W) that the network of a pipeline processes once."""
 
     image: NDArray[np.uint8]

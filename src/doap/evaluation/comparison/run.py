@@ -77,8 +77,6 @@ def compare(
     opened = open_candidates([descriptor, *baselines], device=device)
     if len(opened) < 2:
         raise ArgumentError(f"baselines: expected at least one besides the candidate, got only {', '.join(opened)}.")
-    for one in opened.values():
-        one.check("frames", options.detector)
     folder = make_folder(Path(out))
     comparison, pictures = _compare(opened, files, options, progress)
     with atomic_write(folder / "comparison.json") as unfinished:
@@ -129,6 +127,8 @@ def _compare(
     """Run all stages and decide."""
     detector, max_keypoints, seed = options.detector, options.max_keypoints, options.seed
     describers = {name: CachedDescriber(one) for name, one in opened.items()}
+    for describer in describers.values():
+        describer.check("frames", detector)
     selected = select_photos(given, options.max_photos)
     photos, skipped = read_photos(selected, describers, detector, max_keypoints, progress)
     if len(photos) < MIN_ITEMS:
