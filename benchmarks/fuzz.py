@@ -36,8 +36,8 @@ import cv2
 import record
 import torch
 
-from doap import processes
-from doap.errors import DoapError
+from doap._support import processes
+from doap._support.errors import DoapError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles.file_samples import SAMPLES, Sample

@@ -28,10 +28,10 @@ import cv2
 import ray
 import record
 
-from doap.device import Precision
+from doap._support.device import Precision
+from doap._support.processes import tune_allocator
 from doap.images import list_images
 from doap.images.read import read_grey, shrink
-from doap.processes import tune_allocator
 from doap.scale import Engine, FeatureSet, extract_folder
 from doap.scale.extractor import open_extractor
 from doap.scale.features import PartWriter

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError, ShapeError
+from doap._support.random_streams import stream
 from doap.baselines import BASELINES, rootsift
 from doap.calibration import calibrate
 from doap.detectors import DETECTORS, sift
-from doap.errors import ArgumentError, DataError, ShapeError
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
 from doap.images.correspondence import corresponding
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
-from doap.random_streams import stream
 from oracles.photos import write_photo
 
 ONE_VIEW = SyntheticViews(count=1)

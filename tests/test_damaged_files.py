@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from doap._support.errors import DataError, DoapError
 from doap.data.store import open_set
-from doap.errors import DataError, DoapError
 from doap.scale.index import Index
 from oracles.file_samples import SAMPLES
 from oracles.mutations import damage

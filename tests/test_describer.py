@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import ColmapSift, dsp_sift, rootsift
 from doap.describer import Describer, PatchDescriber, from_function
 from doap.descriptor import SHIPPED, Descriptor, DescriptorSpec
-from doap.errors import ArgumentError, ShapeError
 from doap.images import extract_patches, frames_from_arrays, resize_frames
 
 

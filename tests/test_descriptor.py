@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import doap
+from doap._support.errors import ArgumentError, DataError, ShapeError
 from doap.descriptor import SHIPPED, Descriptor, standardise
-from doap.errors import ArgumentError, DataError, ShapeError
 
 SPEC = Descriptor.build(dim=16).spec.model_dump()
 
@@ -107,7 +107,7 @@ def test_bfloat16_changes_describe_a_little_and_training_not_at_all(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("supported", [True, False])
 def test_auto_precision_is_bfloat16_where_it_was_measured_and_is_fast(tmp_path, monkeypatch, supported):
-    monkeypatch.setattr("doap.device.multiplies_bfloat16", lambda device: supported)
+    monkeypatch.setattr("doap._support.device.multiplies_bfloat16", lambda device: supported)
     torch.manual_seed(0)
     plain, given = Descriptor.build(dim=16), patches(20)
     measured = doap.load(plain.save(tmp_path / "d.safetensors", precision="bfloat16"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from doap.device import multiplies_bfloat16, resolve_device, resolve_precision
-from doap.errors import ArgumentError
+from doap._support.device import multiplies_bfloat16, resolve_device, resolve_precision
+from doap._support.errors import ArgumentError
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from doap.errors import DataError
-from doap.files import OutputLock, atomic_write, beside
+from doap._support.errors import DataError
+from doap._support.files import OutputLock, atomic_write, beside
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
@@ -64,7 +64,7 @@ def test_only_old_temporary_files_of_the_same_file_are_removed(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from doap.files import OutputLock
+from doap._support.files import OutputLock
 with OutputLock(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)

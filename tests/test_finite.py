@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import doap
+from doap._support.errors import ArgumentError, DataError
 from doap.describer import from_function
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError
 from doap.functional import pack_bits
 from doap.loss import LOSSES
 from doap.pipeline import describe_patches

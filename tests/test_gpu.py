@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import doap
+from doap._support.device import multiplies_bfloat16, resolve_device
 from doap.calibration import calibrate
 from doap.descriptor import SHIPPED, Descriptor
-from doap.device import multiplies_bfloat16, resolve_device
 from doap.images import read_grey
 from doap.pipeline import describe_patches
 from oracles.photos import write_photo

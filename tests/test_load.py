@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import doap
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import BASELINES, rootsift
 from doap.describer import Describer
 from doap.descriptor import SHIPPED, Descriptor, as_describer
-from doap.errors import ArgumentError, DataError
 from doap.extractor import Extractor, extract_sample
 from doap.pipeline import as_extractor
 

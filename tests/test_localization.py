@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import doap
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
 from doap.cli import app
-from doap.errors import ArgumentError, DataError
-from doap.files import sha256
 from doap.geometry.pose import rotation_angle
 from doap.localization import Localization, _estimate_pose, _PointMatches
 from oracles.photos import write_photo

@@ -17,10 +17,10 @@ from PIL import Image
 from torch import nn
 
 import doap
+from doap._support.errors import ArgumentError, DataError, ShapeError
 from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
 from doap.detectors import sift
-from doap.errors import ArgumentError, DataError, ShapeError
 from doap.extractor import KeypointExtractor, extract_sample
 from doap.images import read_grey
 from oracles.interpreter import run_python

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from doap import processes
-from doap.processes import ChildFault, call_in_child, interrupts_blocked, interrupts_delayed, worker_context
+from doap._support import processes
+from doap._support.processes import ChildFault, call_in_child, interrupts_blocked, interrupts_delayed, worker_context
 from oracles.forked import Forked
 from oracles.interpreter import run_python
 
@@ -25,7 +25,7 @@ from oracles.interpreter import run_python
 PROGRAM = """
 import resource, sys, threading
 import torch
-from doap.processes import tune_allocator
+from doap._support.processes import tune_allocator
 
 def use_memory():
     for _ in range(40):
@@ -56,7 +56,7 @@ def faults(*arguments: str) -> int:
 
 
 SLEEPER = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
-ENDING = "from doap.processes import end_on_interrupt\nend_on_interrupt()\n" + SLEEPER
+ENDING = "from doap._support.processes import end_on_interrupt\nend_on_interrupt()\n" + SLEEPER
 
 
 def interrupted(program: str) -> tuple[int | None, bytes]:
@@ -168,7 +168,7 @@ import os
 from multiprocessing import forkserver
 from pathlib import Path
 
-from doap.processes import begin_worker, worker_context
+from doap._support.processes import begin_worker, worker_context
 
 def work(environment, sent):
     begin_worker(environment)
@@ -228,7 +228,7 @@ def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(
 BUSY_AT_ITS_END = """
 import time
 from concurrent.futures import ProcessPoolExecutor
-from doap.processes import worker_context
+from doap._support.processes import worker_context
 
 if __name__ == "__main__":
     pool = ProcessPoolExecutor(1, worker_context("doap.scale.local"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError
-from doap.random_streams import stream
+from doap._support.errors import ArgumentError
+from doap._support.random_streams import stream
 from oracles.interpreter import run_python
 
 
@@ -19,7 +19,7 @@ def test_the_same_arguments_give_the_same_numbers() -> None:
 
 
 def test_a_process_with_another_hash_seed_gives_the_same_numbers() -> None:
-    program = "from doap.random_streams import stream; print(stream(7, 'epoch', 3).bit_generator.random_raw())"
+    program = "from doap._support.random_streams import stream; print(stream(7, 'epoch', 3).bit_generator.random_raw())"
     assert int(run_python("-c", program, PYTHONHASHSEED="12345").stdout) == first(7, "epoch", 3)
 
 

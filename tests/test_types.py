@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.types import Features, Matches, Relation
 
 GROUPS = torch.tensor([0, 0, 1])

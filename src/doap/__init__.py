@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from doap._support.errors import DoapError as DoapError
     from doap.calibration import calibrate as calibrate
     from doap.describer import Describer as Describer
     from doap.describer import PatchDescriber as PatchDescriber
     from doap.descriptor import Descriptor as Descriptor
     from doap.descriptor import DescriptorSpec as DescriptorSpec
     from doap.descriptor import load as load
-    from doap.errors import DoapError as DoapError
     from doap.evaluation import compare as compare
     from doap.evaluation import evaluate as evaluate
     from doap.export import export_descriptor as export_descriptor
@@ -43,7 +43,7 @@ _MODULES = {
     "Describer": "doap.describer",
     "Descriptor": "doap.descriptor",
     "DescriptorSpec": "doap.descriptor",
-    "DoapError": "doap.errors",
+    "DoapError": "doap._support.errors",
     "Extractor": "doap.extractor",
     "Features": "doap.types",
     "Geometry": "doap.types",

@@ -27,17 +27,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.random_streams import stream
+from doap._support.text import counted
 from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
-from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision
 from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.random_streams import stream
-from doap.text import counted
 from doap.types import Progress, no_progress
 
 # Half octaves around the detector's magnification, from about a third of it to three times it.

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from doap.checks import MAX_PATCH_SIZE, check_shape
-from doap.errors import ArgumentError, DoapError, ShapeError, is_out_of_memory
+from doap._support.checks import MAX_PATCH_SIZE, check_shape
+from doap._support.errors import ArgumentError, DoapError, ShapeError, is_out_of_memory
+from doap._support.settings import StrictModel
 from doap.images import Pyramid, extract_patches, resize_frames
-from doap.settings import StrictModel
 from doap.types import Kind
 
 if TYPE_CHECKING:

@@ -20,8 +20,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from doap import __version__
+from doap._support.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_finite
+from doap._support.device import DType, Precision, resolve_device, resolve_precision
+from doap._support.errors import ArgumentError, DataError, ShapeError
+from doap._support.files import atomic_write
+from doap._support.registry import select
+from doap._support.settings import StrictModel, explain
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
-from doap.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_finite
 from doap.describer import (
     Describer,
     PatchDescriber,
@@ -31,15 +36,10 @@ from doap.describer import (
     from_function,
     hash_weights,
 )
-from doap.device import DType, Precision, resolve_device, resolve_precision
-from doap.errors import ArgumentError, DataError, ShapeError
 from doap.extractor import DescriptorSource, Extractor
-from doap.files import atomic_write
 from doap.functional import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
 from doap.networks.inference import for_inference, used_layers
-from doap.registry import select
-from doap.settings import StrictModel, explain
 from doap.types import Kind
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import doap
-from doap.errors import MissingExtra
+from doap._support.errors import MissingExtra
 
 REQUIRED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
 EXTRAS = {
@@ -111,7 +111,7 @@ def _has_contrib() -> bool:
 def _device() -> dict[str, Any]:
     import torch
 
-    from doap.device import resolve_device
+    from doap._support.device import resolve_device
 
     kind = resolve_device("auto").type
     if kind == "cuda":
@@ -133,7 +133,7 @@ def _instructions() -> list[str]:
 
 
 def _is_bf16_fast() -> bool:
-    from doap.device import multiplies_bfloat16, resolve_device
+    from doap._support.device import multiplies_bfloat16, resolve_device
 
     return multiplies_bfloat16(resolve_device("auto"))
 

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import make_folder
 from doap.data.colmap_model import open_model
 from doap.detectors import Detector
-from doap.errors import ArgumentError, DataError
 from doap.export.colmap_database import import_pycolmap
 from doap.extractor import DescriptorSource
-from doap.files import make_folder
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images.frames import COLMAP_PIXEL_CENTRE

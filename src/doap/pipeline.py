@@ -11,17 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from doap.checks import check_choice, check_finite
+from doap._support.checks import check_choice, check_finite
+from doap._support.device import Precision
+from doap._support.errors import ArgumentError
+from doap._support.text import counted
 from doap.describer import PatchDescriber
 from doap.descriptor import as_describer, load
 from doap.detectors import Detector, as_detector
-from doap.device import Precision
-from doap.errors import ArgumentError
 from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import ImageSource, as_colour, as_grey, draw_matches
 from doap.matching import FILTERS, Matcher, NearestNeighbours
-from doap.text import counted
 from doap.types import Features, Geometry, Matches
 
 PATCHES_AT_ONCE = 1024

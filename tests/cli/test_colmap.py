@@ -8,9 +8,9 @@ import pycolmap
 import pytest
 from typer.testing import CliRunner
 
+from doap._support.errors import DoapError
 from doap.cli import app
 from doap.cli.colmap import colmap
-from doap.errors import DoapError
 from doap.export.colmap import write_colmap
 from oracles.plane_scene import VIEWS, pose, render
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from doap._support.errors import MissingExtra
 from doap.baselines import BASELINES
 from doap.detectors import DETECTORS
 from doap.doctor import EXTRAS, _attempt
-from doap.errors import MissingExtra
 from oracles.interpreter import run_python
 
 SECTIONS = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import doap as library
+from doap._support.errors import DataError, import_extra, is_out_of_memory
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
-from doap.errors import DataError, import_extra, is_out_of_memory
 from oracles.forked import run_forked
 from oracles.photos import write_photo
 
@@ -115,7 +115,7 @@ LIMIT = """
 import resource, sys
 import doap.cli, doap.data, doap.export.onnx
 import torch
-from doap.errors import is_out_of_memory
+from doap._support.errors import is_out_of_memory
 size = 4096 * int(open("/proc/self/statm").read().split()[0]) + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
 """
@@ -143,7 +143,7 @@ class Unexportable(torch.nn.Module):
 try:
     doap.export.onnx.write_onnx(doap.descriptor.Descriptor(Unexportable(), 16, "real"), sys.argv[1])
 except Exception as error:
-    print(isinstance(error, doap.errors.DoapError), is_out_of_memory(error))
+    print(isinstance(error, doap._support.errors.DoapError), is_out_of_memory(error))
 """
 
 
@@ -151,8 +151,8 @@ except Exception as error:
 @pytest.mark.parametrize(("limit", "expected"), [("", "True False\n"), (REACH_LIMIT, "False True\n")])
 def test_a_failed_export_blames_the_network_only_if_there_is_enough_memory(tmp_path, limit, expected):
     pytest.importorskip("onnxscript")
-    imports = "import sys\nimport doap.descriptor, doap.errors, doap.export.onnx\nimport torch\n"
-    imports += "from doap.errors import is_out_of_memory\n"
+    imports = "import sys\nimport doap.descriptor, doap._support.errors, doap.export.onnx\nimport torch\n"
+    imports += "from doap._support.errors import is_out_of_memory\n"
     assert run_forked(imports + limit + EXPORT, tmp_path / "a.onnx").stdout == expected
 
 

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import DataError
 from doap.cli.picture import check_writable
-from doap.errors import DataError
 from doap.images import read_grey
 from oracles.photos import write_photo
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doap._support.errors import ArgumentError
+from doap._support.random_streams import stream
 from doap.data.augment import change_light, degrade, flip_and_rotate, jitter_frames
-from doap.errors import ArgumentError
-from doap.random_streams import stream
 
 PATCH = np.arange(9, dtype=np.uint8).reshape(3, 3)
 EIGHT = {np.rot90(flipped, turns).tobytes() for flipped in (PATCH, PATCH[:, ::-1]) for turns in range(4)}

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from doap._support.errors import ArgumentError
 from doap.data.augment import Augmentation
 from doap.data.batches import Batches
 from doap.data.mining import Mined
 from doap.data.sampler import GroupSampler, RomeSampler, SceneSampler
-from doap.errors import ArgumentError
 from doap.types import Relation
 from oracles.listwise import relation_tables
 from oracles.memory_source import MemorySource, memory_source

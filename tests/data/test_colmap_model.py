@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from doap import processes
+from doap._support import processes
+from doap._support.errors import DataError
 from doap.data.colmap_model import open_model
-from doap.errors import DataError
 from oracles.plane_scene import write_scene
 
 pytest.importorskip("pycolmap")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from doap._support.errors import ArgumentError
 from doap.data.hog import hog
-from doap.errors import ArgumentError
 
 
 def noise(number: int = 2, side: int = 64, seed: int = 0) -> Tensor:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, MissingExtra
 from doap.data.hog import hog
 from doap.data.mining import Mined, draw_clusters, mine, mining_features
-from doap.errors import ArgumentError, MissingExtra
 from oracles.memory_source import MemorySource, memory_source
 
 

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import ArgumentError
 from doap.data.preview import LEGEND, MAX_GAIN, _stretch, contact_sheet, draw_preview
 from doap.data.store import PatchSet, open_set
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import ArgumentError
 
 SIDE = 32
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doap._support.errors import ArgumentError, DataError
 from doap.data.sampler import (
     BatchPlan,
     GroupSampler,
@@ -18,7 +19,6 @@ from doap.data.sampler import (
     SourceSampler,
     shard,
 )
-from doap.errors import ArgumentError, DataError
 from oracles.memory_source import MemorySource, memory_source
 
 two_sources = partial(SourceSampler, sources_per_batch=2)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doap._support.errors import DataError
 from doap.data.scenes import hold_out
-from doap.errors import DataError
 from oracles.memory_source import memory_source
 
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
 from doap.data import store
 from doap.data.store import PatchSet, check_set, merge_sets, open_set, split_set
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import ArgumentError, DataError
-from doap.files import sha256
 
 SIDE = 4
 

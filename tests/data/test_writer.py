@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from doap.checks import MAX_PATCH_SIZE
+from doap._support.checks import MAX_PATCH_SIZE
+from doap._support.errors import ArgumentError, DataError, ShapeError
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups, finished, npy_header
-from doap.errors import ArgumentError, DataError, ShapeError
 from oracles.interpreter import run_python
 
 SIDE = 4

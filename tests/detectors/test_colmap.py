@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from skimage import data
 
+from doap._support.errors import MissingExtra
 from doap.detectors import colmap, colmap_default, sift
 from doap.detectors.colmap import colmap_sift
-from doap.errors import MissingExtra
 from doap.images import angles, centres, scales
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)[20:260, 120:420].copy()

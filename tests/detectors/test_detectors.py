@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from skimage import data
 
+from doap._support.errors import ArgumentError, MissingExtra
 from doap.baselines import rootsift
 from doap.detectors import DETECTORS, affine, akaze, as_detector, harris_laplace, orb, sift
-from doap.errors import ArgumentError, MissingExtra
 from doap.images import angles, centres, inside, scales, transform_frames
 from doap.images.correspondence import corresponding
 from doap.pipeline import extract, match

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
+from doap._support.random_streams import stream
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean, central_interval
-from doap.random_streams import stream
 
 
 def test_interval_of_a_mean_equals_the_normal_approximation():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import load_baseline, rootsift, teblid
 from doap.describer import PatchDescriber, from_function
 from doap.detectors import sift
-from doap.errors import ArgumentError, ShapeError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate
 from doap.extractor import KeypointExtractor

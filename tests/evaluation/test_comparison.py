@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
 from doap.describer import from_function
-from doap.errors import ArgumentError, DataError
 from doap.evaluation import compare
 from doap.images import read_grey, shrink
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp

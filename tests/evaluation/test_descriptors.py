@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from doap._support.errors import DataError
 from doap.baselines import BASELINES, rootsift
 from doap.descriptor import SHIPPED, Descriptor
-from doap.errors import DataError
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidates
 

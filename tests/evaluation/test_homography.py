@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.evaluation.homography import area_under_recall, corner_error, matching_accuracy, reprojection_errors
 
 HOMOGRAPHY = np.array([[1.1, 0.2, -20], [-0.1, 0.9, 15], [3e-4, -2e-4, 1]])

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from data.readers import formats
+from doap._support.errors import ArgumentError, DataError
 from doap.describer import Describer
-from doap.errors import ArgumentError, DataError
 from doap.evaluation import hpatches
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS

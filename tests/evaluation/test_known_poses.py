@@ -7,7 +7,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.evaluation.known_poses import build_posed_scenes, read_poses
 from doap.evaluation.posed_pairs import read_posed_pairs
 from doap.geometry.pose import Pose

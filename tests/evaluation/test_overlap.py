@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.evaluation.overlap import correspondences, one_to_one, overlap_errors
 from doap.images import frames_from_arrays, transform_frames
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.random_streams import stream
 from doap.baselines import rootsift, teblid
 from doap.describer import Describer, from_function
 from doap.detectors import harris_laplace
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.bootstrap import central_interval
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
@@ -24,7 +25,6 @@ from doap.evaluation.image_pair import RECALLS, score_one_to_one
 from doap.evaluation.overlap import overlap_errors
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.images import centres, extract_patches, read_grey, scales, transform_frames
-from doap.random_streams import stream
 from oracles.photos import write_photo
 
 HEIGHT, WIDTH = 200, 260

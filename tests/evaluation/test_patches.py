@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.random_streams import stream
 from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import from_function
 from doap.evaluation.cached_describer import CachedDescriber
@@ -13,7 +14,6 @@ from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
 from doap.functional import average_precision, fpr_at_recall
-from doap.random_streams import stream
 from doap.validation.retrieval import retrieve
 from oracles.listwise import relation_tables
 

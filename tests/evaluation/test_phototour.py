@@ -10,8 +10,8 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from data.readers import formats
+from doap._support.errors import ArgumentError, DataError
 from doap.describer import Describer
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS

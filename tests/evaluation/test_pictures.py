@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.errors import DataError, ShapeError
+from doap._support.errors import DataError, ShapeError
 from doap.evaluation.pictures import (
     LONGEST_SIDE,
     MAX_MATCHES,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate

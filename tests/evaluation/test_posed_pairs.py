@@ -7,7 +7,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.evaluation.posed_pairs import read_posed_pairs
 from oracles.posed_scene import POINTS, PosedScene, intrinsics
 

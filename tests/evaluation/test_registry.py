@@ -10,10 +10,10 @@ import pytest
 import torch
 from pydantic import Field
 
+from doap._support.files import sha256
 from doap.evaluation import BENCHMARKS, BenchmarkSettings, evaluate, open_benchmark, write_report
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.result import Dataset, Figure, Scores
-from doap.files import sha256
 from doap.functional import table_distances
 
 

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.pictures import Picture, write_pictures
 from doap.evaluation.report import ReportFiles, write_report

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.evaluation.result import (
     FORMAT,
     Curve,

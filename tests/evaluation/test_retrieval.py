@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.evaluation import retrieval
 from doap.evaluation.retrieval import AP_PROTOCOLS, APProtocol, precision_among, precision_by_label
 from doap.functional import average_precision, pack_bits

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import DataError
 from doap.describer import Describer
-from doap.errors import DataError
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, sha256
 from doap.baselines import colmap_rootsift, sift
 from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
-from doap.errors import ArgumentError, DataError
 from doap.evaluation import evaluate, read_results
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
-from doap.files import OutputLock, sha256
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from doap._support.errors import ArgumentError
 from doap.baselines import rootsift
 from doap.detectors import sift
-from doap.errors import ArgumentError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.homography import area_under_recall

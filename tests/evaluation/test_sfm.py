@@ -10,8 +10,8 @@ import numpy as np
 import pycolmap
 import pytest
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import doap
+from doap._support.errors import DataError
 from doap.baselines import BASELINES, rootsift
 from doap.describer import PatchDescriber
 from doap.detectors import sift
-from doap.errors import DataError
 from doap.evaluation import evaluate
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidate

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
 from doap.detectors import fast
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch.nn.functional import normalize
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate

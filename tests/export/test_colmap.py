@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from torch.nn.functional import normalize
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift, teblid
 from doap.data.builders.tracks import _size_and_angle
 from doap.describer import PatchDescriber
 from doap.detectors import colmap_default
-from doap.errors import ArgumentError, DataError
 from doap.export.colmap import write_colmap
 from doap.export.colmap_database import make_keypoints
 from doap.export.pairs import resolve_pairs

@@ -11,9 +11,9 @@ import numpy as np
 import pycolmap
 import pytest
 
+from doap._support.errors import DataError
 from doap.baselines import rootsift
 from doap.detectors import sift
-from doap.errors import DataError
 from doap.images import read_grey
 from doap.pipeline import match
 from oracles.colmap_database import MAX_KEYPOINTS, content, ids, write

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError
 from doap.export import EXPORTERS, ExportSummary, export_descriptor
 from oracles.interpreter import run_python
 from oracles.photo_patches import write_set

@@ -10,11 +10,11 @@ import torch
 
 import doap
 from doap import pipeline
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock
 from doap.baselines import rootsift, teblid
 from doap.describer import from_function
-from doap.errors import ArgumentError, DataError
 from doap.export.features import FEATURE_FORMATS, write_features
-from doap.files import OutputLock
 from doap.images import read_colour, scales
 from oracles.photos import write_photo
 

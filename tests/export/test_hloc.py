@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from doap import pipeline, processes
+from doap import pipeline
+from doap._support import processes
+from doap._support.errors import ArgumentError, DataError, MissingExtra
 from doap.baselines import rootsift, teblid
-from doap.errors import ArgumentError, DataError, MissingExtra
 from doap.export import hdf5
 from doap.export.hloc import feature_arrays, match_arrays, pair_group, write_hloc
 from doap.scale import FeatureSet

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 import doap
+from doap._support.errors import ArgumentError, DataError, MissingExtra, ShapeError
 from doap.baselines import OnnxDescriber
 from doap.data.store import open_set
 from doap.describer import Describer
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError, MissingExtra, ShapeError
 from doap.export.onnx import OPSET, make_test_patches, write_onnx
 from doap.functional import unpack_bits
 from oracles.photo_patches import write_set

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from doap import pipeline
+from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
 from doap.detectors import orb
-from doap.errors import ArgumentError, ShapeError
 from doap.export.opencv import Feature2D
 from doap.images import as_grey, read_grey
 from oracles.photos import write_photo

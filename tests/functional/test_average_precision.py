@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.functional import average_precision
 from doap.functional.average_precision import average_precision_by_counting
 from oracles.ranking import enumerated_ap, textbook_ap

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.functional import euclidean, hamming, pack_bits, pair_distances, table_distances, unpack_bits
 from doap.functional.distance import from_dot
 

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 from sklearn.metrics import roc_curve as sklearn_roc
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.functional import average_precision, fpr_at_recall, precision_recall_curve
 from doap.functional.metrics import (
     SortedPairs,

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.errors import ShapeError
+from doap._support.errors import ShapeError
 from doap.geometry.epipolar import epipolar_errors
 from doap.geometry.pose import Camera, Pose
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.geometry import estimate_geometry
 
 CAMERA = np.array([[700.0, 0, 320], [0, 700, 240], [0, 0, 1]])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.geometry.pose import Camera, Pose, estimate_pose, pose_error, rotation_angle
 
 CAMERA = Camera(np.array([[700.0, 0, 320], [0, 690, 240], [0, 0, 1]]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.images import draw_matches
 from doap.images.draw import BACKGROUND, COMMON, INLIER, MARGIN, MAX_LINES, REJECT, STRIP, _select_lines
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.errors import ShapeError
+from doap._support.errors import ShapeError
 from doap.images import (
     angles,
     centres,

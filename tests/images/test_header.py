@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.images import read_grey
 from doap.images.header import declared_size
 

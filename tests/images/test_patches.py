@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.images import Pyramid, extract_patches, frames_from_affine, frames_from_arrays, inside, transform_frames
 from doap.images.patches import _MAX_SIDE
 

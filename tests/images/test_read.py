@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.images import as_colour, as_grey, list_images, read_grey
 from doap.images.read import as_mask
 

@@ -9,8 +9,8 @@ from scipy.spatial import cKDTree
 from torch.nn.functional import normalize
 
 import doap
+from doap._support.errors import ArgumentError
 from doap.describer import from_function
-from doap.errors import ArgumentError
 from doap.images import angles, scales
 from doap.images.tiles import cut_tiles
 from doap.scale.extractor import ExtractorInfo, open_extractor

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 from doap.loss import LOSSES, HardestTriplet, ListwiseAP, second_order_difference
 from doap.loss.gathered_batch import GatheredBatch, relax
 from doap.loss.kernel import listwise_average_precision

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import doap
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.images import transform_frames
 from doap.matching import AdaLAM, NearestNeighbours
 from doap.types import Features

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from doap.checks import MAX_DIM
-from doap.errors import ArgumentError
+from doap._support.checks import MAX_DIM
+from doap._support.errors import ArgumentError
 from doap.networks import NETWORKS, FastNet, L2Net, L2NetST, SpatialTransformer, parameter_groups
 
 EACH = pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)

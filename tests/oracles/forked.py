@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from doap.processes import begin_worker, worker_context
+from doap._support.processes import begin_worker, worker_context
 
 
 class Forked:

@@ -19,9 +19,9 @@ import pyarrow.dataset as ds
 from safetensors.torch import load_file
 
 import doap
+from doap._support.files import sha256
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
-from doap.files import sha256
 from doap.scale import FeatureSet, Index, build_index, remove_images
 from oracles.colmap_database import content
 from oracles.photos import write_photo

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import BASELINES, rootsift
 from doap.describer import from_function
 from doap.descriptor import Descriptor, load
 from doap.detectors import DETECTORS, colmap, sift
-from doap.errors import ArgumentError, DataError
 from doap.images import list_images, read_grey
 from doap.pipeline import as_extractor, extract
 from doap.scale import FeatureSet, extract_folder

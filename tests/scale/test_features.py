@@ -12,9 +12,9 @@ import torch
 from torch.nn.functional import normalize
 
 import doap
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import BASELINES
 from doap.detectors import sift
-from doap.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo, decode, encode, open_extractor
 from doap.scale.features import (
     DamagedPart,

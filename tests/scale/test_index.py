@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from doap.errors import ArgumentError, DataError, ShapeError
+from doap._support.errors import ArgumentError, DataError, ShapeError
 from doap.functional import unpack_bits
 from doap.scale.index import Index, IndexChange, add_images, build_index, plan_index, remove_images
 from oracles.feature_sets import random_features, write_features

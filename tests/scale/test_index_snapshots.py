@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.scale.index import (
     Compaction,
     Index,

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import DataError
 from doap.baselines import rootsift
-from doap.errors import DataError
 from doap.export.colmap import write_colmap
 from doap.export.hloc import write_hloc
 from doap.images import read_grey

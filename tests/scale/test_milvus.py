@@ -9,8 +9,8 @@ pytest.importorskip("faiss")
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus", reason="milvus, the server, is not installed")
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift, teblid
-from doap.errors import ArgumentError, DataError
 from doap.scale import Index, IndexChange, MilvusIndex, build_index, search_images, select_pairs
 from doap.scale.index import milvus
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.images import list_images
 from doap.scale import FeatureSet, build_index, extract_folder, search_images
 from doap.scale.storage import LocalFolder, ObjectStore, open_storage

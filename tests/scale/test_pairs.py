@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
+from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
-from doap.errors import ArgumentError, DataError
 from doap.export.pairs import resolve_pairs
 from doap.scale.index import Index, build_index
 from doap.scale.pairs import select_pairs, write_pairs

@@ -9,7 +9,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from doap.files import OutputLock, atomic_write
+from doap._support.files import OutputLock, atomic_write
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import SCHEMA, FailedImage, FeatureSet, PartWriter, RemovedImage, StoredImage, make_table
 from oracles.feature_sets import random_features

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracles
+from doap._support.errors import ArgumentError, DataError, MissingExtra
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError, MissingExtra
 from doap.images import list_images
 from doap.pipeline import extract
 from doap.scale import FeatureSet, extract_folder

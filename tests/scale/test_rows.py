@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.scale import export_rows
 from doap.scale.features import FeatureSet
 from oracles.feature_sets import random_features, write_features

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
 from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError
-from doap.files import sha256
 from doap.images import draw_strip
 from doap.images.draw import INLIER, LEGEND, MARGIN, TEXT, UNVERIFIED
 from doap.pipeline import extract

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.scale import build_vocabulary
 from oracles.feature_sets import random_features, write_features
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.training.checkpoint import RunProgress, load_state, save_state
 
 RECIPE = {"run": {"seed": 0}}

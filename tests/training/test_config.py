@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.loss import LOSSES, ListwiseAP
 from doap.training.config import Config, read_recipe
 from doap.training.schedule import StepSchedule

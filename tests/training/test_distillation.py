@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import doap
+from doap._support.errors import DataError
 from doap.data import open_set
 from doap.data.builders import build_from_images
 from doap.descriptor import Descriptor
-from doap.errors import DataError
 from doap.images.synthetic_views import SyntheticViews
 from doap.training import Config, read_log, train
 from doap.training.distillation import similarity_difference

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from doap.errors import DataError, MissingExtra
+from doap._support.errors import DataError, MissingExtra
 from doap.training.log import Log, read_log
 
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import doap
+from doap._support.errors import ArgumentError, DataError
 from doap.data.builders import build_from_images
-from doap.errors import ArgumentError, DataError
 from doap.images.synthetic_views import SyntheticViews
 from doap.loss import second_order_difference
 from doap.training import Config, read_log, train

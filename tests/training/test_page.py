@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.errors import DataError, ShapeError
+from doap._support.errors import DataError, ShapeError
 from doap.training.log import Log, Record, read_log
 from doap.training.page import headline, outlook, write_training_page
 from oracles.html_pages import assert_well_nested

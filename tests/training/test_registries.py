@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 import doap
+from doap._support.errors import ArgumentError, DataError
+from doap._support.random_streams import stream
+from doap._support.settings import StrictModel
 from doap.data.sampler import SAMPLERS, Integers, Sampler
-from doap.errors import ArgumentError, DataError
 from doap.functional import euclidean
 from doap.loss import LOSSES, Loss
 from doap.loss.gathered_batch import GatheredBatch, relax
 from doap.networks import NETWORKS, PatchNetwork
-from doap.random_streams import stream
-from doap.settings import StrictModel
 from doap.training import read_log, train
 from doap.types import Kind, Relation
 

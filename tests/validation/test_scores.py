@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from doap import pipeline
+from doap._support.errors import ArgumentError, DataError
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import ArgumentError, DataError
 from doap.functional import average_precision, fpr_at_recall, pack_bits
 from doap.pipeline import describe_patches
 from doap.validation import retrieval

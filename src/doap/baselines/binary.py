@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from doap._support.errors import ArgumentError
 from doap.baselines.opencv import OpenCVBaseline
 from doap.detectors.opencv import contrib
-from doap.errors import ArgumentError
 
 # OpenCV defines the name of this constant in C++ only.
 _BINBOOST_256 = 302

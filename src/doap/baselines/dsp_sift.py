@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.checks import check_shape
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 from doap.describer import ShowsSettings
 from doap.detectors import colmap
 from doap.detectors.colmap import colmap_frames, colmap_sift
-from doap.errors import ArgumentError
 from doap.extractor import KeypointExtractor
 from doap.images import Pyramid
 from doap.types import Kind

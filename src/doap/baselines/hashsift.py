@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.errors import ArgumentError
 from doap.baselines.real import sift
 from doap.describer import PatchDescriber, ShowsSettings
-from doap.errors import ArgumentError
 from doap.functional import pack_bits
 from doap.images import Pyramid
 from doap.types import Kind

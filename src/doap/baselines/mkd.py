@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from doap._support.errors import import_extra
 from doap.describer import FunctionDescriber, from_function
-from doap.errors import import_extra
 
 TRAINING_SET = "liberty"
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doap.checks import check_finite
+from doap._support.checks import check_finite
+from doap._support.errors import ArgumentError, DataError, DoapError, ShapeError, import_extra
+from doap._support.files import sha256
 from doap.describer import FunctionDescriber
-from doap.errors import ArgumentError, DataError, DoapError, ShapeError, import_extra
-from doap.files import sha256
 
 PREFIX = "doap."
 """Prefix of the names of doap's metadata in an ONNX file."""

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.errors import ArgumentError
 from doap.describer import PatchDescriber, ShowsSettings, check_patches
-from doap.errors import ArgumentError
 from doap.images import Pyramid, extract_patches, resize_frames
 from doap.types import Kind
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from doap._support.device import resolve_device
+from doap._support.errors import DataError, MissingExtra
 from doap.baselines import featurebooster, hardtfeat, hashsift, mkd, tfeat
 from doap.describer import Describer
-from doap.device import resolve_device
-from doap.errors import DataError, MissingExtra
 
 Recognise = Callable[[object], bool]
 Create = Callable[[Any, torch.device], Describer]

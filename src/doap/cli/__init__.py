@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from doap import __version__
+from doap._support.errors import DoapError, is_out_of_memory
 from doap.cli import data, index
 from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
@@ -31,7 +32,6 @@ from doap.cli.progress import INTERRUPTED
 from doap.cli.report import report
 from doap.cli.terminal import echo
 from doap.cli.train import train
-from doap.errors import DoapError, is_out_of_memory
 
 app = CommandGroup(
     name="doap",

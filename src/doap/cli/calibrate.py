@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Seed, Views
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 
 def calibrate(

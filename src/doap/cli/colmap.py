@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, Verify, count_masks
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.export.colmap import ColmapSummary

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from doap.checks import MAX_PATCH_SIZE
+from doap._support.checks import MAX_PATCH_SIZE
+from doap._support.processes import MAX_WORKERS
+from doap._support.text import counted
 from doap.cli.commands import CommandGroup
 from doap.cli.options import AsJson, Seed, Views
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
-from doap.processes import MAX_WORKERS
-from doap.text import counted
 
 app = CommandGroup(
     help="Build and inspect patch sets: groups of patches that show the same point, for training and evaluation.",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def doctor(as_json: AsJson = False) -> None:
     """Print versions, devices and what works on this machine. Exits with 1 if a required library is broken."""
+    from doap._support.processes import tune_allocator
     from doap.doctor import diagnose
-    from doap.processes import tune_allocator
 
     allocator = tune_allocator()
     # Some libraries print their problems to stdout, which is reserved for our own output.

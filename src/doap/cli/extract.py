@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from doap._support.processes import MAX_WORKERS
 from doap.cli.options import (
     DEFAULT_DESCRIPTOR,
     AsJson,
@@ -21,7 +22,6 @@ from doap.cli.options import (
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
-from doap.processes import MAX_WORKERS
 
 
 def extract(
@@ -61,7 +61,7 @@ def extract(
     if Path(out).suffix in (".h5", ".hdf5"):
         raise typer.BadParameter(f"Expected a folder, got {out}. Use `doap hloc` to write HDF5.", param_hint="--out")
     import doap
-    from doap.processes import tune_allocator
+    from doap._support.processes import tune_allocator
 
     tune_allocator()
     with show_progress("images", quiet=as_json, resume=SAME_COMMAND) as progress:

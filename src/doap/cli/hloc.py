@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.options import (
     DEFAULT_DESCRIPTOR,
     AsJson,
@@ -22,7 +23,6 @@ from doap.cli.options import (
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 
 def hloc(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.commands import CommandGroup
 from doap.cli.options import (
     AsJson,
@@ -22,7 +23,6 @@ from doap.cli.options import (
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.scale import SearchResult

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Seed
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.localization import Localization

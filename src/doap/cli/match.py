@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 import doap
+from doap._support.text import counted
 from doap.cli.options import (
     DEFAULT_DESCRIPTOR,
     AsJson,
@@ -21,7 +22,6 @@ from doap.cli.options import (
 )
 from doap.cli.picture import check_writable, write_picture
 from doap.cli.terminal import echo
-from doap.text import counted
 
 Model = Literal["fundamental", "homography"]
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.terminal import echo
-from doap.text import counted
 
 if TYPE_CHECKING:
     from doap.scale import DescriptorIndex

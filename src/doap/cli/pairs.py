@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from doap._support.text import counted
 from doap.cli.options import AsJson, IndexEngineOption, Uri, open_index
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
-from doap.text import counted
 
 
 def pairs(

@@ -14,7 +14,7 @@ def check_writable(out: Path) -> None:
     """Check before a long computation that its picture can be written."""
     import cv2
 
-    from doap.errors import DataError
+    from doap._support.errors import DataError
 
     if not out.parent.is_dir():
         raise DataError(f"{out}: the folder {out.parent} does not exist. Create it first.")
@@ -27,7 +27,7 @@ def write_picture(pixels: NDArray[np.uint8], out: Path) -> None:
     """Write an image file atomically; call `check_writable` first."""
     import cv2
 
-    from doap.files import atomic_write
+    from doap._support.files import atomic_write
 
     encodable, encoded = cv2.imencode(out.suffix, pixels)
     assert encodable, "every uint8 image can be encoded"

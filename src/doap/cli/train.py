@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from doap._support.processes import tune_allocator
+from doap._support.text import counted
 from doap.cli.options import AsJson, Device
 from doap.cli.progress import SAME_COMMAND, duration, show_progress
 from doap.cli.terminal import echo
-from doap.processes import tune_allocator
-from doap.text import counted
 
 
 def train(

@@ -15,9 +15,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import affine_grid, conv2d, grid_sample, pad
 
-from doap.errors import ArgumentError
-from doap.random_streams import stream
-from doap.settings import StrictModel
+from doap._support.errors import ArgumentError
+from doap._support.random_streams import stream
+from doap._support.settings import StrictModel
 
 Integers = NDArray[np.int64]
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from doap._support.errors import ArgumentError
 from doap.data.augment import Augmentation
 from doap.data.mining import Mined
 from doap.data.sampler import BatchPlan, GroupSource, Integers, Sampler, shard
-from doap.errors import ArgumentError
 from doap.types import Relation
 
 

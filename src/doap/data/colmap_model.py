@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from doap.errors import DataError, import_extra
-from doap.files import check_inside
-from doap.processes import ChildFault, call_in_child
+from doap._support.errors import DataError, import_extra
+from doap._support.files import check_inside
+from doap._support.processes import ChildFault, call_in_child
 
 _FILES = ("cameras", "images", "points3D")
 _MAX_SIDE = 1 << 24

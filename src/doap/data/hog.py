@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 
 UNSIGNED = 9
 CHANNELS = 3 * UNSIGNED + 4

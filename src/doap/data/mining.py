@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doap.checks import check_choice, check_shape
+from doap._support.checks import check_choice, check_shape
+from doap._support.errors import ArgumentError, MissingExtra, import_extra
+from doap._support.random_streams import stream
 from doap.data.hog import hog
 from doap.data.sampler import GroupSource, Integers
-from doap.errors import ArgumentError, MissingExtra, import_extra
 from doap.images import resize_patches
-from doap.random_streams import stream
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import ArgumentError
 from doap.data.store import PatchSet, open_set
-from doap.errors import ArgumentError
 
 BACKGROUND, LINE, TEXT, FAINT = 250, 205, 25, 120
 LABEL, GAP, SCALE = 132, 4, 2

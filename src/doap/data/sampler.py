@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.errors import ArgumentError, DataError
-from doap.random_streams import stream
-from doap.settings import StrictModel
+from doap._support.errors import ArgumentError, DataError
+from doap._support.random_streams import stream
+from doap._support.settings import StrictModel
 
 Integers = NDArray[np.int64]
 

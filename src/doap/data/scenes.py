@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
+from doap._support.random_streams import stream
 from doap.data.sampler import GroupSource
-from doap.errors import DataError
-from doap.random_streams import stream
 
 
 def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:

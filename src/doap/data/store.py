@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
+from doap._support.errors import ArgumentError, DataError, is_out_of_memory
+from doap._support.files import read_json, sha256
+from doap._support.settings import validate
 from doap.data.sampler import from_tracks
 from doap.data.writer import FORMAT, SCHEMA, SetWriter, unit_rows
-from doap.errors import ArgumentError, DataError, is_out_of_memory
-from doap.files import read_json, sha256
-from doap.settings import validate
 
 GROUPS_AT_ONCE = 4096
 _REBUILD = "Copy or build the set again."

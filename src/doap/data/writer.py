@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from doap.checks import MAX_PATCH_SIZE, check_shape
-from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, beside, make_folder, read_json, sha256
+from doap._support.checks import MAX_PATCH_SIZE, check_shape
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, atomic_write, beside, make_folder, read_json, sha256
 
 FORMAT = 1
 SCHEMA = pa.schema(

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.akaze import akaze
 from doap.detectors.colmap import ColmapDetector, colmap, colmap_default
@@ -11,7 +12,6 @@ from doap.detectors.fast import fast
 from doap.detectors.harris_laplace import harris_laplace
 from doap.detectors.orb import orb
 from doap.detectors.sift import sift
-from doap.errors import ArgumentError
 
 __all__ = [
     "DETECTORS",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from doap._support.errors import MissingExtra
 from doap.detectors.detector import DetectedFrames, Image, OpenCVDetector
 from doap.detectors.sift import sift
-from doap.errors import MissingExtra
 from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import import_extra
 from doap.detectors.detector import DetectedFrames, Image
-from doap.errors import import_extra
 from doap.images import frames_from_arrays
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 

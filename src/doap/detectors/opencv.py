@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 
 
 def contrib(function: str, *, needed_by: str) -> Callable[..., Any]:

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import PlainValidator, ValidationError
 
+from doap._support.errors import ArgumentError, DoapError
+from doap._support.settings import StrictModel, explain
 from doap.detectors import Detector, as_detector
-from doap.errors import ArgumentError, DoapError
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.result import Dataset, Scores
-from doap.settings import StrictModel, explain
 from doap.types import Progress, no_progress
 
 S = TypeVar("S", bound="BenchmarkSettings")
@@ -58,7 +58,7 @@ class BenchmarkSettings(StrictModel):
         >>> Settings.parse({"group": 12})
         Traceback (most recent call last):
             ...
-        doap.errors.ArgumentError: settings: unknown setting group. Known settings: groups.
+        doap._support.errors.ArgumentError: settings: unknown setting group. Known settings: groups.
         """
         unknown = [name for name in settings if name not in cls.model_fields]
         if unknown:

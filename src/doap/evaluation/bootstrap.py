@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
+from doap._support.random_streams import stream
 from doap.evaluation.result import Estimate
-from doap.random_streams import stream
 
 LEVEL = 0.95
 """Confidence level of all intervals."""

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_finite, check_shape
+from doap._support.checks import check_finite, check_shape
+from doap._support.errors import ArgumentError
+from doap._support.files import atomic_write
 from doap.detectors import Detector, sift
-from doap.errors import ArgumentError
 from doap.evaluation.descriptors import Candidate
 from doap.extractor import Extractor, KeypointExtractor, extract_sample
-from doap.files import atomic_write
 from doap.images import Pyramid
 from doap.pipeline import describe_patches
 from doap.types import Features

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from doap.files import sha256
+from doap._support.files import sha256
 
 
 def checksum(files: Iterable[Path]) -> str:

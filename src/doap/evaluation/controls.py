@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap._support.random_streams import stream
 from doap.baselines import rootsift
 from doap.describer import FunctionDescriber, PatchDescriber, from_function
-from doap.random_streams import stream
 
 DIM = 128
 

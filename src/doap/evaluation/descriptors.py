@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from doap._support.device import Precision
 from doap.baselines import BASELINES, PIPELINES
 from doap.describer import Describer, PatchDescriber
 from doap.descriptor import SHIPPED, load
-from doap.device import Precision
 from doap.evaluation.controls import CONTROLS
 from doap.extractor import DescriptorSource, Extractor
 from doap.matching import Matcher

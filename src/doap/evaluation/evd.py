@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers.files import read_numbers
-from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import project, reprojection_errors
 from doap.evaluation.result import Scores

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 
 Floats = NDArray[np.float64]
 

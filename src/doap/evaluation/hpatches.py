@@ -46,12 +46,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.errors import DataError
 from doap.data.readers import HPatches, PatchList, read_hpatches, read_retrieval, read_splits, read_verification
 from doap.data.readers.files import image_size
 from doap.data.readers.hpatches import SIDE, STRIPS
 from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION, task_file
-from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs

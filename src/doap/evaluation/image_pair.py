@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.random_streams import stream
 from doap.detectors import Detector
 from doap.evaluation.homography import corner_error, matching_accuracy, reprojection_errors
 from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_one
@@ -17,7 +18,6 @@ from doap.geometry import estimate_geometry
 from doap.images import centres, inside
 from doap.images.correspondence import visible
 from doap.matching import match_descriptors
-from doap.random_streams import stream
 
 PIXELS = np.arange(1, 11)
 """Thresholds of the mean matching accuracy (MMA), in pixels."""

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from doap.errors import ArgumentError, DataError, import_extra
+from doap._support.errors import ArgumentError, DataError, import_extra
+from doap._support.files import make_folder
 from doap.export.colmap import write_colmap
-from doap.files import make_folder
 from doap.geometry.pose import Pose
 from doap.types import Progress, no_progress
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 from doap.images import transform_frames
 from doap.matching.blocks import BLOCK, row_blocks
 

@@ -33,10 +33,10 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from doap._support.errors import DataError
 from doap.data.readers import read_oxford
 from doap.data.readers.oxford import ImageSequence
 from doap.detectors import Detector, sift
-from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.cached_describer import CachedDescriber, Needs

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError, DataError
 from doap.data.readers import PhotoTour, read_phototour
 from doap.data.readers.phototour import recognise
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs

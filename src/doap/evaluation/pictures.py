@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
-from doap.errors import DataError
-from doap.files import atomic_write, make_folder
+from doap._support.checks import check_shape
+from doap._support.errors import DataError
+from doap._support.files import atomic_write, make_folder
 from doap.images import draw_matches
 
 MAX_MATCHES = 150

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from doap._support.random_streams import stream
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
@@ -34,7 +35,6 @@ from doap.evaluation.result import Curve, Dataset, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, select_ratio, split_scenes
 from doap.geometry.epipolar import epipolar_errors
 from doap.geometry.pose import PoseEstimator, check_installed, estimate_pose, pose_error
-from doap.random_streams import stream
 from doap.types import Progress, no_progress
 
 THRESHOLDS = (10, 5, 20)

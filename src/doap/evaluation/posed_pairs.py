@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from doap.errors import DataError, import_extra
+from doap._support.errors import DataError, import_extra
+from doap._support.files import check_inside
 from doap.evaluation.posed_scenes import PosedScene, is_colmap_root, is_strecha_root, read_posed_scenes
-from doap.files import check_inside
 from doap.geometry.pose import Camera, Pose
 
 

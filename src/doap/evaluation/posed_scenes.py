@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.colmap_model import open_model
-from doap.errors import DataError
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images import read_grey

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from doap.checks import check_choice
-from doap.errors import ArgumentError
+from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
 from doap.evaluation.evd import EvdBenchmark
 from doap.evaluation.hpatches import HPatchesBenchmark

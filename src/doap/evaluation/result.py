@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError, DataError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import atomic_write, make_folder, read_json
+from doap._support.settings import FORBID_EXTRA, validate
 from doap.evaluation.pictures import Picture, beside_results
-from doap.files import atomic_write, make_folder, read_json
-from doap.settings import FORBID_EXTRA, validate
 from doap.types import Kind
 
 FORMAT = "doap results 1"

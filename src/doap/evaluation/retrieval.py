@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 from doap.functional.average_precision import average_precision_by_counting
 from doap.functional.distance import pair_distances, table_distances, widened
 from doap.functional.metrics import Area, average_precision_at_ranks, average_precision_of_counts

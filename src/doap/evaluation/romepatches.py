@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers import RomeSplit, read_romepatches
 from doap.data.readers.romepatches import split_files
-from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs

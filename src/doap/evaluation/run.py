@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 import doap
-from doap.errors import ArgumentError, DoapError
+from doap._support.errors import ArgumentError, DoapError
+from doap._support.files import OutputLock, make_folder, sha256
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.descriptors import open_candidates
@@ -23,7 +24,6 @@ from doap.evaluation.pictures import write_pictures
 from doap.evaluation.registry import open_benchmark
 from doap.evaluation.result import DescriptorInfo, Result, read_results, write_gallery, write_results
 from doap.extractor import DescriptorSource
-from doap.files import OutputLock, make_folder, sha256
 from doap.types import Progress, no_progress
 
 # Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.pair_matcher import PairMatcher
 from doap.evaluation.result import Figure

@@ -38,7 +38,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from doap.errors import DataError
+from doap._support.errors import DataError
+from doap._support.files import sha256
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.homography import area_under_recall
@@ -50,7 +51,6 @@ from doap.evaluation.posed_scenes import PosedScene, read_posed_scenes
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
 from doap.export.colmap_database import create_database, verify_matches, write_matched_features
-from doap.files import sha256
 from doap.geometry.colmap import camera_to_colmap
 from doap.geometry.pose import Pose, check_installed, pose_error
 from doap.types import Progress, no_progress

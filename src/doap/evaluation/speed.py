@@ -33,8 +33,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from doap._support.errors import ArgumentError, DataError
 from doap.detectors import sift
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs, extract_whole

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from doap._support.errors import DataError
 from doap.detectors import Detector, sift
-from doap.errors import DataError
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers.files import read_numbers
-from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.result import Scores
 from doap.evaluation.wide_baseline import (

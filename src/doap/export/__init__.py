@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
 
 if TYPE_CHECKING:
     from doap.data.store import PatchSet

@@ -23,10 +23,11 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.device import resolve_device
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, beside, make_folder
 from doap.detectors import Detector
-from doap.device import resolve_device
-from doap.errors import ArgumentError, DataError
 from doap.export.colmap_database import (
     CameraMode,
     create_database,
@@ -37,7 +38,6 @@ from doap.export.colmap_database import (
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
-from doap.files import OutputLock, beside, make_folder
 from doap.functional import quantise
 from doap.pipeline import match
 from doap.scale.extraction import ExtractionSummary, use_features

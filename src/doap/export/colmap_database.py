@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
-from doap.errors import import_extra
+from doap._support.checks import check_shape
+from doap._support.errors import import_extra
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features, Matches
 

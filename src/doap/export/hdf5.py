@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import DataError, import_extra
-from doap.processes import ChildFault, call_in_child
+from doap._support.errors import DataError, import_extra
+from doap._support.processes import ChildFault, call_in_child
 
 ATTRIBUTE = "doap"
 """Attribute of a file (its settings) and of a group (its sources), as JSON. hloc ignores it."""

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, interpolate
 
 from doap import __version__
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError, DataError, import_extra, is_out_of_memory
+from doap._support.files import OutputLock, atomic_write, make_folder
+from doap._support.processes import interrupts_delayed
 from doap.baselines import OnnxDescriber
 from doap.baselines.onnx import PREFIX
-from doap.checks import check_shape
 from doap.data.store import PatchSet
 from doap.descriptor import Descriptor
-from doap.errors import ArgumentError, DataError, import_extra, is_out_of_memory
 from doap.export import ExportSummary
-from doap.files import OutputLock, atomic_write, make_folder
 from doap.functional import unpack_bits
-from doap.processes import interrupts_delayed
 
 OPSET = 18
 """The oldest opset that torch's exporter writes directly; ONNX Runtime supports it since 1.14."""

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
-from doap.errors import ArgumentError
 from doap.extractor import detect_in_mask
 from doap.images import ImageSource, angles, as_grey, centres, frames_from_keypoints, scales
 

@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.functional import quantise
 from doap.images import angles, scales

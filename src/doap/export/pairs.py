@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 
 NamePair = tuple[str, str]
 Pairs = str | Path | Sequence[NamePair]

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from doap.checks import check_choice, check_shape
+from doap._support.checks import check_choice, check_shape
 
 Ties = Literal["expected", "pessimistic", "optimistic"]
 

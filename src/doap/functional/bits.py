@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from doap.checks import check_finite, check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_finite, check_shape
+from doap._support.errors import ArgumentError
 
 
 def pack_bits(values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from doap.checks import check_shape
+from doap._support.checks import check_shape
 from doap.functional.bits import unpack_bits
 
 Distance = Literal["euclidean", "squared", "hamming"]

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from doap.checks import check_choice, check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_choice, check_shape
+from doap._support.errors import ArgumentError
 from doap.functional.average_precision import Ties
 
 Area = Literal["steps", "trapezoid"]

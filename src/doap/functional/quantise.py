@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError
 
 NORM = 512
 """Norm of a quantised row; COLMAP's matcher divides by it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.geometry.pose import Camera, Pose
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 

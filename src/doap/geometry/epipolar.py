@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_shape
+from doap._support.checks import check_shape
 from doap.geometry.pose import Camera, Pose
 
 Floats = NDArray[np.float64]

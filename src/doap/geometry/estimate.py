@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_choice, check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_choice, check_shape
+from doap._support.errors import ArgumentError
 from doap.types import Geometry
 
 Points = NDArray[np.float64]

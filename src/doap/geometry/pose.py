@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_choice, check_shape
-from doap.errors import import_extra
+from doap._support.checks import check_choice, check_shape
+from doap._support.errors import import_extra
 from doap.geometry.estimate import CONFIDENCE, ITERATIONS, estimate_geometry
 
 Floats = NDArray[np.float64]

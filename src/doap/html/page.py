@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.files import atomic_write
+from doap._support.files import atomic_write
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --baseline: #848b93;

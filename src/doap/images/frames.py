@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap.checks import check_shape
+from doap._support.checks import check_shape
 
 if TYPE_CHECKING:
     import cv2

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
-from doap.errors import ArgumentError, DataError, ShapeError, is_out_of_memory
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError, DataError, ShapeError, is_out_of_memory
 from doap.images.header import declared_size, ignore_orientation
 
 

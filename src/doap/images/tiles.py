@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.images.frames import centres
 from doap.images.patches import Pyramid
 

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from doap.checks import check_finite, check_shape
-from doap.errors import ArgumentError
+from doap._support.checks import check_finite, check_shape
+from doap._support.errors import ArgumentError
 from doap.functional.distance import Distance
 from doap.functional.pairs import widest_float
 from doap.types import Relation

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, threshold
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.functional.distance import Distance
 from doap.functional.pairs import QueryPairs, rows_at_a_time, widest_float
 from doap.loss.average_precision import APForm

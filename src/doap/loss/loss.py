@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from doap.errors import ArgumentError
-from doap.settings import StrictModel
+from doap._support.errors import ArgumentError
+from doap._support.settings import StrictModel
 from doap.types import Relation
 
 

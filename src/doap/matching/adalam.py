@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from doap.errors import import_extra
+from doap._support.errors import import_extra
 from doap.functional import hamming
 from doap.matching.matcher import Matcher
 from doap.types import Features, Matches

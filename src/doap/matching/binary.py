@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from doap.device import multiplies_bfloat16
+from doap._support.device import multiplies_bfloat16
 from doap.functional.bits import unpack_bits
 from doap.matching.blocks import BLOCK, row_blocks, widest_float
 

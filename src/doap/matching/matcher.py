@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.matching.match import match_descriptors
 from doap.types import Features, Matches
 

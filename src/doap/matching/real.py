@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.matching.blocks import BLOCK, row_blocks, widest_float
 
 

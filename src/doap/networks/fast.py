@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor, nn
 
-from doap.checks import MAX_DIM
+from doap._support.checks import MAX_DIM
+from doap._support.settings import StrictModel
 from doap.networks.heads import HEADS
 from doap.networks.l2net import convolution, initialise
 from doap.networks.network import PatchNetwork
-from doap.settings import StrictModel
 from doap.types import Kind
 
 

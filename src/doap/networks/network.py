@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from doap.settings import StrictModel
+from doap._support.settings import StrictModel
 
 
 class PatchNetwork(nn.Module):

@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.device import Precision
+from doap._support.errors import ArgumentError, DataError
+from doap._support.processes import check_workers
+from doap._support.text import counted
 from doap.detectors import Detector
-from doap.device import Precision
-from doap.errors import ArgumentError, DataError
 from doap.extractor import DescriptorSource
-from doap.processes import check_workers
 from doap.scale.extractor import ConfiguredExtractor, Stored, open_extractor
 from doap.scale.features import DamagedPart, FeatureSet, PartWriter, RemovedImage, make_table
 from doap.scale.image_folder import ImageFolder, Shard, Source
 from doap.scale.local import extract_in_process, extract_locally
 from doap.scale.stages import make_portable, make_stages
 from doap.scale.storage import LocalFolder, Storage, open_storage
-from doap.text import counted
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]

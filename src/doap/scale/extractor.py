@@ -18,16 +18,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.checks import check_choice
+from doap._support.checks import check_choice
+from doap._support.device import Precision
+from doap._support.errors import ArgumentError
+from doap._support.settings import FORBID_EXTRA
 from doap.descriptor import is_known
 from doap.detectors import Detector
-from doap.device import Precision
-from doap.errors import ArgumentError
 from doap.extractor import DescriptorSource, Extractor, extract_sample
 from doap.images import ImageSource
 from doap.images.tiles import MIN_TILE
 from doap.pipeline import as_extractor
-from doap.settings import FORBID_EXTRA
 from doap.types import Features, Kind
 
 Stored = Literal["float32", "float16", "uint8", "bits"]

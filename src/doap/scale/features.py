@@ -46,12 +46,12 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from doap.checks import check_finite
-from doap.errors import ArgumentError, DataError
-from doap.files import LOCK, make_folder, parse_json
+from doap._support.checks import check_finite
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import LOCK, make_folder, parse_json
+from doap._support.settings import validate
 from doap.scale.extractor import ExtractorInfo, decode, encode
 from doap.scale.storage import Storage, open_storage
-from doap.settings import validate
 from doap.types import Features, Kind
 
 FORMAT = 1

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
+from doap._support.text import counted
 from doap.images.header import read_size
 from doap.images.read import check_names, decode_colour, decode_grey, decode_mask, is_image
 from doap.scale.storage import LocalFolder, Storage, open_storage
-from doap.text import counted
 
 # A changed image with the same size and time is not extracted again.
 _CHANGED = (

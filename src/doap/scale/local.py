@@ -19,8 +19,8 @@ from itertools import islice
 import pyarrow as pa
 import torch
 
-from doap.errors import ArgumentError
-from doap.processes import NO_START, begin_worker, starting_workers, worker_context
+from doap._support.errors import ArgumentError
+from doap._support.processes import NO_START, begin_worker, starting_workers, worker_context
 from doap.scale.features import FailedImage
 from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError
-from doap.files import atomic_write
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import atomic_write
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index import DescriptorIndex, as_index, build_index, check_extractor
 from doap.scale.search import NEIGHBOURS, cast_votes, rank_images

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from doap.device import resolve_device
-from doap.errors import ArgumentError, DoapError, import_extra, is_out_of_memory
+from doap._support.device import resolve_device
+from doap._support.errors import ArgumentError, DoapError, import_extra, is_out_of_memory
 from doap.scale.features import FailedImage, PartTarget
 from doap.scale.image_folder import Source
 from doap.scale.stages import IMAGES_PER_BATCH, Describe, Detect, ImageResult, prepare_worker

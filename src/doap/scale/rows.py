@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from doap.errors import DataError
-from doap.files import OutputLock, beside, make_folder
+from doap._support.errors import DataError
+from doap._support.files import OutputLock, beside, make_folder
 from doap.scale.features import FeatureSet, StoredImage, as_feature_set
 from doap.types import Progress, no_progress
 

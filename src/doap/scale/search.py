@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
 from doap.descriptor import load_stored
-from doap.errors import ArgumentError, DataError
 from doap.extractor import DescriptorSource
-from doap.files import sha256
 from doap.geometry import estimate_geometry, is_verified
 from doap.images import ImageSource
 from doap.pipeline import as_extractor, match

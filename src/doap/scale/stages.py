@@ -14,9 +14,9 @@ from typing import TypeVar, cast
 import pyarrow as pa
 import torch
 
-from doap.errors import ArgumentError, DataError, DoapError, is_out_of_memory
+from doap._support.errors import ArgumentError, DataError, DoapError, is_out_of_memory
+from doap._support.processes import tune_allocator
 from doap.extractor import Extractor, Prepared
-from doap.processes import tune_allocator
 from doap.scale.extractor import ConfiguredExtractor, ExtractorInfo
 from doap.scale.features import FailedImage, StoredImage, UnchangedImage, make_table
 from doap.scale.image_folder import ImageFolder, Source

@@ -24,8 +24,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, make_folder
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, atomic_write, make_folder
 from doap.images.read import walk_files
 
 SCHEMES = ("s3", "gs", "file")

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, make_folder
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, atomic_write, make_folder
+from doap._support.random_streams import stream
 from doap.functional import hamming
-from doap.random_streams import stream
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.engine import faiss_library
 from doap.types import Progress, no_progress

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Protocol
 import torch
 from pydantic import Field
 
-from doap.errors import DataError
-from doap.files import atomic_write
-from doap.settings import FORBID_EXTRA, validate
+from doap._support.errors import DataError
+from doap._support.files import atomic_write
+from doap._support.settings import FORBID_EXTRA, validate
 
 
 class Stateful(Protocol):

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
+from doap._support.device import Precision
+from doap._support.errors import ArgumentError, DataError
+from doap._support.registry import select
+from doap._support.settings import UNKNOWN_NAME, StrictModel, explain
 from doap.data.augment import Augmentation
 from doap.data.sampler import SAMPLERS, Sampler
-from doap.device import Precision
-from doap.errors import ArgumentError, DataError
 from doap.loss import LOSSES, Loss
 from doap.networks import NETWORKS, PatchNetwork
-from doap.registry import select
-from doap.settings import UNKNOWN_NAME, StrictModel, explain
 from doap.types import Kind
 
 if sys.version_info >= (3, 11):

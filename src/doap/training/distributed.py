@@ -17,7 +17,7 @@ import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from doap.device import resolve_device
+from doap._support.device import resolve_device
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from doap.errors import DataError, MissingExtra
-from doap.files import atomic_write
-from doap.settings import validate
+from doap._support.errors import DataError, MissingExtra
+from doap._support.files import atomic_write
+from doap._support.settings import validate
 
 Record = dict[str, Any]
 Point = tuple[float, int, float]

@@ -27,16 +27,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from doap import __version__
+from doap._support.device import resolve_precision
+from doap._support.errors import DataError
+from doap._support.files import OutputLock, atomic_write, make_folder
+from doap._support.text import counted
 from doap.baselines import rootsift, sift
 from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
-from doap.device import resolve_precision
-from doap.errors import DataError
-from doap.files import OutputLock, atomic_write, make_folder
 from doap.loss import second_order_difference
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
-from doap.text import counted
 from doap.training.checkpoint import Stateful, load_state, save_state
 from doap.training.config import Config, read_recipe
 from doap.training.distributed import Ranks, joined

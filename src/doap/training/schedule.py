@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 from doap.training.config import ScheduleSection
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from doap._support.errors import DataError
 from doap.data.batches import Batches
 from doap.data.mining import mine
 from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
-from doap.errors import DataError
 from doap.loss import Loss
 from doap.training.config import Config
 from doap.training.distillation import Teacher

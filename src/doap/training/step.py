@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from doap.random_streams import stream
+from doap._support.random_streams import stream
 from doap.types import Relation
 
 BatchLoss = Callable[[Tensor, Relation], Tensor]

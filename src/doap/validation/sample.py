@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.random_streams import stream
 from doap.data.batches import Batches
 from doap.data.sampler import GroupSource, Integers, Sampler
-from doap.errors import ArgumentError, DataError
-from doap.random_streams import stream
 from doap.types import Relation
 
 

@@ -11,14 +11,14 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
 from doap.data.builders import build_from_images
 from doap.data.builders.cut import cut_unchanged
 from doap.data.builders.from_images import _join_models
 from doap.data.builders.structure import reconstruct_scene
 from doap.data.store import check_set, merge_sets, open_set, split_set
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import ArgumentError, DataError
-from doap.files import sha256
 from doap.images.synthetic_views import SyntheticViews
 from oracles.forked import run_forked
 from oracles.photos import write_photo

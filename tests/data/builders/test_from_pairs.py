@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import DataError
 from doap.data import build_from_pairs, check_set, open_set
 from doap.data.builders.from_pairs import pair_images
-from doap.errors import DataError
 from doap.images import read_grey
 from oracles.photos import write_photo
 

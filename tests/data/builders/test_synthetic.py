@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from doap._support.errors import DataError
 from doap.data.builders.nearby import SAME_POINT_RADIUS
 from doap.data.builders.synthetic import _matching_keypoints, synthetic_groups
-from doap.errors import DataError
 from doap.images import frames_from_arrays
 from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo

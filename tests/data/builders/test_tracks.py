@@ -4,12 +4,12 @@ import cv2
 import numpy as np
 import pytest
 
+from doap._support.errors import DataError
 from doap.data.builders import build_from_colmap
 from doap.data.builders.cut import cut_tracks
 from doap.data.builders.nearby import near_pairs
 from doap.data.builders.tracks import read_tracks
 from doap.data.store import check_set, open_set
-from doap.errors import DataError
 from doap.images import angles, centres, scales
 from oracles.plane_scene import VIEWS, pose, project, true_keypoints, write_scene
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import DataError, ShapeError
 from doap.data.readers import Unit, check_folder
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import DataError, ShapeError
 
 
 def write_set(out: Path) -> Path:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import DataError
 from doap.data.readers import check_folder, hpatches, read_hpatches
-from doap.errors import DataError
 
 GROUPS = {"i_dome": formats.random_patches(3, 16, 65, 65), "v_wall": formats.random_patches(5, 16, 65, 65, seed=1)}
 

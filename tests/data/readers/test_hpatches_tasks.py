@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import DataError
 from doap.data.readers import PatchList, check_folder, read_retrieval, read_splits, read_verification
-from doap.errors import DataError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import DataError
 from doap.data.readers import check_folder, read_oxford
-from doap.errors import DataError
 from doap.images import read_grey
 
 HOMOGRAPHIES = np.stack([np.eye(3), *(np.eye(3) + np.random.default_rng(0).normal(0, 0.1, (5, 3, 3)))])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data.readers import formats
+from doap._support.errors import ArgumentError, DataError
 from doap.data.readers import check_folder, phototour, read_phototour
-from doap.errors import ArgumentError, DataError
 
 PATCHES = formats.random_patches(300, 64, 64)
 # Unsorted groups of 1 to 4 patches.

@@ -10,8 +10,8 @@ import pytest
 from scipy.io import savemat
 
 from data.readers import formats
+from doap._support.errors import DataError, MissingExtra
 from doap.data.readers import check_folder, read_romepatches
-from doap.errors import DataError, MissingExtra
 
 COLOUR = formats.random_patches(12, 3, 51, 51)
 LABELS = [4, 9, 2, 9, 9, 9, 2, 2, 2, 4, 4, 4]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from doap._support.errors import import_extra
 from doap.baselines.pipelines.lightglue import lightglue
 from doap.baselines.pipelines.packaged_weights import kornia_network, load_weights, read_packaged
 from doap.baselines.pipelines.pipeline import FeatureMaps, Pipeline
-from doap.errors import import_extra
 
 # The network halves the resolution four times.
 _MULTIPLE = 16

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from doap.errors import DataError, MissingExtra, import_extra
+from doap._support.errors import DataError, MissingExtra, import_extra
 
 
 def kornia_network(name: str) -> Any:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
+from doap._support.files import sha256
 from doap.data.builders.tracks import Tracks
 from doap.data.writer import UnitGroups
-from doap.errors import DataError
-from doap.files import sha256
 from doap.images import extract_patches, read_grey, resize_frames
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from doap._support.errors import DataError
+from doap._support.files import sha256
 from doap.data.builders.cut import check_images, cut_tracks, cut_unchanged
 from doap.data.builders.tracks import Tracks, read_tracks
 from doap.data.writer import SetWriter
-from doap.errors import DataError
-from doap.files import sha256
 from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import check_inside
+from doap._support.processes import begin_worker, check_workers, end_on_interrupt, starting_workers, worker_context
 from doap.data.builders.cut import Cut, cut_tracks, cut_unchanged
 from doap.data.builders.structure import reconstruct_scene
 from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import ArgumentError, DataError
-from doap.files import check_inside
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
-from doap.processes import begin_worker, check_workers, end_on_interrupt, starting_workers, worker_context
 from doap.types import Progress, no_progress
 
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
+from doap._support.random_streams import stream
 from doap.data.builders.cut import Cut, cut_unchanged
 from doap.data.builders.nearby import near_pairs
 from doap.data.writer import SetWriter, UnitGroups
 from doap.detectors import sift
-from doap.errors import DataError
 from doap.images import Pyramid, centres, extract_patches, inside, list_images, read_grey, resize_frames
-from doap.random_streams import stream
 from doap.types import Progress, no_progress
 
 Image = NDArray[np.uint8]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from doap._support.errors import DataError
 from doap.data.readers import (
     HPatches,
     PhotoTour,
@@ -17,7 +18,6 @@ from doap.data.readers import (
     read_romepatches,
 )
 from doap.data.writer import SetWriter, UnitGroups
-from doap.errors import DataError
 from doap.images import resize_patches
 from doap.types import Progress, no_progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from doap.errors import import_extra
+from doap._support.errors import import_extra
 from doap.images.read import check_pixels
 
 MAX_PHOTOS_EXHAUSTIVE = 100

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.random_streams import stream
 from doap.data.builders.cut import Cut
 from doap.data.builders.nearby import near_pairs
 from doap.data.writer import UnitGroups
@@ -28,7 +29,6 @@ from doap.images import (
     transform_frames,
 )
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
-from doap.random_streams import stream
 
 Frames = NDArray[np.float32]
 Image = NDArray[np.uint8]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.builders.nearby import near_pairs
 from doap.data.colmap_model import open_model
-from doap.errors import DataError
 from doap.images import frames_from_arrays, inside, scales
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 

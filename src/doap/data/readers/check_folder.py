@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from doap._support.errors import DataError
+from doap._support.text import counted
 from doap.data.readers import hpatches, hpatches_tasks, oxford, phototour, romepatches
 from doap.data.readers.files import attempt
-from doap.errors import DataError
 from doap.images import list_images
-from doap.text import counted
 
 COLMAP = ("cameras", "images", "points3D")
 STORE = ("patches.npy", "groups.parquet", "meta.json")

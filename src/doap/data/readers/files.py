@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import DataError, DoapError
+from doap._support.errors import DataError, DoapError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

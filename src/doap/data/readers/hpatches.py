@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers.files import attempt, image_size
 from doap.data.readers.unit import Unit, unknown_positions
-from doap.errors import DataError
 from doap.images import read_grey
 
 SIDE = 65

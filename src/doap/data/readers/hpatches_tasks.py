@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers.files import attempt, need_file
-from doap.errors import DataError
 
 RETRIEVAL = ("retr_queries", "retr_distractors")
 VERIFICATION = ("verif_pos", "verif_neg_intra", "verif_neg_inter")

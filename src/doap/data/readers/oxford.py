@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError
 from doap.data.readers.files import attempt, read_numbers
-from doap.errors import DataError
 
 IMAGES = 6
 EXTENSIONS = ("ppm", "pgm", "png")

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from doap._support.errors import ArgumentError, DataError
 from doap.data.readers.files import attempt, image_size, read_numbers
 from doap.data.readers.unit import Unit, unknown_positions
-from doap.errors import ArgumentError, DataError
 from doap.images import read_grey
 
 SIDE = 64

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DataError, MissingExtra
 from doap.data.readers.files import attempt, need_file
 from doap.data.readers.unit import Unit, unknown_positions
-from doap.errors import DataError, MissingExtra
 
 SPLITS = ("train", "test")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.checks import check_shape
-from doap.errors import ShapeError
+from doap._support.checks import check_shape
+from doap._support.errors import ShapeError
 
 
 @dataclass(frozen=True, eq=False)

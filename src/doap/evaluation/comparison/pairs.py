@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.text import counted
 from doap.evaluation.comparison.photos import LONGEST_SIDE, DescribedPhoto
 from doap.evaluation.comparison.stage import MetricComparison, Stage, compare_metric
 from doap.geometry import estimate_geometry, is_verified
 from doap.images import centres, draw_matches, read_colour, shrink
 from doap.matching import match_descriptors
-from doap.text import counted
 from doap.types import Progress
 
 STAGE = "pairs of photos that overlap"

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from doap._support.errors import DataError
 from doap.detectors import Detector
-from doap.errors import DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.images import read_grey, shrink

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from doap._support.errors import DoapError
 from doap.detectors import Detector
-from doap.errors import DoapError
 from doap.evaluation.comparison.photos import DescribedPhoto
 from doap.evaluation.descriptors import Candidate
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models

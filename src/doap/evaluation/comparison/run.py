@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import atomic_write, make_folder
 from doap.detectors import Detector, as_detector
-from doap.errors import ArgumentError, DataError
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.comparison.page import write_comparison_page
 from doap.evaluation.comparison.pairs import PairPicture, draw_pairs, evaluate_pairs
@@ -26,7 +27,6 @@ from doap.evaluation.descriptors import Candidate, open_candidates
 from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.run import descriptor_info, library_versions
 from doap.extractor import DescriptorSource
-from doap.files import atomic_write, make_folder
 from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
 from doap.images import list_images
 from doap.types import Progress, no_progress

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from doap._support.random_streams import stream
 from doap.detectors import Detector
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.comparison.photos import VIEWS, DescribedPhoto
@@ -16,7 +17,6 @@ from doap.evaluation.image_pair import INLIER, ImagePair, detect_photo, make_pai
 from doap.images import centres
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
-from doap.random_streams import stream
 from doap.types import Progress
 
 OVERLAP_ERROR = 0.4

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from doap._support.files import atomic_write, make_folder
 from doap.evaluation.report.formats import csv_table, latex_tables, markdown_tables
 from doap.evaluation.report.page import write_report_page
 from doap.evaluation.report.table import group_results, read_files, summarise
-from doap.files import atomic_write, make_folder
 
 
 @dataclass(frozen=True)

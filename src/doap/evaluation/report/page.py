@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from doap._support.text import counted
 from doap.evaluation.report.cost import cost_section
 from doap.evaluation.report.differences import DIFFERENCE_LEGEND, MARKS, Difference, DifferenceTable, difference_tables
 from doap.evaluation.report.formats import arrow, distinct_note
@@ -33,7 +34,6 @@ from doap.html import (
     setting_tables,
     write_html,
 )
-from doap.text import counted
 
 MAX_PARTS = 24
 """Maximum number of parts of a figure with a chart; the CSV table has all of them."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from doap.errors import DataError
+from doap._support.errors import DataError
 from doap.evaluation.bootstrap import central_interval
 from doap.evaluation.result import Estimate, Figure, Result, read_results
 

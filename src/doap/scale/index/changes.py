@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, beside, make_folder
-from doap.random_streams import stream
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, atomic_write, beside, make_folder
+from doap._support.random_streams import stream
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, StoredImage, as_feature_set
 from doap.scale.index.engine import EngineFile, new_engine, write_engine

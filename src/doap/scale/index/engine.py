@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.errors import DataError, import_extra
+from doap._support.errors import DataError, import_extra
+from doap._support.text import counted
 from doap.scale.index.plan import CODE_BYTES, IndexPlan
-from doap.text import counted
 from doap.types import Kind
 
 # FAISS's default of 50 iterations would double the training time.

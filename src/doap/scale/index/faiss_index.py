@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, as_feature_set
 from doap.scale.index.engine import EngineFile, missing_distance, search_without, set_probes

@@ -31,11 +31,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
-from doap.errors import ArgumentError, DataError
-from doap.files import OutputLock, atomic_write, read_json, sha256
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import OutputLock, atomic_write, read_json, sha256
+from doap._support.settings import FORBID_EXTRA, validate
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.index.plan import IndexPlan
-from doap.settings import FORBID_EXTRA, validate
 
 FORMAT = 1
 META = "meta.json"

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.errors import ArgumentError, DataError, import_extra
-from doap.files import parse_json
+from doap._support.errors import ArgumentError, DataError, import_extra
+from doap._support.files import parse_json
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, StoredImage
 from doap.scale.index.plan import IndexKind, IndexPlan, plan_index

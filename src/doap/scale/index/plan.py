@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from doap.checks import check_choice
-from doap.errors import ArgumentError
+from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError
 from doap.types import Kind
 
 IndexKind = Literal["flat", "ivf", "ivf-pq"]

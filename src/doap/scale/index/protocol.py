@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap.checks import check_finite, check_shape
-from doap.errors import ArgumentError, DataError
+from doap._support.checks import check_finite, check_shape
+from doap._support.errors import ArgumentError, DataError
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from doap.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ def check_shape(value: HasShape, pattern: str, *, name: str) -> dict[str, int]:
     >>> check_shape(torch.zeros(4, 32, 32), "B 1 S S", name="patches")
     Traceback (most recent call last):
         ...
-    doap.errors.ShapeError: patches: expected (B, 1, S, S), got (4, 32, 32)
+    doap._support.errors.ShapeError: patches: expected (B, 1, S, S), got (4, 32, 32)
     """
     axes = pattern.split()
     shape = tuple(int(size) for size in value.shape)
@@ -57,7 +57,7 @@ def check_finite(values: Tensor, *, name: str, remedy: str = "") -> None:
     >>> check_finite(torch.tensor([[1.0, float("nan")], [0.0, 1.0]]), name="descriptors")
     Traceback (most recent call last):
         ...
-    doap.errors.ArgumentError: descriptors: expected finite values, got NaN or infinity in 1 of 2 rows.
+    doap._support.errors.ArgumentError: descriptors: expected finite values, got NaN or infinity in 1 of 2 rows.
     """
     import torch
 

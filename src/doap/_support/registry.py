@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TypeVar
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 
 Selected = TypeVar("Selected")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from doap.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError
 
 UNKNOWN_NAME = "unknown_name"
 """Type of the validation error of a name that selects no class; its message is complete."""

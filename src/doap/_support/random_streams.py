@@ -6,7 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 
 
 def stream(seed: int, name: str, *counters: int) -> np.random.Generator:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any
 
-from doap.errors import DataError, DoapError
+from doap._support.errors import DataError, DoapError
 
 if sys.platform == "win32":
     import msvcrt
@@ -62,7 +62,7 @@ def check_inside(name: str, source: object) -> None:
     >>> check_inside("../b.jpg", "pairs.txt")
     Traceback (most recent call last):
         ...
-    doap.errors.DataError: pairs.txt: expected names of images inside their folder, got '../b.jpg'. Remove it.
+    doap._support.errors.DataError: pairs.txt: expected names of images inside their folder, got '../b.jpg'. Remove it.
     """
     path = PurePath(name)
     if path.anchor or ".." in path.parts:

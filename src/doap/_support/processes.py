@@ -17,14 +17,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from doap.errors import ArgumentError
+from doap._support.errors import ArgumentError
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 # A child process gets its arguments on the command line. The first is the search path of its parent, because the
 # current folder, where Python searches by default, may hold foreign files.
-_CHILD = "import sys; sys.path[:] = sys.argv[1].split(chr(10)); from doap.processes import serve_call; serve_call()"
+_CHILD = (
+    "import sys; sys.path[:] = sys.argv[1].split(chr(10)); from doap._support.processes import serve_call; serve_call()"
+)
 # Limits of a child process that reads files. Real ones are read a hundred times as fast.
 _SECONDS, _BYTES_PER_SECOND = 10, 1e6
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 20

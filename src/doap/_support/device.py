@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 import torch
 
-from doap.checks import check_choice
-from doap.errors import ArgumentError
+from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError
 
 DType = Literal["float32", "bfloat16"]
 """Arithmetic of a network."""
