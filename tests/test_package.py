@@ -1,5 +1,6 @@
 """The package: one version everywhere, and all files that work offline."""
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -47,6 +48,18 @@ def test_constraints_pin_every_declared_dependency():
     pinned = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     # tomli is for Python 3.10, which the pinned versions do not support.
     assert set(needed) - {"tomli"} <= set(pinned)
+
+
+def test_the_house_in_contributing_has_the_layers_and_functions_of_the_package():
+    text = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    house = text[text.index("## The house in one minute") : text.index("`detectors` is below")]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in house.splitlines() if line.startswith("| `")]
+    layers = found(r'(?s)containers = \["doap"\]\nlayers = \[\n(.*?)\n\]', "pyproject.toml").splitlines()
+    assert [["__main__"], *rows] == [re.findall(r"\w+", layer) for layer in layers]
+    steps = re.findall(r"`(doap\.[\w.]+)`", house)
+    assert len(steps) == 17
+    for step in steps:
+        assert callable(pkgutil.resolve_name(step)), step
 
 
 def test_only_the_constraints_pin_torch():
