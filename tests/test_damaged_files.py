@@ -21,8 +21,8 @@ from oracles.mutations import damage
 for needed in ("faiss", "h5py", "pycolmap"):
     pytest.importorskip(needed)
 
-# A damaged hloc file is read in a process of its own.
-INPUTS = {"hloc": 2}
+# These are read in a process of their own. Some damage lets it hang until its time is over.
+INPUTS = {"hloc": 2, "colmap": 5, "colmap text": 5}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
