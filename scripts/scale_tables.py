@@ -143,8 +143,10 @@ def milvus_table(results: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with two digits, or 0.01 if it is smaller."""
-    return f"{max(value, 0.01):.2g}" if value < 10 else f"{value:,.0f}"
+    """Return a number with two digits."""
+    if value < 0.01:
+        return "< 0.01"
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def draw_search_time(indexes: list[dict[str, Any]], out: Path) -> None:
