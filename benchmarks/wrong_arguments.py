@@ -37,7 +37,6 @@ import typing
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +315,8 @@ def _occurrences(param: Any, words: list[str]) -> list[int]:
 
 def _kind(hint: Any, valid: str | None, inputs: Path) -> str:
     """Return the kind of a parameter from its type and its valid value."""
+    if typing.get_origin(hint) is typing.Literal:
+        return "choice"
     parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
     if parts:
         return _kind(parts[0], valid, inputs)
@@ -323,8 +324,6 @@ def _kind(hint: Any, valid: str | None, inputs: Path) -> str:
         return "flag"
     if hint in (int, float):
         return "integer" if hint is int else "real"
-    if issubclass(hint, Enum):
-        return "choice"
     if valid and inputs in Path(valid).parents:
         return "input"
     return "output" if valid and OUT in Path(valid).parents else "text"

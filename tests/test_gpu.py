@@ -49,10 +49,12 @@ def test_describe_runs_on_the_device_of_the_network(device, name):
 
 
 @EACH
-def test_auto_precision_follows_the_device(device, name):
+@pytest.mark.parametrize("lowest", ["float32", "bfloat16"])
+def test_auto_precision_follows_the_device_and_the_spec(device, name, lowest):
     automatic, exact = (doap.load(name, device=device, precision=one) for one in ("auto", "float32"))
+    automatic.spec = automatic.spec.model_copy(update={"precision": lowest})
     equal = torch.equal(automatic.describe_patches(patches()), exact.describe_patches(patches()))
-    assert equal != multiplies_bfloat16(resolve_device(device))
+    assert equal != (lowest == "bfloat16" and multiplies_bfloat16(resolve_device(device)))
 
 
 @EACH

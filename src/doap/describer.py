@@ -61,7 +61,9 @@ class PatchDescriber(ABC):
 
     Attributes:
         patch_size: S, the side of a patch in pixels.
-        dim, kind, extent: As for `Describer`.
+        dim: D, the number of dimensions or bits.
+        kind: `real` for floats, `binary` for packed bits.
+        extent: Side of the patch, divided by the side of the detector's frame.
         reads_image: Whether the subclass has its own `describe`, which reads more of the image than the patches.
     """
 

@@ -87,7 +87,7 @@ class Descriptor(nn.Module, PatchDescriber):
             training data.
 
     Attributes:
-        spec: The `DescriptorSpec`; `patch_size`, `kind`, `dim` and `extent` are read from it.
+        spec: The `DescriptorSpec`; its patch size, kind, width and extent are read from it.
         metadata: As the argument; `load` adds the version of doap that wrote the file.
         precision: Arithmetic of `describe_patches`: "auto" (bfloat16 if `spec.precision` allows it and the
             device has instructions for it), "float32" or "bfloat16".
@@ -126,7 +126,7 @@ class Descriptor(nn.Module, PatchDescriber):
                 "package.module:Class".
             kind: `real` or `binary`.
             extent: Side of the patch, divided by the side of the detector's frame.
-            settings: Settings of the network, for example `dim`; see `L2NetSettings`.
+            settings: Settings of the network, such as the width D; see `L2NetSettings`.
         """
         check_choice(kind, get_args(Kind), name="kind")
         architecture = _select_network(network)

@@ -70,7 +70,9 @@ class Extractor(ABC):
 
     Attributes:
         name: Name in tables.
-        kind, dim, extent: As for `Describer`.
+        dim: D, the number of dimensions or bits.
+        kind: `real` for floats, `binary` for packed bits.
+        extent: Side of the patch, divided by the side of the detector's frame.
         detector: Detector of the keypoints.
         describer: Describer of the keypoints; None if only the extractor itself can describe them.
         second_stage: Describes the patches of `prepare`; None if it describes the keypoints itself.

@@ -23,8 +23,12 @@ from doap.images import (
     transform_frames,
 )
 
-# Baselines that need the image are tested in test_dsp_sift.py.
-OF_PATCHES = {name: create for name, create in BASELINES.items() if isinstance(create(), OpenCVBaseline)}
+# Baselines that need the image are tested in test_dsp_sift.py, and the one with an extent in test_wide.py.
+OF_PATCHES = {
+    name: create
+    for name, create in BASELINES.items()
+    if isinstance(create(), OpenCVBaseline) and name != "rootsift-wide"
+}
 REAL = ("sift", "rootsift", "vgg", "daisy")
 BITS = {
     "teblid": 256,

@@ -1,6 +1,7 @@
 """The `doap features` command."""
 
 import json
+from typing import get_args, get_type_hints
 
 from oracles.photos import write_photo
 
@@ -22,7 +23,7 @@ def test_a_folder_becomes_feature_files(doap, tmp_path):
 
 
 def test_formats_are_those_of_the_library():
-    from doap.cli.features import To
+    from doap.cli.features import features
     from doap.export.features import FEATURE_FORMATS
 
-    assert [to.value for to in To] == list(FEATURE_FORMATS)
+    assert get_args(get_type_hints(features)["to"]) == tuple(FEATURE_FORMATS)

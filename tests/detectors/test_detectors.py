@@ -173,7 +173,7 @@ def test_affine_frames_match_more_on_a_slanted_surface():
             extract(image, rootsift(), detector=detector, max_keypoints=300) for image in (IMAGE, slanted)
         )
         same = corresponding(image0.frames, image1.frames, homography)
-        return same[tuple(match(image0, image1).T)].sum()
+        return same[tuple(match(image0, image1).indices.T)].sum()
 
     assert correct(affine()) > 2 * correct(sift())
 

@@ -287,8 +287,11 @@ def _print_results(found: list[SearchResult], itself: str | None) -> None:
 
 
 def _draw(query: Path, images: Path, found: list[SearchResult], out: Path) -> None:
+    from doap._support.files import check_inside
     from doap.images import draw_strip, read_colour
 
+    for result in found:
+        check_inside(result.name, "the index")
     photos = [read_colour(query), *(read_colour(images / result.name) for result in found)]
     captions = [(query.name, "query"), *((result.name, _score(result)) for result in found)]
     write_picture(draw_strip(photos, captions, [result.verified for result in found]), out)
