@@ -38,6 +38,8 @@ def test_losses_import_torch_and_pydantic_and_no_other_heavy_library():
 
 def test_the_public_names_are_frozen():
     assert sorted(doap.__all__) == [
+        "ArgumentError",
+        "DataError",
         "Describer",
         "Descriptor",
         "DescriptorSpec",
@@ -50,8 +52,10 @@ def test_the_public_names_are_frozen():
         "Localizer",
         "Matcher",
         "Matches",
+        "MissingExtra",
         "PatchDescriber",
         "Relation",
+        "ShapeError",
         "__version__",
         "calibrate",
         "compare",

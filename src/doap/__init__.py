@@ -6,7 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from doap._support.errors import ArgumentError as ArgumentError
+    from doap._support.errors import DataError as DataError
     from doap._support.errors import DoapError as DoapError
+    from doap._support.errors import MissingExtra as MissingExtra
+    from doap._support.errors import ShapeError as ShapeError
     from doap.calibration import calibrate as calibrate
     from doap.describer import Describer as Describer
     from doap.describer import PatchDescriber as PatchDescriber
@@ -40,6 +44,8 @@ __version__ = "0.1.0"
 # Submodules are imported on first access: importing torch takes seconds, and `doap --help` does not
 # need it.
 _MODULES = {
+    "ArgumentError": "doap._support.errors",
+    "DataError": "doap._support.errors",
     "Describer": "doap.describer",
     "Descriptor": "doap.descriptor",
     "DescriptorSpec": "doap.descriptor",
@@ -52,8 +58,10 @@ _MODULES = {
     "Localizer": "doap.localization",
     "Matcher": "doap.matching",
     "Matches": "doap.types",
+    "MissingExtra": "doap._support.errors",
     "PatchDescriber": "doap.describer",
     "Relation": "doap.types",
+    "ShapeError": "doap._support.errors",
     "calibrate": "doap.calibration",
     "compare": "doap.evaluation",
     "evaluate": "doap.evaluation",

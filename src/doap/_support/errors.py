@@ -40,19 +40,38 @@ class DoapError(Exception):
 
 
 class ShapeError(DoapError, ValueError):
-    """A tensor or array has the wrong shape."""
+    """A tensor or array has the wrong shape.
+
+    >>> import doap
+    >>> issubclass(doap.ShapeError, ValueError)
+    True
+    """
 
 
 class ArgumentError(DoapError, ValueError):
-    """An argument has an invalid value."""
+    """An argument has an invalid value.
+
+    >>> import doap
+    >>> issubclass(doap.ArgumentError, ValueError)
+    True
+    """
 
 
 class DataError(DoapError):
-    """A file or folder is missing, damaged or of the wrong kind."""
+    """A file or folder is missing, damaged or of the wrong kind.
+
+    >>> import doap
+    >>> issubclass(doap.DataError, doap.DoapError)
+    True
+    """
 
 
 class MissingExtra(DoapError, ImportError):  # noqa: N818 - named after what is missing
     """An optional library is not installed.
+
+    >>> import doap
+    >>> str(doap.MissingExtra("faiss", "index"))
+    "faiss is not installed. Run `pip install 'doap[index]'`."
 
     Args:
         library: Name of the library.
