@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from doap._support.errors import ArgumentError
 from doap.describer import Describer, PatchDescriber, cut_patches
-from doap.detectors import DetectedFrames, Detector
+from doap.detectors import Detector
+from doap.detectors.detector import DetectedFrames
 from doap.images import ImageSource, Pyramid, as_grey, as_mask, centres, shrink, transform_frames
 from doap.images.tiles import cut_tiles
 from doap.matching import Matcher

@@ -161,8 +161,8 @@ def test_a_build_killed_by_a_signal_has_the_same_bytes(tmp_path: Path, uninterru
     # Unlike an exception, a signal does not flush the buffers of open files.
     script = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from test_writer import build
 calls, original = 0, os.fsync
 def killing(descriptor):

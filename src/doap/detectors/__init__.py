@@ -7,7 +7,7 @@ from doap._support.errors import ArgumentError
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.akaze import akaze
 from doap.detectors.colmap import ColmapDetector, colmap, colmap_default
-from doap.detectors.detector import DetectedFrames, Detector, OpenCVDetector
+from doap.detectors.detector import Detector, OpenCVDetector
 from doap.detectors.fast import fast
 from doap.detectors.harris_laplace import harris_laplace
 from doap.detectors.orb import orb
@@ -17,7 +17,6 @@ __all__ = [
     "DETECTORS",
     "AffineDetector",
     "ColmapDetector",
-    "DetectedFrames",
     "Detector",
     "OpenCVDetector",
     "affine",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from doap.describer import ShowsSettings, hash_weights
-from doap.detectors import DetectedFrames
+from doap.detectors.detector import DetectedFrames
 from doap.extractor import Extractor, Frames, OpenedImage
 from doap.images import centres, check_grey, frames_from_arrays
 from doap.matching import Matcher
