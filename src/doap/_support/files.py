@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import socket
 import sys
 import tempfile
@@ -257,6 +258,33 @@ def make_folder(path: Path) -> Path:
     except OSError as error:
         raise DataError(f"{path}: expected a folder to write to, got {error.strerror}. Choose another.") from error
     return path
+
+
+@contextmanager
+def new_folder(out: Path, remedy: str) -> Iterator[Path]:
+    """Lock `out`, which must not exist, and yield a temporary folder; rename it to `out` on success.
+
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     with new_folder(Path(parent) / "new", "Choose another one.") as unfinished:
+    ...         _ = (unfinished / "a.txt").write_text("complete")
+    ...     (Path(parent) / "new" / "a.txt").read_text()
+    'complete'
+
+    Args:
+        out: Folder to create.
+        remedy: End of the message if it exists.
+    """
+    with OutputLock(make_folder(out.parent) / out.name):
+        if out.exists():
+            raise DataError(f"{out}: already exists. {remedy}")
+        unfinished = beside(out, "{}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            yield make_folder(unfinished)
+        except Exception:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        unfinished.rename(out)
 
 
 def sha256(path: Path) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from doap._support.errors import DataError
-from doap._support.files import OutputLock, beside, make_folder
+from doap._support.files import new_folder
 from doap.scale.features import FeatureSet, StoredImage, as_feature_set
 from doap.types import Progress, no_progress
 
@@ -29,12 +27,7 @@ def export_rows(features: str | Path | FeatureSet, out: str | Path, *, progress:
         progress: Called for every image.
     """
     features, out = as_feature_set(features), Path(out)
-    with OutputLock(make_folder(out.parent) / out.name):
-        if out.exists():
-            raise DataError(f"{out}: already exists. Delete it, or choose another folder.")
-        unfinished = beside(out, "{}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        make_folder(unfinished)
+    with new_folder(out, "Delete it, or choose another folder.") as unfinished:
         tables: list[pa.Table] = []
         rows = files = 0
         for done, image in enumerate(features.stream(), start=1):
@@ -46,7 +39,6 @@ def export_rows(features: str | Path | FeatureSet, out: str | Path, *, progress:
                 with (unfinished / f"rows-{files:06}.parquet").open("wb") as stream:
                     pq.write_table(pa.concat_tables(tables), stream, compression="zstd")
                 tables, files = [], files + 1
-        unfinished.rename(out)
     return rows
 
 

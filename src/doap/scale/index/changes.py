@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.errors import ArgumentError, DataError
-from doap._support.files import OutputLock, atomic_write, beside, make_folder
+from doap._support.files import atomic_write, new_folder
 from doap._support.random_streams import stream
 from doap.scale.extractor import ExtractorInfo
 from doap.scale.features import FeatureSet, StoredImage, as_feature_set
@@ -84,11 +83,7 @@ def build_index(
     features, folder = as_feature_set(features), local_folder(out)
     if max_keypoints is not None and max_keypoints < 1:
         raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
-    with OutputLock(make_folder(folder.parent) / folder.name):
-        if folder.exists():
-            raise DataError(f"{folder}: already exists. Choose another folder, or add to it with doap index add.")
-        unfinished = beside(folder, "{}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with new_folder(folder, "Choose another folder, or add to it with doap index add.") as unfinished:
         reader = FeatureReader(features, features.names, max_keypoints, progress)
         counts = reader.count()
         if not counts.sum():
@@ -109,12 +104,7 @@ def build_index(
             "sources": [],
             "files": {},
         }
-        try:
-            _write(make_folder(unfinished), meta, engine, NO_IMAGES, reader, counts)
-        except Exception:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        unfinished.rename(folder)
+        _write(unfinished, meta, engine, NO_IMAGES, reader, counts)
     return folder
 
 
