@@ -147,6 +147,17 @@ def test_a_fingerprint_depends_on_weights_and_spec_only():
     assert one.fingerprint() != other.fingerprint()
 
 
+FINGERPRINTS = {
+    "doap-128": "797975822edcc3ecf99946b95cbf4365f773b5d31273c960b32ca809bdb93f63",
+    "doap-256bit": "0e99ce78fe0d881d063109e577b610b7322815838455da566afcb0256075db48",
+    "doap-fast": "311dc803c4cf4e5eece637a269387b5d5244ab0e6c735bf0e802dab1567ffb40",
+}
+
+
+def test_fingerprints_of_the_shipped_weights_do_not_change():
+    assert {name: Descriptor.load(name).fingerprint() for name in SHIPPED} == FINGERPRINTS
+
+
 class LaterSpec(DescriptorSpec):
     """A spec of a later version, with another field."""
 
