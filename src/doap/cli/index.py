@@ -38,17 +38,14 @@ Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the ind
 IndexOption = Annotated[str, typer.Option("--index", help="Folder of the index, or its name in Milvus.")]
 
 
-KindOption = Annotated[
-    Literal["flat", "ivf", "ivf-pq"] | None,
-    typer.Option("--kind", help="Type of the index.", show_default="by the number of descriptors"),
-]
-
-
 @app.command(epilog="doap index build features --out images.index")
 def build(
     features: Features,
     out: Annotated[str, typer.Option("--out", help="Folder of the new index, or its name in Milvus.")],
-    kind: KindOption = None,
+    kind: Annotated[
+        Literal["flat", "ivf", "ivf-pq"] | None,
+        typer.Option(help="Type of the index.", show_default="by the number of descriptors"),
+    ] = None,
     max_keypoints: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
     ] = None,
