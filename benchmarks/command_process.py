@@ -148,10 +148,10 @@ def import_all() -> None:
     import pycolmap  # noqa: F401
     import typer.rich_utils  # noqa: F401
 
+    import doap.collection
+    import doap.collection.localization
     import doap.evaluation
     import doap.export.onnx
-    import doap.localization
-    import doap.scale
     import doap.training  # noqa: F401
 
     # The garbage collection of a forked process would copy the memory of all objects.

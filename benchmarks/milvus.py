@@ -26,9 +26,9 @@ import numpy as np
 import record
 import torch
 
-from doap.scale import FeatureSet, Index, MilvusIndex, build_index
-from doap.scale.extractor import ExtractorInfo
-from doap.scale.features import PartWriter, StoredImage, make_table
+from doap.collection import FeatureSet, Index, MilvusIndex, build_index
+from doap.collection.extractor import ExtractorInfo
+from doap.collection.features import PartWriter, StoredImage, make_table
 from doap.types import Features
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

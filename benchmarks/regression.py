@@ -29,8 +29,8 @@ import torch
 
 import doap
 import loss
+from doap.collection import FeatureSet
 from doap.descriptor import Descriptor
-from doap.scale import FeatureSet
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 SAMPLES = Path(doap.__file__).parent / "samples"

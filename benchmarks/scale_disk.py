@@ -26,11 +26,11 @@ import numpy as np
 import record
 import torch
 
+from doap.collection import Index, build_index
+from doap.collection.extractor import ExtractorInfo
+from doap.collection.features import PartWriter, StoredImage, make_table
+from doap.collection.index.engine import faiss_library
 from doap.images import frames_from_arrays
-from doap.scale import Index, build_index
-from doap.scale.extractor import ExtractorInfo
-from doap.scale.features import PartWriter, StoredImage, make_table
-from doap.scale.index.engine import faiss_library
 from doap.types import Features
 
 DIM, LATENT, NOISE, QUERY_NOISE = 128, 24, 0.3, 0.5

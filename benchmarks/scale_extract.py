@@ -30,13 +30,13 @@ import record
 
 from doap._support.device import Precision
 from doap._support.processes import tune_allocator
+from doap.collection import Engine, FeatureSet, extract_folder
+from doap.collection.extractor import open_extractor
+from doap.collection.features import PartWriter
+from doap.collection.image_folder import ImageFolder, Source
+from doap.collection.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
 from doap.images import list_images
 from doap.images.read import read_grey, shrink
-from doap.scale import Engine, FeatureSet, extract_folder
-from doap.scale.extractor import open_extractor
-from doap.scale.features import PartWriter
-from doap.scale.image_folder import ImageFolder, Source
-from doap.scale.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
 
 WORKERS = 2
 WAYS = ["local", "local, bfloat16", "ray"]

@@ -31,10 +31,10 @@ import numpy as np
 import record
 import torch
 
-from doap.scale import FeatureSet, StoredImage
-from doap.scale.features import PartWriter, make_table
-from doap.scale.index import Index, IndexKind, build_index, plan_index
-from doap.scale.index.engine import faiss_library, set_probes
+from doap.collection import FeatureSet, StoredImage
+from doap.collection.features import PartWriter, make_table
+from doap.collection.index import Index, IndexKind, build_index, plan_index
+from doap.collection.index.engine import faiss_library, set_probes
 from doap.types import Features
 
 HELD_OUT, QUERIES, ROUNDS = 100, 2000, 5

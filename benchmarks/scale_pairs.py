@@ -19,8 +19,8 @@ import record
 from ledger import read_ledger
 
 import doap
+from doap.collection import extract_folder, select_pairs, write_pairs
 from doap.export.colmap import write_colmap
-from doap.scale import extract_folder, select_pairs, write_pairs
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ import numpy as np
 import record
 from ledger import read_ledger
 
-from doap.scale import FeatureSet, Index, IndexKind, build_index, extract_folder, search_images
-from doap.scale.pairs import VOTING_KEYPOINTS
+from doap.collection import FeatureSet, Index, IndexKind, build_index, extract_folder, search_images
+from doap.collection.pairs import VOTING_KEYPOINTS
 
 TOP = 10
 # Descriptor, index type, number of voting keypoints per photo, geometric verification.

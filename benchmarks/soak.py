@@ -24,9 +24,9 @@ import numpy as np
 import record
 from command_process import descendants
 
+from doap.collection import FeatureSet
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
-from doap.scale import FeatureSet
 from doap.training import read_log
 
 HEIGHT, WIDTH = 120, 160

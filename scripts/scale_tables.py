@@ -17,7 +17,7 @@ from typing import Any
 
 from generated_markdown import replace_generated, table
 
-from doap.scale.index import plan_index
+from doap.collection.index import plan_index
 
 ROOT = Path(__file__).parents[1]
 TOOL = "scripts/scale_tables.py"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from doap._support.errors import DataError, DoapError
+from doap.collection.index import Index
 from doap.data.store import open_set
-from doap.scale.index import Index
 from oracles.file_samples import SAMPLES
 from oracles.mutations import damage
 

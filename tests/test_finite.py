@@ -10,13 +10,13 @@ from safetensors.torch import load_file, save_file
 
 import doap
 from doap._support.errors import ArgumentError, DataError
+from doap.collection.features import FeatureSet
+from doap.collection.index import Index, build_index
 from doap.describer import from_function
 from doap.descriptor import Descriptor
-from doap.functional import pack_bits
 from doap.loss import LOSSES
+from doap.metrics import pack_bits
 from doap.pipeline import describe_patches
-from doap.scale.features import FeatureSet
-from doap.scale.index import Index, build_index
 from oracles.photos import write_photo
 
 FAULT = "NaN or infinity"

@@ -16,8 +16,8 @@ import doap
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import sha256
 from doap.cli import app
+from doap.collection.localization import Localization, _estimate_pose, _PointMatches
 from doap.geometry.pose import rotation_angle
-from doap.localization import Localization, _estimate_pose, _PointMatches
 from oracles.photos import write_photo
 from oracles.plane_scene import FOCAL, HEIGHT, VIEWS, WIDTH, pose, project, render, write_scene
 

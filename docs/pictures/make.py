@@ -24,8 +24,8 @@ from matplotlib.transforms import Bbox
 from torch import Tensor
 
 from doap.evaluation.result import read_results
-from doap.functional import average_precision
 from doap.loss import relaxed_average_precision, soft_histogram
+from doap.metrics import average_precision
 
 HERE = Path(__file__).parent
 MATCH, DISTRACTOR, LINE, FAINT = "#1a7f5a", "#c9ced6", "#2f5fb3", "#8a94a3"

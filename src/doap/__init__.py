@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from doap._support.errors import MissingExtra as MissingExtra
     from doap._support.errors import ShapeError as ShapeError
     from doap.calibration import calibrate as calibrate
+    from doap.collection import extract_folder as extract_folder
+    from doap.collection.localization import Localizer as Localizer
     from doap.describer import Describer as Describer
     from doap.describer import PatchDescriber as PatchDescriber
     from doap.descriptor import Descriptor as Descriptor
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from doap.export.features import write_features as write_features
     from doap.export.hloc import write_hloc as write_hloc
     from doap.extractor import Extractor as Extractor
-    from doap.localization import Localizer as Localizer
     from doap.loss import HardestTriplet as HardestTriplet
     from doap.loss import ListwiseAP as ListwiseAP
     from doap.matching import Matcher as Matcher
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from doap.pipeline import match as match
     from doap.pipeline import match_images as match_images
     from doap.pipeline import verify as verify
-    from doap.scale import extract_folder as extract_folder
     from doap.training import train as train
     from doap.types import Features as Features
     from doap.types import Geometry as Geometry
@@ -55,7 +55,7 @@ _MODULES = {
     "Geometry": "doap.types",
     "HardestTriplet": "doap.loss",
     "ListwiseAP": "doap.loss",
-    "Localizer": "doap.localization",
+    "Localizer": "doap.collection.localization",
     "Matcher": "doap.matching",
     "Matches": "doap.types",
     "MissingExtra": "doap._support.errors",
@@ -67,7 +67,7 @@ _MODULES = {
     "evaluate": "doap.evaluation",
     "export_descriptor": "doap.export",
     "extract": "doap.pipeline",
-    "extract_folder": "doap.scale",
+    "extract_folder": "doap.collection",
     "load": "doap.descriptor",
     "match": "doap.pipeline",
     "match_images": "doap.pipeline",

@@ -33,11 +33,11 @@ from doap._support.text import counted
 from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
-from doap.functional import average_precision
 from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
+from doap.metrics import average_precision
 from doap.types import Progress, no_progress
 
 # Half octaves around the detector's magnification, from about a third of it to three times it.

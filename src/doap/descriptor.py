@@ -37,7 +37,7 @@ from doap.describer import (
     hash_weights,
 )
 from doap.extractor import DescriptorSource, Extractor
-from doap.functional import pack_bits
+from doap.metrics import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
 from doap.networks.inference import for_inference, used_layers
 from doap.types import Kind

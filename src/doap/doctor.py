@@ -28,7 +28,7 @@ EXTRAS = {
     "milvus": ("pymilvus",),
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "plot": ("matplotlib",),
-    "scale": ("ray",),
+    "ray": ("ray",),
     "train": ("tensorboard",),
 }
 OPENCV_WHEELS = (

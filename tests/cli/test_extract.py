@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from doap.collection import FeatureSet
 from doap.descriptor import Descriptor
-from doap.scale import FeatureSet
 from oracles.photos import write_photo
 
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from doap.scale import extract_folder
+from doap.collection import extract_folder
 from oracles.feature_sets import random_features, write_features, write_views
 
 

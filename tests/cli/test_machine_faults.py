@@ -53,7 +53,7 @@ def interrupt(*_, **__):
         (("export", "fast.safetensors", "--out", "out.onnx"), "doap.export_descriptor"),
         (("data", "merge", "set", "set", "--out", "out"), "doap.data.merge_sets"),
         (("data", "split", "set", "a", "--out", "out"), "doap.data.split_set"),
-        (("index", "info", "features"), "doap.scale.Index"),
+        (("index", "info", "features"), "doap.collection.Index"),
     ],
 )
 def test_ctrl_c_is_one_line_in_commands_without_progress(doap, inputs, monkeypatch, words, function):
@@ -219,7 +219,7 @@ MISSING = [
     ("onnx", "export", "export fast.safetensors --out out.onnx"),
     ("onnxscript", "export", "export fast.safetensors --out out.onnx"),
     ("onnxruntime", "onnx", "export fast.safetensors --out out.onnx"),
-    ("ray", "scale", "extract photos --out out --engine ray --descriptor rootsift"),
+    ("ray", "ray", "extract photos --out out --engine ray --descriptor rootsift"),
     ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --detector affine"),
     ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --filter adalam"),
     ("pillow_heif", "heif", "match heic/0.heic photos/1.png --descriptor rootsift"),

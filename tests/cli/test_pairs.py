@@ -44,7 +44,7 @@ def test_errors_are_one_line(doap, tmp_path):
 def test_commands_have_the_defaults_of_the_functions():
     from doap.cli.index import build, search
     from doap.cli.pairs import pairs
-    from doap.scale import build_index, search_images, select_pairs
+    from doap.collection import build_index, search_images, select_pairs
 
     for command, function in ((build, build_index), (search, search_images), (pairs, select_pairs)):
         options, arguments = (inspect.signature(callable_).parameters for callable_ in (command, function))

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("faiss")
 
 from doap import descriptor
+from doap.collection import features
+from doap.collection.index import folder
 from doap.data import writer
 from doap.evaluation import result
 from doap.evaluation.comparison import result as comparison
-from doap.scale import features
-from doap.scale.index import folder
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 FORMATS = {

@@ -33,15 +33,15 @@ PACKAGES = (
     "doap.detectors",
     "doap.evaluation",
     "doap.export",
-    "doap.functional",
+    "doap.metrics",
     "doap.geometry",
     "doap.images",
     "doap.loss",
     "doap.matching",
     "doap.networks",
-    "doap.scale",
+    "doap.collection",
     "doap.training",
-    "doap.validation",
+    "doap.evaluation.validation",
 )
 
 

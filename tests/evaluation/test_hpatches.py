@@ -22,7 +22,7 @@ from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.hpatches import HPatchesBenchmark, match_sequence
 from doap.evaluation.hpatches_pairs import pair_precision
 from doap.evaluation.result import Figure, Scores
-from doap.functional import average_precision
+from doap.metrics import average_precision
 from oracles.areas import settled_ap
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
 

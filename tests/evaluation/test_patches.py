@@ -13,8 +13,8 @@ from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.controls import CONTROLS
 from doap.evaluation.descriptors import open_candidate
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
-from doap.functional import average_precision, fpr_at_recall
-from doap.validation.retrieval import retrieve
+from doap.evaluation.validation.retrieval import retrieve
+from doap.metrics import average_precision, fpr_at_recall
 from oracles.listwise import relation_tables
 
 SIDE = 32

@@ -14,7 +14,7 @@ from doap._support.files import sha256
 from doap.evaluation import BENCHMARKS, BenchmarkSettings, evaluate, open_benchmark, write_report
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.result import Dataset, Figure, Scores
-from doap.functional import table_distances
+from doap.metrics import table_distances
 
 
 class DarkerBenchmark:

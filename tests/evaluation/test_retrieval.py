@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from doap._support.errors import ArgumentError, ShapeError
 from doap.evaluation import retrieval
 from doap.evaluation.retrieval import AP_PROTOCOLS, APProtocol, precision_among, precision_by_label
-from doap.functional import average_precision, pack_bits
+from doap.metrics import average_precision, pack_bits
 from oracles.areas import settled_ap
 from oracles.ranking import enumerated_ap
 

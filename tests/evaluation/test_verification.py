@@ -20,8 +20,8 @@ from doap.evaluation.verification import (
     verification_figures,
     verification_scores,
 )
-from doap.functional import average_precision, pack_bits
-from doap.functional.metrics import SortedPairs
+from doap.metrics import average_precision, pack_bits
+from doap.metrics.metrics import SortedPairs
 
 
 def pairs_of(generator: torch.Generator, groups: int = 60) -> tuple[torch.Tensor, torch.Tensor]:

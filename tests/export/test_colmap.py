@@ -12,16 +12,16 @@ from torch.nn.functional import normalize
 
 from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift, teblid
+from doap.collection.features import FeatureSet
 from doap.data.builders.tracks import _size_and_angle
 from doap.describer import PatchDescriber
 from doap.detectors import colmap_default
 from doap.export.colmap import write_colmap
 from doap.export.colmap_database import make_keypoints
 from doap.export.pairs import resolve_pairs
-from doap.functional import quantise
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
+from doap.metrics import quantise
 from doap.pipeline import extract, match
-from doap.scale.features import FeatureSet
 from oracles.colmap_database import MAX_KEYPOINTS, ids, write
 from oracles.photos import write_photo
 

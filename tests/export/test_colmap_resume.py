@@ -184,7 +184,7 @@ def test_other_settings_rewrite_the_database(photos, tmp_path, database):
 
 
 def test_damaged_features_are_extracted_again(photos, tmp_path, database, monkeypatch):
-    monkeypatch.setattr("doap.scale.features._PART_BYTES", 1)
+    monkeypatch.setattr("doap.collection.features._PART_BYTES", 1)
     out, random = tmp_path / "database.db", np.random.default_rng(0)
     write(photos, out)
     out.unlink()

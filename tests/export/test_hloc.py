@@ -17,9 +17,9 @@ from doap import pipeline
 from doap._support import processes
 from doap._support.errors import ArgumentError, DataError, MissingExtra
 from doap.baselines import rootsift, teblid
+from doap.collection import FeatureSet
 from doap.export import hdf5
 from doap.export.hloc import feature_arrays, match_arrays, pair_group, write_hloc
-from doap.scale import FeatureSet
 from doap.types import Features
 from oracles.forked import run_forked
 from oracles.photos import write_photo
@@ -205,7 +205,7 @@ def test_changed_and_removed_images_update_features_and_matches(images, tmp_path
 
 
 def test_damaged_features_are_extracted_again(images, tmp_path, monkeypatch):
-    monkeypatch.setattr("doap.scale.features._PART_BYTES", 1)
+    monkeypatch.setattr("doap.collection.features._PART_BYTES", 1)
     run(images, tmp_path / "f.h5")
     run(images, tmp_path / "fresh.h5")
     (tmp_path / "f.h5").unlink()
@@ -286,13 +286,13 @@ def test_a_folder_without_readable_images_is_an_error(tmp_path):
 KILLED = """
 import functools, os, signal, sys
 import doap.export.hdf5
-import doap.scale.features
+import doap.collection.features
 import oracles.deadly_hdf5
 from doap.baselines import rootsift
 from doap.export.hloc import write_hloc
 
 # Write a part per image.
-doap.scale.features._PART_BYTES = 1
+doap.collection.features._PART_BYTES = 1
 images, out, matches, moment = sys.argv[1:]
 if moment in ("features", "matches"):
     doap.export.hdf5.add = functools.partial(oracles.deadly_hdf5.add, moment[0] + ".h5")

@@ -6,8 +6,8 @@ import torch
 
 from doap.descriptor import Descriptor
 from doap.detectors import sift
-from doap.functional import pack_bits
 from doap.images import extract_patches, inside, read_grey
+from doap.metrics import pack_bits
 from oracles.photos import write_photo
 
 feature = pytest.importorskip("kornia.feature")

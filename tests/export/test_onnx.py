@@ -21,7 +21,7 @@ from doap.data.store import open_set
 from doap.describer import Describer
 from doap.descriptor import Descriptor
 from doap.export.onnx import OPSET, make_test_patches, write_onnx
-from doap.functional import unpack_bits
+from doap.metrics import unpack_bits
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from doap.html import Axis, Dot, Line, Whisker, dot_chart, histogram_chart, line_chart, scatter_chart
-from doap.html.axes import Scale
+from doap._support.html import Axis, Dot, Line, Whisker, dot_chart, histogram_chart, line_chart, scatter_chart
+from doap._support.html.axes import Scale
 from oracles.html_pages import assert_well_nested
 
 NAME = "<b>&'\""

@@ -10,10 +10,10 @@ from torch.nn.functional import normalize
 
 import doap
 from doap._support.errors import ArgumentError
+from doap.collection.extractor import ExtractorInfo, open_extractor
 from doap.describer import from_function
 from doap.images import angles, scales
 from doap.images.tiles import cut_tiles
-from doap.scale.extractor import ExtractorInfo, open_extractor
 
 pytestmark = pytest.mark.slow
 HEIGHT, WIDTH, TILE = 576, 704, 512
@@ -157,7 +157,7 @@ def test_a_feature_set_holds_the_features_of_tiles(image, tmp_path):
     cv2.imwrite(str(tmp_path / "images" / "a.png"), image)
     settings = {"max_keypoints": 100, "tile": TILE}
     doap.extract_folder(tmp_path / "images", tmp_path / "f", PATCHES, workers=1, stored="float32", **settings)
-    stored = doap.scale.FeatureSet(tmp_path / "f").read("a.png").features
+    stored = doap.collection.FeatureSet(tmp_path / "f").read("a.png").features
     expected = doap.extract(image, PATCHES, **settings)
     np.testing.assert_array_equal(stored.frames, expected.frames)
     torch.testing.assert_close(stored.descriptors, expected.descriptors)

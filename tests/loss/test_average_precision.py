@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doap.functional import average_precision
 from doap.loss import relaxed_average_precision, soft_histogram
+from doap.metrics import average_precision
 from oracles.ranking import relaxed_ap
 
 FORMS = ["simplified", "fastap"]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from doap._support.errors import ArgumentError, ShapeError
-from doap.functional import pack_bits
 from doap.matching import match_descriptors
 from doap.matching.binary import _Keys, match_binary
 from doap.matching.blocks import MAX_ROWS, row_blocks
 from doap.matching.real import match_real
+from doap.metrics import pack_bits
 
 RATIOS = st.sampled_from([None, 0.5, 0.8, 0.95, 1.0])
 SIZES = st.integers(1, 24)

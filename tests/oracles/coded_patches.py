@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from doap.describer import FunctionDescriber, from_function
-from doap.functional import pack_bits
+from doap.metrics import pack_bits
 
 DIM = 32
 _TABLE = normalize(torch.randn(2**16, DIM, generator=torch.Generator().manual_seed(0)))

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import torch
 
+from doap.collection.extractor import ExtractorInfo, open_extractor
+from doap.collection.features import FeatureSet, PartWriter, StoredImage, make_table
 from doap.describer import Describer
 from doap.images import frames_from_arrays, read_grey
-from doap.scale.extractor import ExtractorInfo, open_extractor
-from doap.scale.features import FeatureSet, PartWriter, StoredImage, make_table
 from doap.types import Features
 from oracles.photos import write_photo
 

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 import doap
+from doap.collection.features import FeatureSet
+from doap.collection.index import Index, build_index
 from doap.data import SetWriter, UnitGroups
 from doap.data.builders.from_images import read_ledger
 from doap.data.builders.tracks import read_tracks
@@ -27,8 +29,6 @@ from doap.evaluation.result import Gallery, write_gallery, write_results
 from doap.export.hloc import _read_stored
 from doap.export.pairs import resolve_pairs
 from doap.images import read_grey
-from doap.scale.features import FeatureSet
-from doap.scale.index import Index, build_index
 from doap.training.checkpoint import RunProgress, load_state, save_state
 from doap.training.config import read_recipe
 from doap.training.log import Log

@@ -17,6 +17,9 @@ import torch
 
 import doap
 from doap import descriptor
+from doap.collection import features
+from doap.collection.features import FeatureSet
+from doap.collection.index import Index, folder
 from doap.data import writer
 from doap.data.builders.tracks import read_tracks
 from doap.data.store import check_set, open_set
@@ -25,9 +28,6 @@ from doap.evaluation.result import FORMAT as RESULT_FORMAT
 from doap.evaluation.result import read_gallery, read_results
 from doap.export import hloc
 from doap.export.onnx import OPSET, write_onnx
-from doap.scale import features
-from doap.scale.features import FeatureSet
-from doap.scale.index import Index, folder
 from doap.training.log import read_log
 from oracles import file_samples
 

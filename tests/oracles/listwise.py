@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from doap.functional.distance import Distance, from_dot
 from doap.loss import relaxed_average_precision
 from doap.loss.average_precision import APForm
+from doap.metrics.distance import Distance, from_dot
 from doap.types import Relation
 
 

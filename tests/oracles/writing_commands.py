@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 
 import doap
 from doap._support.files import sha256
+from doap.collection import FeatureSet, Index, build_index, remove_images
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
-from doap.scale import FeatureSet, Index, build_index, remove_images
 from oracles.colmap_database import content
 from oracles.photos import write_photo
 from oracles.plane_scene import write_scene

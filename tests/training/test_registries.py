@@ -20,9 +20,9 @@ from doap._support.errors import ArgumentError, DataError
 from doap._support.random_streams import stream
 from doap._support.settings import StrictModel
 from doap.data.sampler import SAMPLERS, Integers, Sampler
-from doap.functional import euclidean
 from doap.loss import LOSSES, Loss
 from doap.loss.gathered_batch import GatheredBatch, relax
+from doap.metrics import euclidean
 from doap.networks import NETWORKS, PatchNetwork
 from doap.training import read_log, train
 from doap.types import Kind, Relation

@@ -17,9 +17,9 @@ from torch.nn.functional import normalize
 
 from doap.baselines.real import sift
 from doap.describer import ShowsSettings, hash_weights
-from doap.functional import pack_bits
 from doap.images import Pyramid, angles, centres, scales
 from doap.images.frames import SIFT_EXTENT
+from doap.metrics import pack_bits
 from doap.types import Kind
 
 _LAYERS = 4

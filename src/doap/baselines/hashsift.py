@@ -10,8 +10,8 @@ from torch import Tensor
 from doap._support.errors import ArgumentError
 from doap.baselines.real import sift
 from doap.describer import PatchDescriber, ShowsSettings
-from doap.functional import pack_bits
 from doap.images import Pyramid
+from doap.metrics import pack_bits
 from doap.types import Kind
 
 EXTENT = 6.75 / 6

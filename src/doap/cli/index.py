@@ -25,7 +25,7 @@ from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from doap.scale import SearchResult
+    from doap.collection import SearchResult
 
 app = CommandGroup(
     help="Build, update and query an image index.",
@@ -55,7 +55,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an index from the features of many images."""
-    from doap.scale import FeatureSet, MilvusIndex, build_index
+    from doap.collection import FeatureSet, MilvusIndex, build_index
 
     server = check_server(engine, uri)
     with show_progress("images", quiet=as_json) as progress:
@@ -84,7 +84,7 @@ def vocabulary(
     as_json: AsJson = False,
 ) -> None:
     """Build a vocabulary for DBoW2, as ORB-SLAM2 and ORB-SLAM3 read it, from features of doap-256bit."""
-    from doap.scale import build_vocabulary
+    from doap.collection import build_vocabulary
 
     with show_progress("images", quiet=as_json) as progress:
         built = build_vocabulary(
@@ -130,7 +130,7 @@ def search(
         raise typer.BadParameter("--out and --images require each other.")
     if out is not None:
         check_writable(out)
-    from doap.scale import extract_query, find_itself, search_images
+    from doap.collection import extract_query, find_itself, search_images
 
     opened = open_index(index, engine, uri, in_memory=not on_disk)
     itself = find_itself(opened, query)
@@ -167,7 +167,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add new and changed images. Images that were removed from the index stay out."""
-    from doap.scale import FeatureSet, MilvusIndex, add_images
+    from doap.collection import FeatureSet, MilvusIndex, add_images
 
     server = check_server(engine, uri)
     with show_progress("images", quiet=as_json) as progress:
@@ -197,7 +197,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove images for good. In a folder, their descriptors stay in the files until you compact the index."""
-    from doap.scale import MilvusIndex, remove_images
+    from doap.collection import MilvusIndex, remove_images
 
     server = check_server(engine, uri)
     change = remove_images(index, names) if server is None else MilvusIndex(server, index).remove(names)
@@ -210,7 +210,7 @@ def remove(
 @app.command(epilog="doap index compact images.index")
 def compact(index: Folder, as_json: AsJson = False) -> None:
     """Delete the descriptors of removed and replaced images from the files."""
-    from doap.scale import compact_index
+    from doap.collection import compact_index
 
     done = compact_index(index)
     if as_json:
@@ -229,7 +229,7 @@ def export_features(
     as_json: AsJson = False,
 ) -> None:
     """Write one row per descriptor (image, keypoint, code) as Parquet, for databases and other programs."""
-    from doap.scale import export_rows
+    from doap.collection import export_rows
 
     with show_progress("images", quiet=as_json) as progress:
         rows = export_rows(features, out, progress=progress)
@@ -249,7 +249,7 @@ def verify_index(
     as_json: AsJson = False,
 ) -> None:
     """Compare all files of an index with their checksums. Exits with 1 if a file is damaged."""
-    from doap.scale import FeatureSet, Index
+    from doap.collection import FeatureSet, Index
 
     opened = Index(index)
     opened.verify(FeatureSet(features) if features else None)
@@ -258,7 +258,7 @@ def verify_index(
 
 
 def _print_info(path: Path, as_json: bool) -> None:
-    from doap.scale import Index
+    from doap.collection import Index
 
     found = Index(path).info()
     if as_json:

@@ -15,7 +15,7 @@ from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from doap.localization import Localization
+    from doap.collection.localization import Localization
 
 
 def localize(

@@ -12,7 +12,7 @@ from doap._support.text import counted
 from doap.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from doap.scale import DescriptorIndex
+    from doap.collection import DescriptorIndex
 
 DESCRIPTOR_HELP = (
     "doap-128, doap-256bit, doap-fast, a baseline such as rootsift, a file (*.safetensors, *.onnx, TFeat's *.params), "
@@ -61,7 +61,7 @@ def check_server(engine: str, uri: str | None) -> str | None:
 
 def open_index(index: str, engine: str, uri: str | None, *, in_memory: bool = True) -> DescriptorIndex:
     """Open an index in a folder or on a server."""
-    from doap.scale import Index, MilvusIndex
+    from doap.collection import Index, MilvusIndex
 
     server = check_server(engine, uri)
     return Index(index, in_memory=in_memory) if server is None else MilvusIndex(server, index)

@@ -35,7 +35,7 @@ def pairs(
     as_json: AsJson = False,
 ) -> None:
     """Select the image pairs that are likely to overlap, for `doap colmap --pairs`, COLMAP and hloc."""
-    from doap.scale import FeatureSet, select_pairs, write_pairs
+    from doap.collection import FeatureSet, select_pairs, write_pairs
 
     opened, searched = FeatureSet(features), None if index is None else open_index(index, engine, uri)
     with show_progress("images", quiet=as_json) as progress:

@@ -59,9 +59,9 @@ from doap.evaluation.checksum import checksum
 from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol, precision_among
-from doap.functional.distance import table_distances
-from doap.functional.metrics import average_precision_at_ranks, average_precision_of_chances
-from doap.functional.pairs import rows_at_a_time
+from doap.metrics.distance import table_distances
+from doap.metrics.metrics import average_precision_at_ranks, average_precision_of_chances
+from doap.metrics.pairs import rows_at_a_time
 from doap.types import Progress, no_progress
 
 KINDS = {"i_": "illumination", "v_": "viewpoint"}

@@ -14,7 +14,7 @@ from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Estimate, Figure, Scores
 from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol
 from doap.evaluation.verification import distance_histogram, distances_of_pairs, verification_curves
-from doap.functional.metrics import SortedPairs, average_precision_at_ranks, average_precision_of_counts
+from doap.metrics.metrics import SortedPairs, average_precision_at_ranks, average_precision_of_counts
 
 POSITIVES = 0.2
 """Positives per negative: the `imbalanced` variant, whose AP is the headline of the benchmark."""

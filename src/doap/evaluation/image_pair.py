@@ -13,11 +13,11 @@ from doap._support.random_streams import stream
 from doap.detectors import Detector
 from doap.evaluation.homography import corner_error, matching_accuracy, reprojection_errors
 from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_one
-from doap.functional import average_precision, pair_distances, table_distances
 from doap.geometry import estimate_geometry
 from doap.images import centres, inside
 from doap.images.correspondence import visible
 from doap.matching import match_descriptors
+from doap.metrics import average_precision, pair_distances, table_distances
 
 PIXELS = np.arange(1, 11)
 """Thresholds of the mean matching accuracy (MMA), in pixels."""

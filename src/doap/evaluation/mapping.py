@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from doap.export.colmap_database import import_pycolmap
-from doap.geometry.colmap import pose_from_colmap
+from doap.geometry.colmap import import_pycolmap, pose_from_colmap
 from doap.geometry.pose import Pose
 
 MIN_IMAGES = 3

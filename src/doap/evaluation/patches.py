@@ -31,12 +31,12 @@ from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.result import Dataset, Figure, Gallery, Scores
+from doap.evaluation.validation.retrieval import RetrievalResult, largest_margins, retrieve
+from doap.evaluation.validation.sample import PatchSample
 from doap.evaluation.verification import verification_scores
-from doap.functional import average_precision, table_distances
-from doap.functional.pairs import QueryPairs
+from doap.metrics import average_precision, table_distances
+from doap.metrics.pairs import QueryPairs
 from doap.types import Progress, Relation, no_progress
-from doap.validation.retrieval import RetrievalResult, largest_margins, retrieve
-from doap.validation.sample import PatchSample
 
 GALLERY_SIZE = 12
 """Number of best and of worst matches in the gallery."""

@@ -46,9 +46,9 @@ from doap.evaluation.verification import (
     verification_curves,
     verification_figures,
 )
-from doap.functional.distance import table_distances
-from doap.functional.metrics import SortedPairs, average_precision_of_chances
-from doap.functional.pairs import rows_at_a_time
+from doap.metrics.distance import table_distances
+from doap.metrics.metrics import SortedPairs, average_precision_of_chances
+from doap.metrics.pairs import rows_at_a_time
 from doap.types import Progress, no_progress
 
 PAIRS = "m50_100000_100000_0.txt"

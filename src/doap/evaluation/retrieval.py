@@ -10,10 +10,10 @@ from torch import Tensor
 
 from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError
-from doap.functional.average_precision import average_precision_by_counting
-from doap.functional.distance import pair_distances, table_distances, widened
-from doap.functional.metrics import Area, average_precision_at_ranks, average_precision_of_counts
-from doap.functional.pairs import rows_at_a_time
+from doap.metrics.average_precision import average_precision_by_counting
+from doap.metrics.distance import pair_distances, table_distances, widened
+from doap.metrics.metrics import Area, average_precision_at_ranks, average_precision_of_counts
+from doap.metrics.pairs import rows_at_a_time
 
 APProtocol = Literal["tie-aware", "python", "matlab"]
 """How AP is computed: expected over random orders of ties, or as one of the two programs of HPatches does."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from doap.evaluation.bootstrap import bootstrap_intervals
 from doap.evaluation.result import Curve, Direction, Estimate, Figure, Histogram, Scores
-from doap.functional.distance import pair_distances
-from doap.functional.metrics import (
+from doap.metrics.distance import pair_distances
+from doap.metrics.metrics import (
     SortedPairs,
     average_precision_of_counts,
     fpr_of_counts,

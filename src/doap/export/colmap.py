@@ -27,23 +27,23 @@ from doap._support.checks import check_choice
 from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import OutputLock, beside, make_folder
+from doap.collection.extraction import ExtractionSummary, use_features
+from doap.collection.extractor import ExtractorInfo, open_extractor
+from doap.collection.features import FeatureSet
+from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
 from doap.export.colmap_database import (
     CameraMode,
     create_database,
-    import_pycolmap,
     make_keypoints,
     read_ids,
     verify_matches,
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
-from doap.functional import quantise
+from doap.geometry.colmap import import_pycolmap
+from doap.metrics import quantise
 from doap.pipeline import match
-from doap.scale.extraction import ExtractionSummary, use_features
-from doap.scale.extractor import ExtractorInfo, open_extractor
-from doap.scale.features import FeatureSet
-from doap.scale.image_folder import ImageFolder
 from doap.types import Features, Progress, no_progress
 
 Manifest = dict[str, Any]

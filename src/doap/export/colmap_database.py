@@ -10,20 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.checks import check_shape
-from doap._support.errors import import_extra
+from doap.geometry.colmap import import_pycolmap
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features, Matches
 
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
 NamedMatches = tuple[str, str, Matches]
 """Names of two images, and their matches."""
-
-
-def import_pycolmap() -> Any:
-    """Import pycolmap and silence its log."""
-    pycolmap = import_extra("pycolmap", "colmap")
-    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-    return pycolmap
 
 
 def create_database(database: Path, images: Path, names: Sequence[str], camera_mode: CameraMode) -> None:

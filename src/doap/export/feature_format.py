@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doap.scale.extractor import ExtractorInfo
+from doap.collection.extractor import ExtractorInfo
 from doap.types import Features
 
 

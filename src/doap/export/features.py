@@ -24,15 +24,15 @@ from doap._support.checks import check_choice
 from doap._support.errors import DataError
 from doap._support.files import OutputLock, atomic_write, beside, make_folder, read_json
 from doap._support.settings import FORBID_EXTRA, validate
+from doap.collection.extraction import ExtractionSummary, use_features
+from doap.collection.extractor import open_extractor
+from doap.collection.features import FeatureSet
+from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
 from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.export.openmvg import OPENMVG
 from doap.export.opensfm import OPENSFM
 from doap.extractor import DescriptorSource
-from doap.scale.extraction import ExtractionSummary, use_features
-from doap.scale.extractor import open_extractor
-from doap.scale.features import FeatureSet
-from doap.scale.image_folder import ImageFolder
 from doap.types import Progress, no_progress
 
 FEATURE_FORMATS: dict[str, FeatureFormat] = {"opensfm": OPENSFM, "openmvg": OPENMVG}

@@ -39,15 +39,15 @@ from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError, DataError, import_extra
 from doap._support.files import OutputLock, atomic_write, beside, make_folder
 from doap._support.settings import validate
+from doap.collection.extraction import ExtractionSummary, use_features
+from doap.collection.extractor import ExtractorInfo, open_extractor
+from doap.collection.features import FeatureSet
+from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
 from doap.export.hdf5 import Group, add_groups, copy_groups, read_contents
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
 from doap.matching import match_descriptors
-from doap.scale.extraction import ExtractionSummary, use_features
-from doap.scale.extractor import ExtractorInfo, open_extractor
-from doap.scale.features import FeatureSet
-from doap.scale.image_folder import ImageFolder
 from doap.types import Features, Progress, no_progress
 
 Arrays = dict[str, NDArray[Any]]

@@ -28,7 +28,7 @@ from doap.baselines.onnx import PREFIX
 from doap.data.store import PatchSet
 from doap.descriptor import Descriptor
 from doap.export import ExportSummary
-from doap.functional import unpack_bits
+from doap.metrics import unpack_bits
 
 OPSET = 18
 """The oldest opset that torch's exporter writes directly; ONNX Runtime supports it since 1.14."""

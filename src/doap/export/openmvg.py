@@ -22,11 +22,11 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from doap._support.errors import ArgumentError
+from doap.collection.extractor import ExtractorInfo
 from doap.export.feature_format import DescribedImage, FeatureFormat
-from doap.functional import quantise
 from doap.images import angles, scales
 from doap.images.frames import SIFT_EXTENT
-from doap.scale.extractor import ExtractorInfo
+from doap.metrics import quantise
 from doap.types import Kind
 
 # Type of the regions, number of bytes of a descriptor, and maximum number of dimensions or bits.

@@ -20,9 +20,9 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
+from doap.collection.extractor import ExtractorInfo
 from doap.export.feature_format import DescribedImage, FeatureFormat
 from doap.images import angles, scales
-from doap.scale.extractor import ExtractorInfo
 
 VERSION = 3
 

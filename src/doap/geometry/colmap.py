@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from doap._support.errors import DataError
+from doap._support.errors import DataError, import_extra
 from doap.geometry.pose import Camera, Pose
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 
@@ -41,3 +43,10 @@ def camera_to_colmap(camera: Camera) -> list[float]:
     matrix, distortion = camera.matrix, [*camera.distortion, 0.0, 0.0, 0.0, 0.0][:4]
     centre = matrix[:2, 2] + COLMAP_PIXEL_CENTRE
     return [float(matrix[0, 0]), float(matrix[1, 1]), *centre.tolist(), *distortion]
+
+
+def import_pycolmap() -> Any:
+    """Import pycolmap and silence its log."""
+    pycolmap = import_extra("pycolmap", "colmap")
+    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
+    return pycolmap

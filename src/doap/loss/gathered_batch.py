@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 
 from doap._support.checks import check_finite, check_shape
 from doap._support.errors import ArgumentError
-from doap.functional.distance import Distance
-from doap.functional.pairs import widest_float
+from doap.metrics.distance import Distance
+from doap.metrics.pairs import widest_float
 from doap.types import Relation
 
 

@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn.functional import pad, threshold
 
 from doap._support.errors import ArgumentError
-from doap.functional.distance import Distance
-from doap.functional.pairs import QueryPairs, rows_at_a_time, widest_float
 from doap.loss.average_precision import APForm
 from doap.loss.gathered_batch import GatheredBatch
+from doap.metrics.distance import Distance
+from doap.metrics.pairs import QueryPairs, rows_at_a_time, widest_float
 
 
 def listwise_average_precision(

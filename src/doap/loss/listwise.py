@@ -6,11 +6,11 @@ from pydantic import Field
 from torch import Tensor
 
 from doap._support.settings import StrictModel
-from doap.functional.distance import Distance
 from doap.loss.average_precision import APForm
 from doap.loss.gathered_batch import GatheredBatch, mean_over_ranks, relax
 from doap.loss.kernel import listwise_average_precision
 from doap.loss.loss import Loss
+from doap.metrics.distance import Distance
 from doap.types import Relation
 
 BINS = 8  # default for real-valued descriptors

@@ -7,10 +7,10 @@ from pydantic import Field
 from torch import Tensor
 
 from doap._support.settings import StrictModel
-from doap.functional.distance import Distance, from_dot
-from doap.functional.pairs import QueryPairs, rows_at_a_time
 from doap.loss.gathered_batch import GatheredBatch, gather_rows, mean_over_ranks, relax
 from doap.loss.loss import Loss
+from doap.metrics.distance import Distance, from_dot
+from doap.metrics.pairs import QueryPairs, rows_at_a_time
 from doap.types import Kind, Relation
 
 NEIGHBOURS = 8  # whose distances the second-order term compares, as in SOSNet

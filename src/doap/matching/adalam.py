@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from doap._support.errors import import_extra
-from doap.functional import hamming
 from doap.matching.matcher import Matcher
+from doap.metrics import hamming
 from doap.types import Features, Matches
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from doap._support.device import multiplies_bfloat16
-from doap.functional.bits import unpack_bits
 from doap.matching.blocks import BLOCK, row_blocks, widest_float
+from doap.metrics.bits import unpack_bits
 
 
 @dataclass(frozen=True)

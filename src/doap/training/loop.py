@@ -34,6 +34,8 @@ from doap._support.text import counted
 from doap.baselines import rootsift, sift
 from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
+from doap.evaluation.validation.retrieval import hardest, retrieve
+from doap.evaluation.validation.scores import validate
 from doap.loss import second_order_difference
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
@@ -53,8 +55,6 @@ from doap.training.setup import (
 )
 from doap.training.step import full_step, micro_batch_step, seed_step
 from doap.types import Relation
-from doap.validation.retrieval import hardest, retrieve
-from doap.validation.scores import validate
 
 OnEvent = Callable[[dict[str, Any]], None]
 """Callback for the events of a run: the lines of the log, as dictionaries."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from doap._support.checks import check_shape
 from doap._support.errors import DataError
+from doap._support.html import Axis, Line, line_chart, patch_grid, setting_tables, write_html
 from doap._support.text import counted
-from doap.html import Axis, Line, line_chart, patch_grid, setting_tables, write_html
 from doap.training.log import Point, Record, baseline_scores, points, read_log, seconds_of
 
 TITLES = {"sift": "SIFT", "rootsift": "RootSIFT"}

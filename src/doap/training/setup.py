@@ -14,11 +14,11 @@ from doap.data.mining import mine
 from doap.data.scenes import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
+from doap.evaluation.validation.sample import PatchSample
 from doap.loss import Loss
 from doap.training.config import Config
 from doap.training.distillation import Teacher
 from doap.training.distributed import Ranks
-from doap.validation.sample import PatchSample
 
 
 def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSample]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from doap._support.html import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
 from doap.evaluation.comparison.pairs import PairPicture, Panel
 from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.stage import MIN_ITEMS, MetricComparison, Stage
 from doap.evaluation.result import DescriptorInfo
 from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
-from doap.html import Axis, Whisker, data_uri, dot_chart, setting_tables, write_html
 from doap.images.draw import MAX_LINES
 
 RULE = f"""

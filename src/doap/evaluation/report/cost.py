@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from doap._support.html import Axis, Dot, scatter_chart
 from doap.evaluation.report.formats import arrow
 from doap.evaluation.report.table import BenchmarkTable, Entry, format_number
-from doap.html import Axis, Dot, scatter_chart
 
 SPEED = "speed"
 PER_IMAGE, PER_PAIR = "s per image", "s per pair"

@@ -6,6 +6,19 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from doap._support.html import (
+    Axis,
+    Dot,
+    Line,
+    Whisker,
+    dot_chart,
+    histogram_chart,
+    line_chart,
+    patch_grid,
+    scatter_chart,
+    setting_tables,
+    write_html,
+)
 from doap._support.text import counted
 from doap.evaluation.report.cost import cost_section
 from doap.evaluation.report.differences import DIFFERENCE_LEGEND, MARKS, Difference, DifferenceTable, difference_tables
@@ -21,19 +34,6 @@ from doap.evaluation.report.table import (
     summarise,
 )
 from doap.evaluation.result import Figure, Gallery, read_gallery
-from doap.html import (
-    Axis,
-    Dot,
-    Line,
-    Whisker,
-    dot_chart,
-    histogram_chart,
-    line_chart,
-    patch_grid,
-    scatter_chart,
-    setting_tables,
-    write_html,
-)
 
 MAX_PARTS = 24
 """Maximum number of parts of a figure with a chart; the CSV table has all of them."""

