@@ -57,7 +57,7 @@ def data_folder(request: pytest.FixtureRequest) -> Path:
     assert mark.args, "expected the names of folders or files: pytest.mark.data(name, …)"
     missing = [name for name in mark.args if not (folder / name).exists()]
     if missing:
-        reason = f"{folder}: {', '.join(missing)} not found. Set DOAP_DATA; scripts/data downloads public sets."
+        reason = f"{folder}: {', '.join(missing)} not found. Set DOAP_DATA; CONTRIBUTING.md lists the public sets."
         if os.environ.get("DOAP_DATA_REQUIRED") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
