@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from doap.cli import main as run_command_line
 
 TIMEOUT = 600.0
@@ -51,7 +53,7 @@ class Process:
         words: Arguments of doap.
         temporary: Folder for temporary files.
         fork: Fork this process, which has imported all libraries, instead of starting a new one.
-        memory: Limit of the address space in bytes; of a forked process, in addition to what it has.
+        memory: Bytes that a forked process may allocate in addition to what it has.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Process:
             stdout=self._files[0],
             stderr=self._files[1],
             env=variables,
-            preexec_fn=lambda: _begin(memory),
+            start_new_session=True,
         ).pid
 
     def signal(self, number: int) -> None:
@@ -116,28 +118,6 @@ class Process:
         return self.poll() is None
 
 
-def descendants(parent: int) -> dict[int, str]:
-    """Return the command line of each direct and indirect child process."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
-    found: list[int] = []
-    wanted = {parent}
-    while wanted:
-        wanted = {child for child, of in parents.items() if of in wanted}
-        found += sorted(wanted)
-    return {number: title for number in found if (title := title_of(number))}
-
-
-def title_of(process: int) -> str:
-    """Return the command line of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
-
-
 def import_all() -> None:
     """Import what the commands import, so that forked processes do not spend their time on it."""
     import faiss  # noqa: F401
@@ -168,7 +148,8 @@ def _become(words: list[str], temporary: Path, memory: int | None, *outputs: int
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
         sys.argv = ["doap", *words]
         if memory is not None:
-            _limit(memory + 4096 * int(Path("/proc/self/statm").read_text().split()[0]))
+            limit = memory + psutil.Process().memory_info().vms
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         run_command_line()
     except SystemExit as end:
         code = end.code or 0
@@ -179,14 +160,3 @@ def _become(words: list[str], temporary: Path, memory: int | None, *outputs: int
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
-
-
-def _begin(memory: int | None) -> None:
-    """Start a process group in this new process, and limit its memory."""
-    os.setpgrp()
-    if memory is not None:
-        _limit(memory)
-
-
-def _limit(memory: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -35,8 +35,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import record
-from command_process import Ended, Process, descendants, import_all, title_of
+from command_process import Ended, Process, import_all
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles.writing_commands import COMMANDS, PREVIEW, WritingCommand, list_files, write_inputs
@@ -141,7 +142,7 @@ def kill(bench: Bench) -> dict[str, Any]:
         process = bench.start(folder)
         if process.sleep_until(moment):
             counts["kills"] += 1
-            others = descendants(process.number)
+            others = psutil.Process(process.number).children(recursive=True)
             process.signal(signal.SIGKILL)
             ended = process.wait()
             _end_all(bench, what, others)
@@ -163,7 +164,7 @@ def interrupt(bench: Bench) -> dict[str, Any]:
         process = bench.start(folder, fork=fork)
         if not process.sleep_until(moment):
             counts["finished before"] += 1
-        others = descendants(process.number)
+        others = psutil.Process(process.number).children(recursive=True)
         process.signal(signal.SIGINT)
         ended = process.wait()
         if ended.code == 0:
@@ -204,17 +205,13 @@ FAULTS: dict[str, Callable[[Bench], dict[str, Any]]] = {
 }
 
 
-def _end_all(bench: Bench, what: str, others: dict[int, str]) -> None:
+def _end_all(bench: Bench, what: str, others: list[psutil.Process]) -> None:
     """Check that all processes of a command end with it, and end the remaining ones."""
-    end = time.perf_counter() + 15
-    while (left := [number for number, title in others.items() if title_of(number) == title]) and (
-        time.perf_counter() < end
-    ):
-        time.sleep(0.05)
-    bench.check(f"{what}: processes left: {[others[number][:80] for number in left]}", not left)
-    for number in left:
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+    _, left = psutil.wait_procs(others, timeout=15)
+    bench.check(f"{what}: processes left: {left}", not left)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _difference(found: Any, expected: Any, where: str = "") -> str:

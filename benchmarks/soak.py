@@ -10,19 +10,19 @@ a line through all samples after the warm-up, the first fifth of a run.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+import psutil
 import record
-from command_process import descendants
 
 from doap.collection import FeatureSet
 from doap.data import SetWriter, UnitGroups
@@ -143,16 +143,15 @@ def watch(words: list[Any], count: Callable[[], int], options: argparse.Namespac
                 samples.append(Sample(now, memory, files, count()))
 
 
-def measure(process: int) -> tuple[float, int]:
+def measure(parent: int) -> tuple[float, int]:
     """Return the memory in MB and the number of open files of a process and its children; 0 if it has ended."""
     memory, files = 0.0, 0
-    for number in [process, *descendants(process)]:
-        try:
-            pages = int(Path(f"/proc/{number}/statm").read_text().split()[1])
-            files += sum(1 for _ in Path(f"/proc/{number}/fd").iterdir())
-        except OSError:
-            continue
-        memory += pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(parent)
+        for one in [process, *process.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                memory += one.memory_info().rss / 1e6
+                files += one.num_fds()
     return memory, files
 
 
