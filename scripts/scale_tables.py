@@ -1,10 +1,10 @@
-"""Generate the tables and the figure on large collections in the documentation.
+"""Generate the tables on large collections in the documentation.
 
     python scripts/scale_tables.py results/scale
 
 This reads extract.json, extract-600.json (more images), index.json and milvus.json, which `benchmarks/scale_*.py` and
 `benchmarks/milvus.py` write. It replaces the parts of docs/*.md that are marked with
-`<!-- NAME: written by scripts/scale_tables.py -->`, and the figure docs/pictures/scale-search.png.
+`<!-- NAME: written by scripts/scale_tables.py -->`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ def main() -> None:
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         page.write_text(replace_generated(text, TOOL, contents), encoding="utf-8")
-    draw_search_time(results["index"]["indexes"], ROOT / "docs" / "pictures" / "scale-search.png")
 
 
 def make_tables(results: dict[str, Any]) -> dict[str, str]:
@@ -147,24 +146,6 @@ def number(value: float) -> str:
     if value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
-
-
-def draw_search_time(indexes: list[dict[str, Any]], out: Path) -> None:
-    """Draw search time against index size, both on logarithmic axes."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), dpi=150)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="0.92")
-    lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for one in indexes:
-        lines.setdefault((one["descriptor"], one["kind"]), []).append((one["descriptors"], one["ms of a query"]))
-    for (descriptor, kind), points in lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{descriptor}, {kind}")
-    axes.set(xscale="log", yscale="log", xlabel="descriptors in the index", ylabel="ms per query descriptor, one core")
-    axes.legend(frameon=False)
-    out.parent.mkdir(exist_ok=True)
-    figure.savefig(out, bbox_inches="tight")
 
 
 if __name__ == "__main__":
