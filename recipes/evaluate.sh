@@ -4,9 +4,9 @@
 #     recipes/evaluate.sh DATA SCENES RESULTS [DESCRIPTOR…]
 #
 # DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
-# hpatches_sequences, and baselines and weights_tfeat (learned baselines). SCENES receives the scenes with known poses.
+# hpatches_sequences and baselines (learned ones). SCENES receives the scenes with known poses.
 # All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others, but SIFT keypoints on the large images
-# of WxBS and EVD, where DSP-SIFT is left out; pipelines use their own. Two processes with one thread each run side by
+# of WxBS, where DSP-SIFT is left out; pipelines use their own. Two processes with one thread each run side by
 # side, on different benchmarks: about five hours on two cores. Rerun the same command to continue after an
 # interruption.
 set -euo pipefail
@@ -28,12 +28,10 @@ select=(--set "validation=$(IFS=,; echo "${validation[*]}")" --set "test=$(IFS=,
 doap eval "${descriptors[@]}" dsp-sift pipelines pose "$scenes" "${same[@]}" "${select[@]}" & pose=$!
 doap eval "${descriptors[@]}" dsp-sift sfm "$scenes" "${same[@]}" "${select[@]}"
 doap eval "${descriptors[@]}" dsp-sift sfm "$data/strecha" "${same[@]}"
-for pairs in wxbs evd; do
-  doap eval "${descriptors[@]}" pipelines "$pairs" "$data/wide_baseline/$pairs" --resume --out "$results"
-done
+doap eval "${descriptors[@]}" pipelines wxbs "$data/wide_baseline/wxbs" --resume --out "$results"
 for sequences in oxford_affine hpatches_sequences; do
   doap eval sift vgg daisy teblid-512 beblid beblid-512 boostdesc latch orb akaze colmap-sift dsp-sift \
-    "$data/weights_tfeat/tfeat-liberty.params" "${descriptors[@]}" oxford "$data/$sequences" "${same[@]}"
+    "${descriptors[@]}" oxford "$data/$sequences" "${same[@]}"
 done
 wait "$pose"
 

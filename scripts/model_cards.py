@@ -31,12 +31,11 @@ FIGURES = (
     ("oxford-oxford_affine", "mAP", "Oxford, mAP"),
     ("oxford-oxford_affine", "homography AUC@1", "Oxford, homography AUC@1 px"),
     ("wxbs-wxbs", "mAA", "WxBS, mAA"),
-    ("evd-evd", "mAA", "EVD, mAA"),
 )
 # Settings that do not affect the weights, names of intermediate files, and a removed setting that was always 1.
 UNLISTED = {"loss.final_slope", "network.init", "run.checkpoint_every", "run.validate_every"}
 PROTOCOL = (
-    "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS, EVD). "
+    "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS). "
     "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its support. Pose and "
     "SfM use three scenes that were not used for training. "
     "`recipes/evaluate.sh` has the commands; the results are from several runs. Earlier weights were evaluated on "

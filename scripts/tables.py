@@ -42,7 +42,6 @@ OXFORD = Column("oxford-oxford_affine", "mAP", "Oxford mAP")
 EXACT = Column("oxford-oxford_affine", "homography AUC@1", "Oxford homography AUC@1 px")
 EXACT_3 = Column("oxford-oxford_affine", "homography AUC@3", "Oxford homography AUC@3 px")
 WXBS = Column("wxbs-wxbs", "mAA", "WxBS mAA")
-EVD = Column("evd-evd", "mAA", "EVD mAA")
 SPEED = Column("speed-images", "ms per 1,000 keypoints", "CPU ms per 1,000 keypoints", "{:.0f}")
 IMAGE = Column("speed-images", "s per image", "CPU s per image", "{:.2f}")
 PAIR = Column("speed-images", "s per pair", "CPU s per pair", "{:.3f}")
@@ -106,7 +105,7 @@ def main() -> None:
 def make_tables(folder: Path) -> dict[str, str]:
     """Return the generated parts of the pages by name."""
     results = {path.stem: read_results(path) for path in sorted((folder / "evaluation").glob("*.json"))}
-    accuracy = (POSE, SFM, OXFORD, EXACT, WXBS, EVD)
+    accuracy = (POSE, SFM, OXFORD, EXACT, WXBS)
     return {
         "results": results_table(results, README, (POSE, SFM, OXFORD, SPEED)),
         "all results": results_table(results, LABELS, (*accuracy, SPEED, IMAGE, PAIR)),
