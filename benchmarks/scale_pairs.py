@@ -3,14 +3,14 @@
     python benchmarks/scale_pairs.py PHOTOS WORK --split test --out results/scale/pairs.json
 
 All photos of the split form one collection, as if the scenes were unknown. Keypoints, descriptors, matcher, seed and
-mapper are the same for both. Resumable: rerun the same command to continue; databases and models stay in WORK.
+mapper are the same for both. Resumable: rerun the same command to continue; databases stay in WORK.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections import defaultdict
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ledger import read_ledger
 
 import doap
 from doap.collection import extract_folder, select_pairs, write_pairs
+from doap.evaluation.mapping import map_database, registered_poses
 from doap.export.colmap import write_colmap
 
 
@@ -48,8 +49,9 @@ def main() -> None:
         written = write_colmap(
             images, database, descriptor, max_keypoints=options.max_keypoints, pairs=pairs, ratio=0.8
         )
-        registered = reconstruct(images, database, work / f"{name} models", options.seed)
-        figures[name] = {"pairs": written.pairs, "registered": registered, "images": sum(registered.values())}
+        with tempfile.TemporaryDirectory() as models:
+            found = registered(map_database(database, images, Path(models) / "models", options.seed))
+        figures[name] = {"pairs": written.pairs, "registered": found, "images": sum(found.values())}
         print(name, figures[name], flush=True)
     figures["share of pairs"] = figures["selected"]["pairs"] / figures["all"]["pairs"]
     figures["share of images"] = figures["selected"]["images"] / max(1, figures["all"]["images"])
@@ -65,25 +67,10 @@ def copy_split(photos: Path, images: Path, split: str) -> None:
             shutil.copy(photos / name, images / name)
 
 
-def reconstruct(images: Path, database: Path, models: Path, seed: int) -> dict[str, int]:
+def registered(models: list[pycolmap.Reconstruction]) -> dict[str, int]:
     """Return the number of registered photos per scene, in the model that has most of them."""
-    if not models.exists():
-        unfinished = models.with_name(models.name + ".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        options = pycolmap.IncrementalPipelineOptions(
-            num_threads=os.cpu_count(), random_seed=seed, extract_colors=False
-        )
-        pycolmap.incremental_mapping(database, images, unfinished, options)
-        unfinished.rename(models)
-    best: dict[str, int] = defaultdict(int)
-    for folder in models.iterdir():
-        counts: dict[str, int] = defaultdict(int)
-        for image in pycolmap.Reconstruction(folder).images.values():
-            counts[image.name.split("/")[0]] += image.has_pose
-        for scene, count in counts.items():
-            best[scene] = max(best[scene], count)
-    return dict(sorted(best.items()))
+    counts = [Counter(name.split("/")[0] for name in registered_poses(model)) for model in models]
+    return {scene: max(one[scene] for one in counts) for scene in sorted({name for one in counts for name in one})}
 
 
 if __name__ == "__main__":
