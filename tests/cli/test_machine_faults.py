@@ -160,7 +160,7 @@ def test_a_failed_export_blames_the_network_only_if_there_is_enough_memory(tmp_p
 def test_patches_that_exceed_the_memory_are_not_reported_as_damaged(inputs, tmp_path):
     folder = shutil.copytree(inputs / "set", tmp_path / "set")
     np.lib.format.open_memmap(folder / "patches.npy", "w+", np.uint8, (1 << 20, 32, 32))
-    ran = run_forked(f"{LIMIT}doap.cli.main()", "data", "check", folder)
+    ran = run_forked(f"{LIMIT}doap.cli.main()", "data", "preview", folder, "--out", tmp_path / "a.png")
     assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
     assert ran.stderr.startswith("doap: Not enough memory. ")
 

@@ -82,11 +82,9 @@ _OTHERS = {
     "index info": "index info {inputs}/index",
     "index verify": "index verify {inputs}/index --features {inputs}/features",
     "pairs": "pairs {inputs}/features --out {out}/pairs.txt --index {inputs}/index",
-    "data from-pairs": "data from-pairs {inputs}/images {inputs}/images --out {out}/set --keypoints 20",
     "data from-public": "data from-public {inputs}/hpatches-release --out {out}/set",
     "data from-poses": "data from-poses {inputs}/poses.csv {inputs}/posed --out {out}/scenes --scene corner "
     "--descriptor rootsift --max-keypoints 200",
-    "data check": "data check {inputs}/set",
     "data preview": "data preview {inputs}/set --out {out}/preview.png --groups 4",
     "data split": "data split {inputs}/set a --out {out}/set",
     "eval": "eval rootsift patches {inputs}/set --out {out}/results --cache {out}/cache --set groups=20 --device cpu",

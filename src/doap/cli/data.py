@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from doap.cli.options import AsJson, Seed, Views
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 
+if TYPE_CHECKING:
+    from doap.data import SetSummary
+
 app = CommandGroup(
     help="Build and inspect patch sets: groups of patches that show the same point, for training and evaluation.",
     epilog="doap data from-images photos/ --out my.patches",
@@ -24,7 +27,6 @@ app = CommandGroup(
 )
 
 SCENES_SHOWN = 30
-PHOTOS_SHOWN = 5
 Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
 PatchSize = Annotated[int, typer.Option(min=8, max=MAX_PATCH_SIZE, help="Side of the patches in pixels.")]
 Extent = Annotated[float, typer.Option(min=0.1, max=100, help="Patch width relative to SIFT's support.")]
@@ -101,39 +103,6 @@ def from_images(
     _summarise(out, as_json)
 
 
-@app.command("from-pairs", epilog="doap data from-pairs infrared/ visible/ --out cross.patches")
-def from_pairs(
-    folder0: Annotated[Path, typer.Argument(metavar="A", help="Folder of images of one modality.")],
-    folder1: Annotated[Path, typer.Argument(metavar="B", help="Folder of the same images in another modality.")],
-    out: Out,
-    patch_size: PatchSize = 32,
-    extent: Extent = 1.0,
-    keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of keypoints per image.")] = 500,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Build a patch set from registered pairs of images of two modalities, such as infrared and visible light.
-
-    The images of a pair have the same name and size, and show the same point at the same pixel.
-
-    Resumable: rerun the same command to continue.
-    """
-    from doap.data import build_from_pairs
-
-    with show_progress("pairs", quiet=as_json, resume=SAME_COMMAND) as progress:
-        build_from_pairs(
-            folder0,
-            folder1,
-            out,
-            patch_size=patch_size,
-            extent=extent,
-            keypoints=keypoints,
-            seed=seed,
-            progress=progress,
-        )
-    _summarise(out, as_json)
-
-
 @app.command("from-public", epilog="doap data from-public phototour/ --out phototour.patches")
 def from_public(
     root: Annotated[Path, typer.Argument(help="Folder of PhotoTour, HPatches or RomePatches, as released.")],
@@ -184,26 +153,6 @@ def from_poses(
     echo(json.dumps({"scenes": [str(path) for path in built]}) if as_json else f"Built {counted(len(built), 'scene')}")
 
 
-@app.command(epilog="doap data check my.patches")
-def check(
-    path: Annotated[
-        Path, typer.Argument(help="A patch set, a public benchmark, a COLMAP model or a folder of photos.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Recognise what a folder contains and list its problems. Exits with 1 if there are any."""
-    from doap.data import check_folder
-
-    found = check_folder(path)
-    if as_json:
-        echo(json.dumps(dataclasses.asdict(found)))
-    else:
-        echo(f"{found.kind}: {found.summary}")
-        for problem in found.problems:
-            echo(f"  problem: {problem}")
-    raise typer.Exit(1 if found.problems else 0)
-
-
 @app.command(epilog="doap data preview my.patches --out preview.png")
 def preview(
     path: Annotated[Path, typer.Argument(help="A patch set.")],
@@ -212,11 +161,11 @@ def preview(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw random groups, one per row: each row should show one point of the scene."""
-    from doap.data import draw_preview
+    """Check a patch set and draw random groups, one per row: each row should show one point of the scene."""
+    from doap.data import check_set, draw_preview
 
-    drawn = draw_preview(path, out, groups=groups, seed=seed)
-    echo(json.dumps({"out": str(drawn)}) if as_json else f"Wrote {drawn}")
+    summary = check_set(path)
+    _report(path, summary, draw_preview(path, out, groups=groups, seed=seed), as_json)
 
 
 @app.command(epilog="doap data split my.patches castle harbour --out two-scenes.patches")
@@ -227,10 +176,10 @@ def split(
     as_json: AsJson = False,
 ) -> None:
     """Write some scenes of a patch set to a new one."""
-    from doap.data import split_set
+    from doap.data import check_set, split_set
 
     split_set(path, out, scenes)
-    _summarise(out, as_json, picture=False)
+    _report(out, check_set(out), None, as_json)
 
 
 @app.command(epilog="doap data merge one.patches other.patches --out both.patches")
@@ -240,30 +189,29 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Merge several patch sets into one."""
-    from doap.data import merge_sets
+    from doap.data import check_set, merge_sets
 
     merge_sets(paths, out)
-    _summarise(out, as_json, picture=False)
+    _report(out, check_set(out), None, as_json)
 
 
-def _summarise(out: Path, as_json: bool, *, picture: bool = True) -> None:
+def _summarise(out: Path, as_json: bool) -> None:
     """Print the contents of a finished patch set, and draw a preview into its folder."""
     from doap.data import check_set, draw_preview
 
-    summary = check_set(out)
-    drawn = draw_preview(out, out / "preview.png") if picture else None
+    _report(out, check_set(out), draw_preview(out, out / "preview.png"), as_json)
+
+
+def _report(path: Path, summary: SetSummary, preview: Path | None, as_json: bool) -> None:
     if as_json:
-        echo(json.dumps({"out": str(out), "preview": drawn and str(drawn), **dataclasses.asdict(summary)}))
+        echo(json.dumps({"out": str(path), "preview": preview and str(preview), **dataclasses.asdict(summary)}))
         return
-    echo(f"{out}: {counted(summary.patches, 'patch')} in {counted(summary.groups, 'group')}")
+    echo(f"{path}: {counted(summary.patches, 'patch')} in {counted(summary.groups, 'group')}")
     echo(f"  {counted(summary.from_tracks, 'group')} from tracks, {summary.from_photos:,} from synthetic views")
     largest = sorted(summary.groups_per_scene.items(), key=lambda scene: -scene[1])
     for name, number in largest[:SCENES_SHOWN]:
         echo(f"  {name:28} {number:>9,} groups")
     if len(largest) > SCENES_SHOWN:
         echo(f"  and {counted(len(largest) - SCENES_SHOWN, 'smaller scene')}; --json lists them all")
-    for unit, photos in summary.unregistered.items():
-        listed = ", ".join(photos[:PHOTOS_SHOWN]) + (", …" if len(photos) > PHOTOS_SHOWN else "")
-        echo(f"  {unit}: COLMAP did not register {counted(len(photos), 'photo')} ({listed}): synthetic views only")
-    if drawn:
-        echo(f"  preview: {drawn}")
+    if preview:
+        echo(f"  preview: {preview}")

@@ -48,10 +48,17 @@ from torch import Tensor
 
 from doap._support.checks import check_choice
 from doap._support.errors import DataError
-from doap.data.readers import HPatches, PatchList, read_hpatches, read_retrieval, read_splits, read_verification
-from doap.data.readers.files import image_size
-from doap.data.readers.hpatches import SIDE, STRIPS
-from doap.data.readers.hpatches_tasks import RETRIEVAL, VERIFICATION, task_file
+from doap.data.readers import HPatches, PatchList, read_hpatches
+from doap.data.readers.hpatches import (
+    RETRIEVAL,
+    SIDE,
+    STRIPS,
+    VERIFICATION,
+    read_patch_list,
+    read_patch_pairs,
+    read_splits,
+    task_file,
+)
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs
@@ -99,9 +106,9 @@ class HPatchesBenchmark:
         tasks, split = chosen.tasks or root / "tasks", chosen.split
         splits = read_splits(tasks)
         check_choice(split, tuple(splits), name="split")
-        self.release, self.sequences = read_hpatches(root), splits[split].test
+        self.release, self.sequences = read_hpatches(root), splits[split]
         _check_sequences(self.release, self.sequences, root, split)
-        sizes = [image_size(root / name / "ref.png")[0] // SIDE for name in self.sequences]
+        sizes = [self.release.count(name) for name in self.sequences]
         locate = partial(_locate, self.sequences, sizes)
         self.retrieval = _open_retrieval(tasks, split, locate)
         self.verification = _open_verification(tasks, split, locate, len(self.sequences))
@@ -249,22 +256,19 @@ def _open_retrieval(tasks: Path, split: str, locate: Locate) -> tuple[TaskPatche
     """Read the queries and the distractors; None if there are no files."""
     if not _has_files(tasks, RETRIEVAL, split):
         return None
-    found = read_retrieval(tasks, split)
     queries, distractors = (task_file(tasks, kind, split) for kind in RETRIEVAL)
-    return locate(found.queries, queries), locate(found.distractors, distractors)
+    return locate(read_patch_list(queries), queries), locate(read_patch_list(distractors), distractors)
 
 
 def _open_verification(tasks: Path, split: str, locate: Locate, sequences: int) -> Verification | None:
     """Read the pairs; None if there are no files."""
     if not _has_files(tasks, VERIFICATION, split):
         return None
-    found = read_verification(tasks, split)
-    lists = zip(VERIFICATION, (found.positive, found.negative_intra, found.negative_inter), strict=True)
-    located = []
-    for kind, (first, second) in lists:
-        file = task_file(tasks, kind, split)
-        located.append((locate(first, file), locate(second, file)))
-    positive, intra, inter = located
+    files = [task_file(tasks, kind, split) for kind in VERIFICATION]
+    lists = [read_patch_pairs(file) for file in files]
+    positive, intra, inter = (
+        (locate(first, file), locate(second, file)) for file, (first, second) in zip(files, lists, strict=True)
+    )
     fewest = min(len(intra[0].row), len(inter[0].row))
     if POSITIVES * fewest < 1:
         raise DataError(f"{tasks}: expected at least 5 negative pairs, got {fewest}. Download the task files again.")

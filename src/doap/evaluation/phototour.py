@@ -34,7 +34,7 @@ from torch import Tensor
 from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError, DataError
 from doap.data.readers import PhotoTour, read_phototour
-from doap.data.readers.phototour import recognise
+from doap.data.readers.phototour import INFO
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.cached_describer import CachedDescriber, Needs
@@ -179,7 +179,7 @@ def _image_precision(descriptors: Tensor, points: Tensor) -> float | None:
 
 def _find_sets(root: Path, trained_on: str | None) -> Sequence[Path]:
     """Return the folders of the sets at the root, without the one that the descriptor was trained on."""
-    folders = [root] if recognise(root) else sorted(folder for folder in root.glob("*") if recognise(folder))
+    folders = [root] if (root / INFO).is_file() else sorted(info.parent for info in root.glob(f"*/{INFO}"))
     if not folders:
         raise DataError(f"{root}: expected a PhotoTour set such as liberty, or a folder of them. Check the path.")
     if trained_on is None:

@@ -43,10 +43,18 @@ def test_an_interrupted_build_is_resumed(release, tmp_path):
     assert check_set(tmp_path / "set").groups == 8
 
 
-def test_damaged_and_unknown_folders_are_refused(release, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="expected one of phototour, hpatches, romepatches, got unknown"):
-        build_from_public(tmp_path / "empty", tmp_path / "set")
-    (release / "v_wall" / "t3.png").unlink()
-    with pytest.raises(DataError, match=r"t3.png"):
+@pytest.mark.parametrize("damage", ["v_wall/t3.png", "i_dome/ref.png"])
+def test_damaged_and_unknown_folders_are_refused(release, tmp_path, damage):
+    with pytest.raises(DataError):
+        build_from_public(tmp_path, tmp_path / "set")
+    (release / damage).unlink()
+    with pytest.raises(DataError):
         build_from_public(release, tmp_path / "set")
+
+
+def test_phototour_and_romepatches_are_recognised(tmp_path):
+    patches = formats.random_patches(4, 64, 64)
+    tour = formats.write_phototour(tmp_path / "liberty", patches, [0, 0, 1, 1], [0] * 4, [(0, 1)])
+    rome = formats.write_romepatches(tmp_path / "rome", "train", patches, [0, 0, 1, 1], queries=2)
+    for root, scene in ((tour, "liberty"), (rome, "train")):
+        assert check_set(build_from_public(root, tmp_path / f"{scene}.patches")).groups_per_scene == {scene: 2}

@@ -1,87 +1,124 @@
-"""HPatches: strips, groups and their problems."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""HPatches: strips, groups, and the task files of its benchmark."""
 
 import numpy as np
 import pytest
 
 from data.readers import formats
 from doap._support.errors import DataError
-from doap.data.readers import check_folder, hpatches, read_hpatches
+from doap.data.readers import hpatches, read_hpatches
+from doap.data.readers.hpatches import read_patch_list, read_patch_pairs, read_splits, task_file
 
 GROUPS = {"i_dome": formats.random_patches(3, 16, 65, 65), "v_wall": formats.random_patches(5, 16, 65, 65, seed=1)}
+QUERIES, POSITIVE = "retr_queries_split-a.csv", "verif_pos_split-a.csv"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     return formats.write_hpatches(tmp_path / "hpatches-release", GROUPS)
 
 
-def test_strips_are_in_the_order_of_the_benchmark() -> None:
+@pytest.fixture
+def tasks(tmp_path):
+    return formats.write_tasks(tmp_path / "tasks")
+
+
+def rows(patches):
+    names = [patches.names[code] for code in patches.sequence]
+    return list(zip(names, patches.image.tolist(), patches.index.tolist(), strict=True))
+
+
+def test_strips_are_in_the_order_of_the_benchmark():
     assert list(hpatches.STRIPS) == formats.STRIPS
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_groups_are_read_back(root: Path, name: str) -> None:
+def test_groups_are_read_back_and_counted(root, name):
     np.testing.assert_array_equal(read_hpatches(root).load(name), GROUPS[name])
+    assert read_hpatches(root).count(name) == len(GROUPS[name])
 
 
-def test_units_are_the_sequences_in_groups_of_16(root: Path) -> None:
+def test_units_are_the_sequences_in_groups_of_16(root):
     units = list(read_hpatches(root).units())
-    assert [unit.scene for unit in units] == ["i_dome", "v_wall"]
-    assert [unit.counts.tolist() for unit in units] == [[16] * 3, [16] * 5]
+    assert [(unit.scene, unit.counts.tolist()) for unit in units] == [("i_dome", [16] * 3), ("v_wall", [16] * 5)]
     for unit in units:
         np.testing.assert_array_equal(unit.patches, GROUPS[unit.scene].reshape(-1, 65, 65))
-        assert np.isnan(unit.position).all()
-
-
-def test_units_continue_after_skipped_ones(root: Path) -> None:
     assert [unit.name for unit in read_hpatches(root).units(skip=1)] == ["v_wall"]
 
 
-def test_a_complete_dataset_has_no_problems(root: Path) -> None:
-    found = check_folder(root)
-    assert (found.kind, found.problems) == ("hpatches", ())
-    assert found.summary == "HPatches patches: 2 sequences, 8 groups of 16"
-
-
-def test_folder_without_sequences_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected folders i_… or v_… with strips such as ref\.png, got none"):
+def test_a_folder_without_sequences_and_an_unknown_sequence_are_refused(root, tmp_path):
+    (tmp_path / "v_photos").mkdir()
+    formats.write_image(tmp_path / "v_photos" / "1.png", formats.random_patches(8, 8))
+    with pytest.raises(DataError):
         read_hpatches(tmp_path)
-
-
-def test_unknown_sequence_is_refused(root: Path) -> None:
-    with pytest.raises(DataError, match="no sequence 'v_boat' among 2 sequences"):
+    with pytest.raises(DataError):
         read_hpatches(root).load("v_boat")
 
 
-def test_missing_strip_is_refused(root: Path) -> None:
-    (root / "v_wall" / "h3.png").unlink()
-    with pytest.raises(DataError, match=r"h3\.png"):
+@pytest.mark.parametrize("shape", [None, (66, 65), (65, 64), (4 * 65, 65)])
+def test_a_missing_strip_or_one_of_another_size_is_refused(root, shape):
+    strip = root / "v_wall" / "e2.png"
+    strip.unlink()
+    if shape:
+        formats.write_image(strip, formats.random_patches(*shape))
+    with pytest.raises(DataError):
         read_hpatches(root).load("v_wall")
 
 
-def test_a_strip_that_is_not_a_multiple_of_65_is_refused(root: Path) -> None:
-    formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(66, 65))
-    with pytest.raises(DataError, match=r"e2\.png: expected a strip \(65·n, 65\), got \(66, 65\)"):
-        read_hpatches(root).load("v_wall")
+def test_test_sequences_and_tasks_are_read_back(tasks):
+    assert read_splits(tasks) == {"a": ("i_dome", "v_wall"), "full": ("i_dome", "v_wall")}
+    assert rows(read_patch_list(tasks / QUERIES)) == [("v_wall", 0, 3), ("i_dome", 0, 0), ("v_wall", 0, 1)]
+    first, second = read_patch_pairs(task_file(tasks, "verif_neg_inter", "a"))
+    assert rows(first) == [("v_wall", 4, 251), ("i_dome", 0, 5)]
+    assert rows(second) == [("i_dome", 3, 204), ("v_wall", 3, 9)]
 
 
-def test_strips_of_different_lengths_are_refused(root: Path) -> None:
-    formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(4 * 65, 65))
-    with pytest.raises(DataError, match="expected strips of one length, got 4 to 5 patches"):
-        read_hpatches(root).load("v_wall")
+@pytest.mark.parametrize("text", ["[1, 2]", "{", '{"a": {"train": []}}', '{"a": 3}'])
+def test_damaged_splits_are_refused(tasks, text):
+    (tasks / "splits" / "splits.json").write_text(text)
+    with pytest.raises(DataError):
+        read_splits(tasks)
 
 
-def test_all_problems_are_listed_one_line_each(root: Path) -> None:
-    (root / "i_dome" / "ref.png").unlink()
-    (root / "i_dome" / "t5.png").unlink()
-    formats.write_image(root / "i_dome" / "e1.png", formats.random_patches(65, 64))
-    formats.write_image(root / "v_wall" / "e2.png", formats.random_patches(4 * 65, 65))
-    (root / "v_wall" / "e3.png").write_bytes(b"")
-    parts = ["missing strips ref.png, t5.png", "got (65, 64)", "got 4 to 5", "e3.png: not a PNG"]
-    problems = check_folder(root).problems
-    assert [sum(part in problem for problem in problems) for part in parts] == [1] * len(problems)
-    assert not any("\n" in problem for problem in problems)
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("s,index", [("v_wall", 1)]),
+        ("idx,s", [(1, "v_wall")]),
+        ("s,idx", [("v_wall", "one")]),
+        ("s,idx", [("v_wall", -1)]),
+        ("s,idx", []),
+    ],
+)
+def test_a_list_with_other_columns_or_values_is_refused(tasks, header, rows):
+    formats.write_csv(tasks / QUERIES, header, rows)
+    with pytest.raises(DataError):
+        read_patch_list(tasks / QUERIES)
+
+
+@pytest.mark.parametrize("row", [("v_wall", 6, 0, "v_wall", 0, 0), ("v_wall", 0, -1, "v_wall", 0, 0)])
+def test_images_and_patches_out_of_range_are_refused(tasks, row):
+    formats.write_csv(tasks / POSITIVE, "s1,t1,idx1,s2,t2,idx2", [row])
+    with pytest.raises(DataError):
+        read_patch_pairs(tasks / POSITIVE)
+
+
+@pytest.mark.data("hpatches_tasks")
+def test_published_splits_have_their_sequences(data_folder):
+    sizes = {name: len(sequences) for name, sequences in read_splits(data_folder / "hpatches_tasks").items()}
+    assert sizes == {**dict.fromkeys("abc", 40), "illum": 57, "view": 59, "full": 116}
+
+
+@pytest.mark.data("hpatches_tasks")
+@pytest.mark.parametrize("split", ["a", "b", "c", "illum", "view", "full"])
+def test_published_retrieval_has_10000_queries_and_20000_other_distractors(data_folder, split):
+    folder = data_folder / "hpatches_tasks"
+    queries, distractors = (read_patch_list(task_file(folder, kind, split)) for kind in hpatches.RETRIEVAL)
+    assert (len(queries.index), len(distractors.index)) == (10_000, 20_000)
+    assert {*queries.names, *distractors.names} <= set(read_splits(folder)[split])
+    assert not set(rows(queries)) & set(rows(distractors))
+
+
+@pytest.mark.data("hpatches_tasks")
+def test_the_first_published_queries_are_read_correctly(data_folder):
+    queries = read_patch_list(data_folder / "hpatches_tasks" / QUERIES)
+    assert rows(queries)[:3] == [("v_birdwoman", 0, 3), ("v_strand", 0, 2), ("i_salon", 0, 324)]

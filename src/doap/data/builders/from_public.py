@@ -8,24 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from doap._support.errors import DataError
-from doap.data.readers import (
-    HPatches,
-    PhotoTour,
-    RomePatches,
-    check_folder,
-    read_hpatches,
-    read_phototour,
-    read_romepatches,
-)
+from doap.data.readers import HPatches, PhotoTour, RomePatches, read_hpatches, read_phototour, read_romepatches
 from doap.data.writer import SetWriter, UnitGroups
 from doap.images import resize_patches
 from doap.types import Progress, no_progress
 
-READERS: dict[str, Callable[[Path], PhotoTour | HPatches | RomePatches]] = {
-    "phototour": read_phototour,
-    "hpatches": read_hpatches,
-    "romepatches": read_romepatches,
+READERS: dict[str, tuple[str, Callable[[Path], PhotoTour | HPatches | RomePatches]]] = {
+    "phototour": ("info.txt", read_phototour),
+    "hpatches": ("[iv]_*/ref.png", read_hpatches),
+    "romepatches": ("patch_retrieval_Rome_*.mat", read_romepatches),
 }
+"""Datasets by name: files that only this dataset has, and its reader."""
 
 
 def build_from_public(
@@ -33,30 +26,28 @@ def build_from_public(
 ) -> Path:
     """Convert PhotoTour, HPatches or RomePatches to a patch set.
 
-    Patches are resized by area averaging, as in the paper (§5). Resumable: call it again to
-    continue an interrupted build.
+    Patches are resized by area averaging, as in the paper (§5). Resumable: call it again to continue an interrupted
+    build.
 
         build_from_public("liberty", "liberty.patches")
 
     Args:
-        root: Folder of the dataset as published. `check_folder` recognises it.
+        root: Folder of the dataset as published.
         out: Folder of the new set. It must not exist.
-        patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial
-            transformer.
+        patch_size: Side S of the patches in pixels: 32, or 42 for a network with a spatial transformer.
         progress: Called after each unit; the total is unknown and reported as 0.
     """
     root = Path(root)
-    found = check_folder(root)
-    if found.kind not in READERS:
-        raise DataError(f"{root}: expected one of {', '.join(READERS)}, got {found.kind} ({found.summary}).")
-    if found.problems:
-        raise DataError(f"{found.problems[0]} ({len(found.problems)} problems; run `doap data check {root}`)")
-    reader = READERS[found.kind](root)
-    builder = {"command": "from-public", "kind": found.kind, "patch_size": patch_size}
+    kind = next((kind for kind, (pattern, _) in READERS.items() if any(root.glob(pattern))), None)
+    if kind is None:
+        raise DataError(f"{root}: expected a dataset as published ({', '.join(READERS)}), got none. Check the path.")
+    reader = READERS[kind][1](root)
+    builder = {"command": "from-public", "kind": kind, "patch_size": patch_size}
     nothing_ignored = np.empty((0, 2), np.int64)
     with SetWriter(out, patch_size, builder, []) as writer:
         for unit in () if writer.complete else reader.units(skip=writer.done):
-            groups = UnitGroups(unit.counts, unit.scene, unit.position, found.kind, nothing_ignored)
+            unknown = np.full((len(unit.counts), 3), np.nan, np.float32)
+            groups = UnitGroups(unit.counts, unit.scene, unknown, kind, nothing_ignored)
             writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
             progress(writer.done, 0, unit.name)
         return writer.finish()

@@ -1,31 +1,37 @@
-"""Read image headers and tables of numbers, and collect the problems of a dataset."""
+"""What the readers of published datasets share: tables of numbers, and the units in which patches are converted."""
 
 from __future__ import annotations
 
-import struct
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from doap._support.errors import DataError, DoapError
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from doap._support.errors import DataError
 
 
-def attempt(
-    problems: list[str], read: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Result | None:
-    """Call `read`, append its `DoapError` to `problems` instead of raising it, and return None then."""
-    try:
-        return read(*args, **kwargs)
-    except DoapError as error:
-        problems.append(str(error))
-        return None
+class Unit(NamedTuple):
+    """A part of a dataset that fits in memory and consists of whole groups.
+
+    Attributes:
+        name: Name of the unit, unique in its dataset.
+        scene: Name of the scene. Units may share a scene.
+        patches: (N, S, S) uint8, ordered by group.
+        counts: (G,) number of patches of each group; they sum to N.
+    """
+
+    name: str
+    scene: str
+    patches: NDArray[np.uint8]
+    counts: NDArray[np.int64]
+
+
+def sort_by_point(points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the patches (N,) sorted by their points (N,), and the number of patches (G,) of each point."""
+    return np.argsort(points, kind="stable"), np.unique(points, return_counts=True)[1].astype(np.int64)
 
 
 def need_file(path: Path) -> Path:
@@ -33,20 +39,6 @@ def need_file(path: Path) -> Path:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check that the dataset is complete.")
     return path
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Return (height, width) of a PNG or BMP from its header, without decoding the image."""
-    with need_file(path).open("rb") as file:
-        header = file.read(26)
-    if len(header) == 26 and header.startswith(b"\x89PNG\r\n\x1a\n"):
-        width, height = struct.unpack(">II", header[16:24])
-    elif len(header) == 26 and header.startswith(b"BM"):
-        width, height = struct.unpack("<ii", header[18:26])
-    else:
-        raise DataError(f"{path}: not a PNG or BMP image. Download it again.")
-    # A BMP with the top row first has a negative height.
-    return abs(height), width
 
 
 def read_numbers(path: Path, columns: Sequence[int] | None = None) -> NDArray[np.float64]:

@@ -1,25 +1,34 @@
-"""The patches of HPatches.
+"""HPatches: the patches, and the task files of its benchmark.
 
-hpatches-release/v_wall/ref.png          n patches of 65×65, stacked vertically: a strip (65·n, 65)
-hpatches-release/v_wall/e1.png … t5.png  the same patches in the other five images: easy, hard, tough
+    hpatches-release/v_wall/ref.png          n patches of 65×65, stacked vertically: a strip (65·n, 65)
+    hpatches-release/v_wall/e1.png … t5.png  the same patches in the other five images: easy, hard, tough
+    tasks/splits/splits.json                 test sequences of each split
+    tasks/retr_{queries,distractors}_split-a.csv        s,idx: patches of the strip `ref`
+    tasks/verif_{pos,neg_intra,neg_inter}_split-a.csv   s1,t1,idx1,s2,t2,idx2: pairs of patches
+
+The matching task has no file. It matches the reference patches of a test sequence with each other strip.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.errors import DataError
-from doap.data.readers.files import attempt, image_size
-from doap.data.readers.unit import Unit, unknown_positions
+from doap.data.readers.files import Unit, need_file
 from doap.images import read_grey
+from doap.images.header import read_size
 
 SIDE = 65
 STRIPS = ("ref", *(difficulty + str(image) for difficulty in "eht" for image in range(1, 6)))
+RETRIEVAL = ("retr_queries", "retr_distractors")
+VERIFICATION = ("verif_pos", "verif_neg_intra", "verif_neg_inter")
 
 
 @dataclass(frozen=True)
@@ -28,8 +37,7 @@ class HPatches:
 
     Attributes:
         root: Folder of the dataset.
-        sequences: Sorted names: `i_…` with changes of illumination, `v_…` with changes of
-            viewpoint.
+        sequences: Sorted names: `i_…` with changes of illumination, `v_…` with changes of viewpoint.
     """
 
     root: Path
@@ -40,17 +48,41 @@ class HPatches:
         if sequence not in self.sequences:
             raise DataError(f"{self.root}: no sequence {sequence!r} among {len(self.sequences)} sequences.")
         strips = [_read_strip(self.root / sequence / f"{strip}.png") for strip in STRIPS]
-        uneven = _uneven(self.root / sequence, [len(strip) for strip in strips])
-        if uneven:
-            raise DataError(uneven)
+        lengths = {len(strip) for strip in strips}
+        if len(lengths) > 1:
+            raise DataError(
+                f"{self.root / sequence}: expected strips of one length, got {min(lengths)} to {max(lengths)} patches. "
+                "Download it again."
+            )
         return np.stack(strips, axis=1)
+
+    def count(self, sequence: str) -> int:
+        """Return the number of groups of a sequence, from the header of its strip `ref`."""
+        path = self.root / sequence / "ref.png"
+        return _check_strip(path, read_size(path) or (0, 0))
 
     def units(self, skip: int = 0) -> Iterator[Unit]:
         """Yield one unit per sequence, with groups of 16, without reading the first `skip` sequences."""
         for name in self.sequences[skip:]:
             groups = self.load(name)
-            counts = np.full(len(groups), len(STRIPS), np.int64)
-            yield Unit(name, name, groups.reshape(-1, SIDE, SIDE), counts, unknown_positions(len(groups)))
+            yield Unit(name, name, groups.reshape(-1, SIDE, SIDE), np.full(len(groups), len(STRIPS), np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class PatchList:
+    """P patches of HPatches, as listed in a task file.
+
+    Attributes:
+        names: Names of the sequences that occur.
+        sequence: (P,) index into `names`.
+        image: (P,) 0 for the strip `ref`; k in 1…5 for e_k, h_k and t_k, which share a file.
+        index: (P,) index of the patch in its strip.
+    """
+
+    names: tuple[str, ...]
+    sequence: NDArray[np.int64]
+    image: NDArray[np.int64]
+    index: NDArray[np.int64]
 
 
 def read_hpatches(root: str | Path) -> HPatches:
@@ -59,56 +91,76 @@ def read_hpatches(root: str | Path) -> HPatches:
     groups = read_hpatches("hpatches-release").load("v_wall")   # (n, 16, 65, 65) uint8
     """
     root = Path(root)
-    sequences = tuple(folder.name for folder in _folders(root))
+    # The full images of HPatches use the same names of folders.
+    sequences = tuple(sorted({strip.parent.name for strip in root.glob("[iv]_*/*.png") if strip.stem in STRIPS}))
     if not sequences:
         raise DataError(f"{root}: expected folders i_… or v_… with strips such as ref.png, got none. Check the path.")
     return HPatches(root, sequences)
 
 
-def recognise(root: Path) -> bool:
-    """Return whether a folder contains HPatches patches, complete or not."""
-    return bool(_folders(root))
+def read_splits(folder: str | Path) -> dict[str, tuple[str, ...]]:
+    """Return the test sequences of each split, from splits.json in the folder of the tasks."""
+    path = Path(folder) / "splits.json"
+    path = need_file(path if path.is_file() else Path(folder) / "splits" / "splits.json")
+    try:
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {name: tuple(split["test"]) for name, split in stored.items()}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"{path}: expected splits with a list `test` ({error!r}). Download it again.") from error
 
 
-def examine(root: Path) -> tuple[str, list[str]]:
-    """Return a summary and all problems of the strips. Only image headers are read."""
-    problems: list[str] = []
-    folders = _folders(root)
-    total = 0
-    for folder in folders:
-        missing = [f"{strip}.png" for strip in STRIPS if not (folder / f"{strip}.png").is_file()]
-        if missing:
-            problems.append(f"{folder}: missing strips {', '.join(missing)}. Download it again.")
-        present = [folder / f"{strip}.png" for strip in STRIPS if f"{strip}.png" not in missing]
-        counts = [attempt(problems, _count_patches, path, attempt(problems, image_size, path)) for path in present]
-        uneven = _uneven(folder, [count for count in counts if count is not None])
-        problems.extend([uneven] if uneven else [])
-        total += max((count for count in counts if count is not None), default=0)
-    return f"HPatches patches: {len(folders)} sequences, {total:,} groups of {len(STRIPS)}", problems
+def task_file(folder: str | Path, kind: str, split: str) -> Path:
+    """Return the path of a task file; `kind` is one of `RETRIEVAL` or `VERIFICATION`."""
+    return Path(folder) / f"{kind}_split-{split}.csv"
 
 
-def _folders(root: Path) -> list[Path]:
-    """Return the folders with strips. The full images of HPatches use the same folder names."""
-    named = (folder for prefix in "iv" for folder in root.glob(f"{prefix}_*") if folder.is_dir())
-    return sorted(folder for folder in named if any((folder / f"{strip}.png").is_file() for strip in STRIPS))
+def read_patch_list(path: Path) -> PatchList:
+    """Read a file of the retrieval task: patches of the strip `ref`."""
+    table = _read_csv(path, ("s", "idx"))
+    return _patch_list(path, table["s"], np.zeros(len(table), np.int64), table["idx"])
+
+
+def read_patch_pairs(path: Path) -> tuple[PatchList, PatchList]:
+    """Read a file of the verification task: pairs of patches, as two lists."""
+    table = _read_csv(path, ("s1", "t1", "idx1", "s2", "t2", "idx2"))
+    first, second = (_patch_list(path, table["s" + k], table["t" + k], table["idx" + k]) for k in "12")
+    return first, second
 
 
 def _read_strip(path: Path) -> NDArray[np.uint8]:
     image = read_grey(path)
-    _count_patches(path, (image.shape[0], image.shape[1]))
+    _check_strip(path, image.shape)
     return image.reshape(-1, SIDE, SIDE)
 
 
-def _count_patches(path: Path, size: tuple[int, int] | None) -> int | None:
-    if size is None:
-        return None
+def _check_strip(path: Path, size: tuple[int, ...]) -> int:
+    """Return the number of patches of a strip (height, width)."""
     height, width = size
     if width != SIDE or height % SIDE or not height:
         raise DataError(f"{path}: expected a strip ({SIDE}·n, {SIDE}), got {size}. Download it again.")
     return height // SIDE
 
 
-def _uneven(folder: Path, counts: list[int]) -> str | None:
-    if len(set(counts)) <= 1:
-        return None
-    return f"{folder}: expected strips of one length, got {min(counts)} to {max(counts)} patches. Download it again."
+def _read_csv(path: Path, columns: tuple[str, ...]) -> Any:
+    """Return a pyarrow table of these columns: `s…` are strings, all others integers."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {name: pa.string() if name.startswith("s") else pa.int64() for name in columns}
+    try:
+        table = csv.read_csv(need_file(path), convert_options=csv.ConvertOptions(column_types=types))
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: expected rows {','.join(columns)} ({reason}).") from error
+    if tuple(table.column_names) != columns or not len(table):
+        found = ",".join(table.column_names)
+        raise DataError(f"{path}: expected a header {','.join(columns)} and rows, got {found} and {len(table)} rows.")
+    return table
+
+
+def _patch_list(path: Path, sequence: Any, image: Any, index: Any) -> PatchList:
+    encoded = sequence.combine_chunks().dictionary_encode()
+    image, index = np.asarray(image, np.int64), np.asarray(index, np.int64)
+    if image.min() < 0 or image.max() > 5 or index.min() < 0:
+        raise DataError(f"{path}: expected images 0 to 5 and non-negative patch indices. Download it again.")
+    return PatchList(tuple(encoded.dictionary.to_pylist()), np.asarray(encoded.indices, np.int64), image, index)

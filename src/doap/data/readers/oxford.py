@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.errors import DataError
-from doap.data.readers.files import attempt, read_numbers
+from doap.data.readers.files import read_numbers
 
 IMAGES = 6
 EXTENSIONS = ("ppm", "pgm", "png")
@@ -49,35 +49,16 @@ def read_oxford(root: str | Path) -> list[ImageSequence]:
     return [_read_sequence(folder) for folder in folders]
 
 
-def recognise(root: Path) -> bool:
-    """Return whether a folder contains such sequences, complete or not."""
-    return bool(_folders(root))
-
-
-def examine(root: Path) -> tuple[str, list[str]]:
-    """Return a summary and all problems."""
-    problems: list[str] = []
-    folders = _folders(root)
-    for folder in folders:
-        for number in range(1, IMAGES + 1):
-            attempt(problems, _find_image, folder, number)
-            attempt(problems, _read_homography, folder, number)
-    return f"image sequences with homographies: {', '.join(folder.name for folder in folders)}", problems
-
-
 def _folders(root: Path) -> list[Path]:
     """Return `root` if it is a sequence, or else its subfolders that are sequences."""
     candidates = [root, *sorted(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
-    found = [path for path in candidates if _has_image(path) and _has_homography(path)]
+    found = [
+        path
+        for path in candidates
+        if any(file.is_file() for number in range(1, IMAGES + 1) for file in _image_names(path, number))
+        and any(file.is_file() for number in range(2, IMAGES + 1) for file in _homography_names(path, number))
+    ]
     return [root] if root in found else found
-
-
-def _has_image(folder: Path) -> bool:
-    return any(path.is_file() for number in range(1, IMAGES + 1) for path in _image_names(folder, number))
-
-
-def _has_homography(folder: Path) -> bool:
-    return any(path.is_file() for number in range(2, IMAGES + 1) for path in _homography_names(folder, number))
 
 
 def _image_names(folder: Path, number: int) -> list[Path]:

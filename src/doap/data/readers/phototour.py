@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from doap._support.errors import ArgumentError, DataError
-from doap.data.readers.files import attempt, image_size, read_numbers
-from doap.data.readers.unit import Unit, unknown_positions
+from doap.data.readers.files import Unit, read_numbers, sort_by_point
 from doap.images import read_grey
 
+INFO = "info.txt"
 SIDE = 64
 SHEET = 1024
 PER_SHEET = (SHEET // SIDE) ** 2
@@ -46,11 +46,6 @@ class PhotoTour:
     def __len__(self) -> int:
         return len(self.points)
 
-    @property
-    def pair_files(self) -> tuple[str, ...]:
-        """Names of the available pair lists."""
-        return tuple(sorted(path.name for path in self.root.glob("m50_*.txt")))
-
     def load(self, indices: ArrayLike) -> NDArray[np.uint8]:
         """Return the patches (n, 64, 64) at `indices` (n,). Each sheet is read once."""
         wanted = np.asarray(indices, dtype=np.int64).reshape(-1)
@@ -63,18 +58,15 @@ class PhotoTour:
             patches[here] = _read_sheet(self.sheets[number])[wanted[here] % PER_SHEET]
         return patches
 
-    def iter_sheets(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield all patches in order, one sheet (≤ 256, 64, 64) at a time, without the padding."""
-        for start, sheet in zip(range(0, len(self), PER_SHEET), self.sheets, strict=True):
-            yield _read_sheet(sheet)[: len(self) - start]
-
-    def read_all(self) -> NDArray[np.uint8]:
-        """Return all patches (N, 64, 64): 1.8 to 2.6 GB for the published datasets."""
-        return self.load(np.arange(len(self)))
-
     def pairs(self, name: str = "m50_100000_100000_0.txt") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return indices (P, 2) and labels (P,) of a pair list. The default is the standard test list."""
-        indices, points = self._read_pairs(name)
+        table = read_numbers(self.root / name, columns=(0, 3, 1, 4)).astype(np.int64)
+        indices, points = table[:, :2], table[:, 2:]
+        if indices.min() < 0 or indices.max() >= len(self):
+            raise DataError(
+                f"{self.root / name}: expected patches 0 to {len(self) - 1}, "
+                f"got {indices.min()} to {indices.max()}. The file is of another dataset."
+            )
         return indices, points[:, 0] == points[:, 1]
 
     def units(self, skip: int = 0) -> Iterator[Unit]:
@@ -83,28 +75,14 @@ class PhotoTour:
         Patches are sorted by point. info.txt is usually sorted too, and a unit then reads
         neighbouring sheets only. Any other order needs more reading but not more memory.
         """
-        order = np.argsort(self.points, kind="stable")
-        counts = np.unique(self.points, return_counts=True)[1].astype(np.int64)
+        order, counts = sort_by_point(self.points)
         window = (counts.cumsum() - 1) // PER_UNIT
         start = 0
         for number, part in enumerate(np.split(counts, np.flatnonzero(np.diff(window)) + 1)):
             stop = start + int(part.sum())
             if number >= skip:
-                patches = self.load(order[start:stop])
-                yield Unit(
-                    f"{self.root.name}-{number:04d}", self.root.name, patches, part, unknown_positions(len(part))
-                )
+                yield Unit(f"{self.root.name}-{number:04d}", self.root.name, self.load(order[start:stop]), part)
             start = stop
-
-    def _read_pairs(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        table = read_numbers(self.root / name, columns=(0, 3, 1, 4)).astype(np.int64)
-        indices, points = table[:, :2], table[:, 2:]
-        if indices.min() < 0 or indices.max() >= len(self):
-            raise DataError(
-                f"{self.root / name}: expected patches 0 to {len(self) - 1}, "
-                f"got {indices.min()} to {indices.max()}. The file is of another dataset."
-            )
-        return indices, points
 
 
 def read_phototour(root: str | Path) -> PhotoTour:
@@ -113,87 +91,34 @@ def read_phototour(root: str | Path) -> PhotoTour:
     patches = read_phototour("liberty").load([0, 1])   # (2, 64, 64) uint8
     """
     root = Path(root).resolve()
-    sheets, points = _find_sheets(root), _read_points(root)
-    _check_gaps(sheets)
-    _check_number(root, len(sheets), len(points))
-    return PhotoTour(root, sheets, points, _read_reference_images(root, len(points)))
-
-
-def recognise(root: Path) -> bool:
-    """Return whether a folder contains a PhotoTour dataset, complete or not."""
-    return (root / "info.txt").is_file() or any(root.glob("patches*.bmp"))
-
-
-def examine(root: Path) -> tuple[str, list[str]]:
-    """Return a summary and all problems of a PhotoTour folder. Only headers of sheets are read."""
-    problems: list[str] = []
-    sheets, points = attempt(problems, _find_sheets, root) or (), attempt(problems, _read_points, root)
-    attempt(problems, _check_gaps, sheets)
-    for sheet in sheets:
-        size = attempt(problems, image_size, sheet)
-        if size is not None:
-            attempt(problems, _check_sheet, sheet, size)
-    if points is None:
-        return f"PhotoTour: {len(sheets)} sheets, unknown number of patches", problems
-    if sheets:
-        attempt(problems, _check_number, root, len(sheets), len(points))
-    attempt(problems, _read_reference_images, root, len(points))
-    tour = PhotoTour(root, sheets, points, None)
-    for name in tour.pair_files:
-        attempt(problems, _check_pairs, tour, name)
-    groups = len(np.unique(points))
-    return f"PhotoTour: {len(tour):,} patches of {groups:,} points, {len(tour.pair_files)} pair lists", problems
-
-
-def _find_sheets(root: Path) -> tuple[Path, ...]:
     sheets = tuple(sorted(root.glob("*.bmp")))
     if not sheets:
         raise DataError(f"{root}: expected patches0000.bmp and so on, got no *.bmp. Use the folder of one dataset.")
-    return sheets
-
-
-def _check_gaps(sheets: tuple[Path, ...]) -> None:
+    points = read_numbers(root / INFO, columns=(0,))[:, 0].astype(np.int64)
     numbers = {int(digits) for sheet in sheets if (digits := sheet.stem.removeprefix("patches")).isdecimal()}
-    missing = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
-    if missing:
+    if missing := sorted(set(range(max(numbers, default=-1) + 1)) - numbers):
         names = ", ".join(f"patches{number:04d}.bmp" for number in missing[:5]) + (" …" if len(missing) > 5 else "")
-        raise DataError(f"{sheets[0].parent}: missing sheets {names}. Download the dataset again.")
-
-
-def _read_points(root: Path) -> NDArray[np.int64]:
-    return read_numbers(root / "info.txt", columns=(0,))[:, 0].astype(np.int64)
-
-
-def _check_number(root: Path, sheets: int, patches: int) -> None:
-    capacity = sheets * PER_SHEET
-    if not capacity - PER_SHEET < patches <= capacity:
-        rule = f"expected {capacity - PER_SHEET + 1} to {capacity} lines for {sheets} sheets of {PER_SHEET} patches"
-        raise DataError(f"{root / 'info.txt'}: {rule}, got {patches}. A file is missing or of another dataset.")
-
-
-def _check_pairs(tour: PhotoTour, name: str) -> None:
-    indices, points = tour._read_pairs(name)
-    wrong = (tour.points[indices] != points).any(axis=1).sum()
-    if wrong:
-        raise DataError(f"{tour.root / name}: the points of {wrong} pairs differ from info.txt.")
+        raise DataError(f"{root}: missing sheets {names}. Download the dataset again.")
+    capacity = len(sheets) * PER_SHEET
+    if not capacity - PER_SHEET < len(points) <= capacity:
+        rule = (
+            f"expected {capacity - PER_SHEET + 1} to {capacity} lines for {len(sheets)} sheets of {PER_SHEET} patches"
+        )
+        raise DataError(f"{root / INFO}: {rule}, got {len(points)}. A file is missing or of another dataset.")
+    return PhotoTour(root, sheets, points, _read_reference_images(root / "interest.txt", len(points)))
 
 
 def _read_sheet(path: Path) -> NDArray[np.uint8]:
     """Return the patches (256, 64, 64) of one sheet, including padding."""
     image = read_grey(path)
-    _check_sheet(path, image.shape)
+    if image.shape != (SHEET, SHEET):
+        raise DataError(f"{path}: expected a sheet {(SHEET, SHEET)}, got {image.shape}. Download it again.")
     across = SHEET // SIDE
     tiles: NDArray[np.uint8] = image.reshape(across, SIDE, across, SIDE).swapaxes(1, 2)
     return tiles.reshape(PER_SHEET, SIDE, SIDE)
 
 
-def _check_sheet(path: Path, size: tuple[int, ...]) -> None:
-    if size != (SHEET, SHEET):
-        raise DataError(f"{path}: expected a sheet {(SHEET, SHEET)}, got {size}. Download it again.")
-
-
-def _read_reference_images(root: Path, number: int) -> NDArray[np.int64] | None:
-    path = root / "interest.txt"
+def _read_reference_images(path: Path, number: int) -> NDArray[np.int64] | None:
     if not path.is_file():
         return None
     images = read_numbers(path, columns=(0,))[:, 0].astype(np.int64)

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.errors import DataError, MissingExtra
-from doap.data.readers.files import attempt, need_file
-from doap.data.readers.unit import Unit, unknown_positions
+from doap.data.readers.files import Unit, need_file, sort_by_point
 
 SPLITS = ("train", "test")
 
@@ -68,9 +67,8 @@ class RomePatches:
         """Yield one unit per half, grouped by label, without reading the first `skip` halves."""
         for name in self.splits[skip:]:
             split = self.load(name)
-            order = np.argsort(split.labels, kind="stable")
-            counts = np.unique(split.labels, return_counts=True)[1].astype(np.int64)
-            yield Unit(name, name, split.patches[order], counts, unknown_positions(len(counts)))
+            order, counts = sort_by_point(split.labels)
+            yield Unit(name, name, split.patches[order], counts)
 
 
 def read_romepatches(root: str | Path) -> RomePatches:
@@ -83,23 +81,6 @@ def read_romepatches(root: str | Path) -> RomePatches:
     if not splits:
         raise DataError(f"{root}: expected patch_retrieval_Rome_train.mat or …_test.mat, got neither. Check the path.")
     return RomePatches(root, splits)
-
-
-def recognise(root: Path) -> bool:
-    """Return whether a folder contains RomePatches, complete or not."""
-    return any(root.glob("patch_retrieval_Rome_*.mat"))
-
-
-def examine(root: Path) -> tuple[str, list[str]]:
-    """Return a summary and all problems. The files are read completely (80 MB each)."""
-    problems: list[str] = []
-    rome = RomePatches(root, SPLITS)
-    found = []
-    for name in SPLITS:
-        split = attempt(problems, rome.load, name)
-        if split is not None:
-            found.append(f"{name} {len(split.labels):,} patches of {len(np.unique(split.labels)):,} points")
-    return f"RomePatches: {', '.join(found) or 'no readable files'}", problems
 
 
 def split_files(root: Path, split: str) -> tuple[Path, Path]:
