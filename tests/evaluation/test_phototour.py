@@ -83,7 +83,7 @@ def test_constant_descriptor_depends_on_how_ties_count(liberty: PhotoTourBenchma
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 def test_fpr95_equals_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make) -> None:
     (one,) = liberty.sets
-    described = CachedDescriber(open_candidate(make(SIDE))).describe_patches(one.tour.read_all())
+    described = CachedDescriber(open_candidate(make(SIDE))).describe_patches(one.tour.load(range(len(one.tour))))
     if described.dtype == torch.uint8:
         described = torch.from_numpy(np.unpackbits(described.numpy(), axis=1))
     distances = (described[one.pairs[:, 0]].double() - described[one.pairs[:, 1]].double()).norm(dim=1).numpy().round(6)
@@ -96,7 +96,7 @@ def test_fpr95_equals_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make
 def test_revisited_precision_equals_a_loop_and_scikit_learn(liberty: PhotoTourBenchmark) -> None:
     tour = liberty.sets[0].tour
     assert tour.reference_images is not None
-    described = CachedDescriber(open_candidate(noisy(SIDE, 1.5))).describe_patches(tour.read_all()).double()
+    described = CachedDescriber(open_candidate(noisy(SIDE, 1.5))).describe_patches(tour.load(range(len(tour)))).double()
     slow = []
     for image in range(4):
         here = np.flatnonzero(tour.reference_images == image).tolist()
