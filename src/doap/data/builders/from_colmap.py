@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from doap._support.errors import DataError
 from doap._support.files import sha256
-from doap.data.builders.cut import check_images, cut_tracks, cut_unchanged
 from doap.data.builders.tracks import Tracks, read_tracks
-from doap.data.writer import SetWriter
+from doap.data.writer import SetWriter, UnitGroups
+from doap.images import extract_patches, read_grey, resize_frames
 from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000
@@ -30,7 +29,6 @@ def build_from_colmap(
     patch_size: int = 32,
     extent: float = 1.0,
     scene: str | None = None,
-    ledger: list[dict[str, Any]] | None = None,
     progress: Progress = no_progress,
 ) -> Path:
     """Build a patch set from the tracks of a COLMAP model.
@@ -47,12 +45,16 @@ def build_from_colmap(
         patch_size: Side S of the patches in pixels.
         extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ.
         scene: Name of the scene; None uses the name of the image folder.
-        ledger: Licence ledger of the images, one dictionary each.
         progress: Called before each unit (a range of points).
     """
     model, images = Path(model), Path(images)
     tracks = read_tracks(model, None if database is None else Path(database))
-    check_images(tracks, images)
+    paths = {name: images / name for name in tracks.images}
+    if missing := [name for name, path in paths.items() if not path.is_file()]:
+        raise DataError(
+            f"{images}: missing {len(missing)} of the model's {len(paths)} images, such as {missing[0]}. "
+            "Check the IMAGES folder."
+        )
     if not len(tracks.xyz):
         raise DataError(
             f"{model}: expected tracks with at least two consistent views, got none. "
@@ -68,15 +70,45 @@ def build_from_colmap(
     }
     units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
     scene = scene or images.resolve().name
-    with SetWriter(out, patch_size, builder, ledger or []) as writer:
-        writer.check_inputs({name: images / name for name in tracks.images})
+    with SetWriter(out, patch_size, builder, [], paths) as writer:
         for name in writer.remaining(list(units)):
             progress(writer.done, len(units), name)
-            cut = partial(cut_tracks, tracks, images, scene, patch_size, units[name], extent)
-            paths = {image: images / image for image in tracks.images_of(units[name])}
-            writer.add(name, *cut_unchanged(paths, cut))
+            writer.add(name, *cut_tracks(tracks, images, scene, patch_size, units[name], extent))
         progress(len(units), len(units), "finished")
         return writer.finish()
+
+
+def cut_tracks(
+    tracks: Tracks, folder: Path, scene: str, patch_size: int, points: slice = slice(None), extent: float = 1.0
+) -> tuple[NDArray[np.uint8], UnitGroups]:
+    """Return the patches (O, S, S) of some points and their groups. Each image is read once.
+
+    Args:
+        tracks: Tracks from `read_tracks`.
+        folder: Folder of the model's images.
+        scene: Name of the scene.
+        patch_size: Side S of the patches in pixels.
+        points: Range of points to cut. Ignored pairs within the range are kept.
+        extent: Patch side relative to the side of its frame.
+    """
+    begin, end, _ = points.indices(len(tracks.xyz))
+    first, last = np.searchsorted(tracks.point, [begin, end])
+    image, frames = tracks.image[first:last], resize_frames(tracks.frames[first:last], extent)
+    patches = np.empty((last - first, patch_size, patch_size), np.uint8)
+    for number in np.unique(image):
+        path, expected = folder / tracks.images[number], tracks.sizes[number]
+        pixels = read_grey(path)
+        if pixels.shape != expected:
+            raise DataError(
+                f"{path}: the model expects (height, width) {expected}, got {pixels.shape}. "
+                "Use the images from which the model was reconstructed."
+            )
+        own = image == number
+        patches[own] = extract_patches(pixels, frames[own], patch_size)
+    in_range = ((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)
+    count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
+    position = tracks.xyz[begin:end].astype(np.float32)
+    return patches, UnitGroups(count, scene, position, "tracks", tracks.ignore[in_range] - begin)
 
 
 def _unit_borders(tracks: Tracks) -> list[int]:

@@ -10,7 +10,8 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ from numpy.typing import NDArray
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import check_inside
 from doap._support.processes import begin_worker, check_workers, end_on_interrupt, starting_workers, worker_context
-from doap.data.builders.cut import Cut, cut_tracks, cut_unchanged
-from doap.data.builders.structure import reconstruct_scene
+from doap.data.builders.from_colmap import cut_tracks
 from doap.data.builders.synthetic import synthetic_groups
 from doap.data.builders.tracks import read_tracks
+from doap.data.colmap_model import reconstruct_scene
 from doap.data.writer import SetWriter, UnitGroups
 from doap.images import list_images
 from doap.images.synthetic_views import SyntheticViews
 from doap.types import Progress, no_progress
 
+Cut = tuple[NDArray[np.uint8], UnitGroups]
+"""Patches (N, S, S), ordered by group, and the groups."""
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
 # MB.
 _TASKS_AHEAD = 64
@@ -67,8 +70,7 @@ def build_from_images(
         extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
             descriptor trained on the set uses the same extent.
         views: Synthetic views to render of each photo.
-        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time. The set lists the
-            photos that COLMAP could not register.
+        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
         without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
             its own.
         workers: Number of processes. The result does not depend on it.
@@ -76,118 +78,56 @@ def build_from_images(
         progress: Called after each unit (the tracks of a scene, or a photo).
     """
     check_workers(workers)
-    folder = Path(folder)
+    folder, views = Path(folder), views or SyntheticViews()
     rows = read_ledger(Path(ledger), split) if ledger else _list_photos(folder)
     scenes = _group_by_scene(rows, folder, without_tracks)
-    settings = _Settings(patch_size, extent, views or SyntheticViews(), tracks, sorted(without_tracks), seed)
-    photos = [name for names in scenes.values() for name in names]
-    builder = {"command": "from-images", "photos": photos, "split": split, **asdict(settings)}
-    with SetWriter(out, patch_size, builder, rows if ledger else []) as writer:
-        writer.check_inputs({name: folder / name for name in photos})
-        _run(_tasks(folder, scenes, settings, writer.folder / "work"), writer, workers, progress)
+    photos = [(scene, name) for scene, names in scenes.items() for name in names]
+    builder = {
+        "command": "from-images",
+        "photos": [name for _, name in photos],
+        "split": split,
+        "patch_size": patch_size,
+        "extent": extent,
+        "views": asdict(views),
+        "tracks": tracks,
+        "without_tracks": sorted(without_tracks),
+        "seed": seed,
+    }
+    inputs = {name: folder / name for _, name in photos}
+    with SetWriter(out, patch_size, builder, rows if ledger else [], inputs) as writer:
+        # Files that a killed worker left are removed with the unfinished set.
+        work = writer.folder / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        tasks: dict[str, Callable[[], Cut]] = {
+            f"tracks of {scene}": partial(_cut_scene, folder, scene, names, patch_size, extent, work)
+            for scene, names in scenes.items()
+            if tracks and len(names) > 1 and scene not in without_tracks
+        }
+        for number, (scene, name) in enumerate(photos):
+            own_scene = name if scene in without_tracks else scene
+            tasks[name] = partial(
+                synthetic_groups, folder / name, own_scene, name, patch_size, seed, number, views, extent
+            )
+        units = writer.remaining(list(tasks))
+        progress(writer.done, len(tasks), "starting")
+        for unit, cut in zip(units, _results_in_order([tasks[unit] for unit in units], workers), strict=True):
+            writer.add(unit, *cut)
+            progress(writer.done, len(tasks), unit)
         return writer.finish()
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """Settings that determine the patches; see `build_from_images`."""
-
-    patch_size: int
-    extent: float
-    views: SyntheticViews
-    tracks: bool
-    without_tracks: list[str]
-    seed: int
-
-
-@dataclass(frozen=True)
-class _Tracks:
-    """The tracks of one scene, from all COLMAP models of its photos."""
-
-    folder: Path
-    scene: str
-    names: tuple[str, ...]
-    settings: _Settings
-    work: Path
-
-    @property
-    def unit(self) -> str:
-        return f"tracks of {self.scene}"
-
-    def __call__(self) -> Cut:
-        return cut_unchanged({name: self.folder / name for name in self.names}, self._cut)
-
-    def _cut(self) -> Cut:
-        with tempfile.TemporaryDirectory(dir=self.work) as work:
-            database, models = reconstruct_scene(self.folder, self.names, Path(work))
-            parts, used, registered = [], set[tuple[str, int]](), set[str]()
-            for model in models:
-                # A smaller model may repeat part of a larger one, point by point.
-                tracks = read_tracks(model, database).without(used)
-                used.update(tracks.observations())
-                registered.update(tracks.images)
-                patch_size, extent = self.settings.patch_size, self.settings.extent
-                parts.append(cut_tracks(tracks, self.folder, self.scene, patch_size, extent=extent))
-        patches, groups = _join_models(parts, self.scene, self.settings.patch_size)
-        unregistered = [name for name in self.names if name not in registered]
-        return patches, replace(groups, unregistered=unregistered)
-
-
-@dataclass(frozen=True)
-class _Photo:
-    """Synthetic views of one photo."""
-
-    folder: Path
-    scene: str
-    name: str
-    number: int
-    settings: _Settings
-
-    @property
-    def unit(self) -> str:
-        return self.name
-
-    def __call__(self) -> Cut:
-        return cut_unchanged({self.name: self.folder / self.name}, self._cut)
-
-    def _cut(self) -> Cut:
-        return synthetic_groups(
-            self.folder / self.name,
-            self.scene,
-            self.name,
-            self.settings.patch_size,
-            self.settings.seed,
-            self.number,
-            self.settings.views,
-            self.settings.extent,
-        )
-
-
-def _tasks(folder: Path, scenes: dict[str, list[str]], settings: _Settings, work: Path) -> list[_Tracks | _Photo]:
-    """Return the tasks of a build in order: the tracks of all scenes, then all photos."""
-    # `work` is inside the unfinished set: files left by a killed worker are removed with it.
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    tasks: list[_Tracks | _Photo] = [
-        _Tracks(folder, scene, tuple(names), settings, work)
-        for scene, names in scenes.items()
-        if settings.tracks and len(names) > 1 and scene not in settings.without_tracks
-    ]
-    photos = [(scene, name) for scene, names in scenes.items() for name in names]
-    for number, (scene, name) in enumerate(photos):
-        own_scene = name if scene in settings.without_tracks else scene
-        tasks.append(_Photo(folder, own_scene, name, number, settings))
-    return tasks
-
-
-def _run(tasks: Sequence[_Tracks | _Photo], writer: SetWriter, workers: int, progress: Progress) -> None:
-    """Run the tasks that are not yet in the set and add their results in order."""
-    by_unit = {task.unit: task for task in tasks}
-    remaining = [by_unit[unit] for unit in writer.remaining(list(by_unit))]
-    progress(writer.done, len(tasks), "starting")
-    for task, (patches, groups) in zip(remaining, _results_in_order(remaining, workers), strict=True):
-        writer.add(task.unit, patches, groups)
-        progress(writer.done, len(tasks), task.unit)
+def _cut_scene(folder: Path, scene: str, names: Sequence[str], patch_size: int, extent: float, work: Path) -> Cut:
+    """Return the patches and groups of the tracks of one scene, from all COLMAP models of its photos."""
+    with tempfile.TemporaryDirectory(dir=work) as own:
+        database, models = reconstruct_scene(folder, names, Path(own))
+        parts, used = [], set[tuple[str, int]]()
+        for model in models:
+            # A smaller model may repeat part of a larger one, point by point.
+            tracks = read_tracks(model, database).without(used)
+            used.update(tracks.observations())
+            parts.append(cut_tracks(tracks, folder, scene, patch_size, extent=extent))
+    return _join_models(parts, scene, patch_size)
 
 
 def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:

@@ -45,7 +45,7 @@ def build_from_public(
     builder = {"command": "from-public", "kind": kind, "patch_size": patch_size}
     nothing_ignored = np.empty((0, 2), np.int64)
     with SetWriter(out, patch_size, builder, []) as writer:
-        for unit in () if writer.complete else reader.units(skip=writer.done):
+        for unit in reader.units(skip=writer.done):
             unknown = np.full((len(unit.counts), 3), np.nan, np.float32)
             groups = UnitGroups(unit.counts, unit.scene, unknown, kind, nothing_ignored)
             writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)

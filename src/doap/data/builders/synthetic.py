@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.random_streams import stream
-from doap.data.builders.cut import Cut
-from doap.data.builders.nearby import near_pairs
+from doap.data.builders.tracks import near_pairs
 from doap.data.writer import UnitGroups
 from doap.detectors import sift
 from doap.images import (
@@ -43,7 +42,7 @@ def synthetic_groups(
     number: int,
     views: SyntheticViews,
     extent: float = 1.0,
-) -> Cut:
+) -> tuple[NDArray[np.uint8], UnitGroups]:
     """Return the patches (N, S, S) and groups of one photo, for keypoints found in several views.
 
     Args:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.errors import DataError
-from doap.data.builders.nearby import near_pairs
 from doap.data.colmap_model import open_model
 from doap.images import frames_from_arrays, inside, scales
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
@@ -25,6 +24,8 @@ MAX_SCALE_ERROR = 0.5
 """Largest difference in octaves between the scale of an observation and the median of its track."""
 MAX_ANGLE_ERROR = 20.0
 """Largest difference in degrees between an observation's orientation and the mean of its track."""
+SAME_POINT_RADIUS = 5.0
+"""Keypoints of an image within this distance in pixels may show one physical point and ignore each other."""
 _SQLITE = b"SQLite format 3\0"
 _FAR = 1e9
 
@@ -58,12 +59,6 @@ class Tracks:
     def observations(self) -> list[tuple[str, int]]:
         """Return image name and keypoint of each observation. Models of the same photos may share some."""
         return [(self.images[image], int(keypoint)) for image, keypoint in zip(self.image, self.keypoint, strict=True)]
-
-    def images_of(self, points: slice) -> list[str]:
-        """Return the names of the images that observe a range of points."""
-        begin, end, _ = points.indices(len(self.xyz))
-        first, last = np.searchsorted(self.point, [begin, end])
-        return [self.images[number] for number in np.unique(self.image[first:last])]
 
     def without(self, used: set[tuple[str, int]]) -> Tracks:
         """Return the points that have no observation in `used`."""
@@ -309,3 +304,24 @@ def _thin(point: Integers, keep: Mask, max_views: int) -> Mask:
 def _track_lengths(point: Integers, keep: Mask) -> Integers:
     """Return the number of kept observations (T,) of each track."""
     return np.bincount(point[keep], minlength=int(point.max(initial=-1)) + 1)
+
+
+def near_pairs(points: NDArray[np.floating], radius: float = SAME_POINT_RADIUS) -> NDArray[np.int64]:
+    """Return the indices (P, 2) of all points (N, 2) at most `radius` apart, sorted, smaller first.
+
+    The points are sorted by x. Step k compares all points with their k-th neighbours to the right,
+    until no neighbour is near enough.
+
+    >>> near_pairs(np.array([[0.0, 0.0], [9.0, 0.0], [3.0, 4.0]])).tolist()
+    [[0, 2]]
+    """
+    order = points[:, 0].argsort(kind="stable")
+    by_x = points[order]
+    found = [np.empty((0, 2), np.int64)]
+    for step in range(1, len(points)):
+        offset = by_x[step:] - by_x[:-step]
+        if (offset[:, 0] > radius).all():
+            break
+        near = np.square(offset).sum(axis=1) <= radius**2
+        found.append(np.stack([order[:-step][near], order[step:][near]], axis=1))
+    return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
