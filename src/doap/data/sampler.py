@@ -79,7 +79,6 @@ class Sampler(ABC):
         batch_size: Maximum number of patches in a batch.
         seed: Seed of the run.
         per_group: Maximum number of patches per group in a batch; patches of a larger group are drawn at random.
-        min_count: Minimum number of patches of a usable group; a group of one patch has no match.
         among: (G,) bool, the groups that may be used; None allows all.
         settings: Values of `Settings`; wrong ones raise an `ArgumentError`.
 
@@ -98,7 +97,6 @@ class Sampler(ABC):
         seed: int,
         *,
         per_group: int = 16,
-        min_count: int = 2,
         among: NDArray[np.bool_] | None = None,
         **settings: Any,
     ) -> None:
@@ -106,11 +104,12 @@ class Sampler(ABC):
         if per_group < 1:
             raise ArgumentError(f"per_group: expected 1 or more, got {per_group}")
         self.source, self.batch_size, self.seed = source, batch_size, seed
-        self.per_group, self.min_count = per_group, min_count
+        self.per_group = per_group
         self.allowed = np.ones(len(source.count), dtype=bool) if among is None else among
-        self.groups: Integers = np.flatnonzero((source.count >= min_count) & self.allowed)
+        # A group of one patch has no match.
+        self.groups: Integers = np.flatnonzero((source.count >= 2) & self.allowed)
         if not len(self.groups):
-            raise DataError(f"source: expected groups of {min_count} patches or more, got none; lower min_count")
+            raise DataError("source: expected groups of 2 patches or more, got none; build the set from more photos")
         self.taken: Integers = np.minimum(source.count, per_group)
         sizes = self.taken[self.groups]
         self._smallest, self._largest = int(sizes.min()), int(sizes.max())
@@ -129,8 +128,6 @@ class Sampler(ABC):
 
     def batch(self, step: int) -> BatchPlan:
         """Return the batch of a step; steps continue after the first epoch."""
-        if step < 0:
-            raise ArgumentError(f"step: expected 0 or more, got {step}")
         groups = self.choose(step)
         count = self.source.count[groups]
         labels = np.repeat(np.arange(len(groups)), count)
@@ -244,62 +241,40 @@ class MixedSampler(Sampler):
         is_track = from_tracks(self.source)
         track_patches = round(self.batch_size * self.settings.tracks_share)
         view_patches = self.batch_size - track_patches
-        self._parts = [self._part(track_patches, is_track), self._part(view_patches, ~is_track)]
+        self._parts = [
+            GroupSampler(self.source, patches, self.seed, per_group=self.per_group, among=kind & self.allowed)
+            for patches, kind in ((track_patches, is_track), (view_patches, ~is_track))
+        ]
         self.steps_per_epoch = max(part.steps_per_epoch for part in self._parts)
-
-    def _part(self, patches: int, kind: NDArray[np.bool_]) -> GroupSampler:
-        among = kind & self.allowed
-        per_group, min_count = self.per_group, self.min_count
-        return GroupSampler(self.source, patches, self.seed, per_group=per_group, min_count=min_count, among=among)
 
     def choose(self, step: int) -> Integers:
         return np.concatenate([part.choose(step) for part in self._parts])
 
 
 class SceneSampler(Sampler):
-    """Batches from a few scenes, with an equal share of the patches from each.
+    """Batches from two scenes, with half of the patches from each, as in the paper's label mining (appendix C.2).
 
-    With two scenes per batch an epoch is all pairs of scenes in random order, as in the paper's label mining
-    (appendix C.2). With more, random scenes are added to each pair. With one, an epoch is each scene once. A scene
-    with fewer patches than its share contributes all of them.
+    An epoch is all pairs of scenes in random order. A scene with fewer patches than its half contributes all of them.
     """
-
-    class Settings(StrictModel):
-        scenes_per_batch: int = Field(2, ge=1, description="scenes per batch")
-
-    settings: Settings
 
     def _prepare(self) -> None:
         scene = self.source.scene_ids[self.groups]
         by_scene = np.argsort(scene, kind="stable")
         first = np.unique(scene[by_scene], return_index=True)[1]
         self._members = np.split(self.groups[by_scene], first[1:])
-        scenes, number = len(self._members), self.settings.scenes_per_batch
-        if number > scenes:
-            raise ArgumentError(f"scenes_per_batch: expected 1 to {scenes}, the number of scenes, got {number}")
-        self._share = self.batch_size // number
-        if self._share < self._largest:
-            raise ArgumentError(
-                f"scenes_per_batch: expected at most {self.batch_size // self._largest}, so that the largest group, of "
-                f"{self._largest} patches, fits in the share of a scene, got {number}"
-            )
-        self._added = max(number - 2, 0)
-        self._combinations: Integers = np.arange(scenes)[:, None]
-        if number > 1:
-            self._combinations = np.stack(np.triu_indices(scenes, 1), axis=1)
-        self.steps_per_epoch = len(self._combinations)
-        self._epoch, self._order = -1, self._combinations
+        if len(self._members) < 2:
+            raise DataError(f"source: expected groups of at least two scenes, got {len(self._members)}")
+        self._pairs: Integers = np.stack(np.triu_indices(len(self._members), 1), axis=1)
+        self.steps_per_epoch = len(self._pairs)
+        self._epoch, self._order = -1, self._pairs
 
     def choose(self, step: int) -> Integers:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, stream(self.seed, "epoch", epoch).permutation(self._combinations)
+            self._epoch, self._order = epoch, stream(self.seed, "epoch", epoch).permutation(self._pairs)
         generator = stream(self.seed, "groups", step)
-        scenes = self._order[position]
-        other_scenes = np.delete(np.arange(len(self._members)), scenes)
-        added = generator.choice(other_scenes, self._added, replace=False)
-        chosen = np.concatenate([scenes, added])
-        return np.concatenate([self._fill(self._members[scene], self._share, generator) for scene in chosen])
+        share = self.batch_size // 2
+        return np.concatenate([self._fill(self._members[scene], share, generator) for scene in self._order[position]])
 
 
 class RomeSampler(Sampler):
@@ -341,10 +316,24 @@ def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
         rank: Index of this rank, from 0.
         world: Number of ranks.
     """
-    if not 0 <= rank < world:
-        raise ArgumentError(f"rank: expected 0 to world - 1 = {world - 1}, got {rank}")
     sizes = np.bincount(plan.labels, minlength=len(plan.groups))
     largest_first = np.argsort(-sizes, kind="stable")
     owner = np.empty_like(largest_first)
     owner[largest_first] = np.arange(len(largest_first)) % world
     return np.flatnonzero(owner[plan.labels] == rank)
+
+
+def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
+    """Return (G,) bool, True for the groups of random scenes that together have about a share of all groups.
+
+    Whole scenes are held out because photos of one scene show the same points. At least one scene is held out and at
+    least one is left.
+    """
+    sizes = np.bincount(source.scene_ids, minlength=len(source.scene_names))
+    scenes = stream(seed, "held-out scenes").permutation(np.flatnonzero(sizes))
+    if len(scenes) < 2:
+        raise DataError(
+            f"source: expected two scenes or more to hold one out, got {len(scenes)}; set data.validation instead"
+        )
+    number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
+    return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from doap._support.errors import DataError
 from doap.data.batches import Batches
 from doap.data.mining import mine
-from doap.data.scenes import hold_out
+from doap.data.sampler import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
 from doap.evaluation.validation.sample import PatchSample

@@ -147,17 +147,16 @@ def test_models_of_one_scene_are_sources_of_their_own():
     assert _join_models([], "hill", 8)[1].source == []
 
 
-@pytest.mark.data("photos")
+@pytest.mark.data("strecha")
 def test_overlapping_photos_give_tracks(data_folder, tmp_path):
-    folder = tmp_path / "photos"
-    (folder / "fountain").mkdir(parents=True)
-    for name in ("000.jpg", "001.jpg", "002.jpg"):
-        photo = cv2.imread(str(data_folder / "photos" / "fountain" / name))
-        cv2.imwrite(str(folder / "fountain" / name), cv2.resize(photo, None, fx=0.5, fy=0.5))
-    out = build_from_images(folder, tmp_path / "out", views=SyntheticViews(count=1, keypoints=20))
-    summary = check_set(out)
-    assert summary.from_tracks > 20
-    assert summary.from_photos > 0
+    (tmp_path / "fountain").mkdir()
+    for name in ("0003", "0004", "0005"):
+        photo = cv2.imread(str(data_folder / "strecha" / "fountain-P11" / f"{name}.jpg"))
+        small = cv2.resize(photo, (400, 267), interpolation=cv2.INTER_AREA)
+        cv2.imwrite(str(tmp_path / "fountain" / f"{name}.png"), small)
+    out = build_from_images(tmp_path, tmp_path / "out", views=SyntheticViews(count=1, keypoints=20))
+    assert check_set(out).from_tracks > 100
+    assert check_set(out).from_photos > 0
 
 
 def test_the_structure_less_fallback_is_off(tmp_path, monkeypatch):
