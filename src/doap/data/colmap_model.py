@@ -81,24 +81,15 @@ def copy_model(model: str, copy: str) -> list[str]:
 def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[Path, list[Path]]:
     """Extract, match and map some photos of a folder.
 
-    COLMAP runs on one thread with fixed seeds. Bundle adjustment adds floats in the order in which
-    threads finish, and an interrupted and resumed build must produce the same bytes. Scenes are
-    processed in parallel instead.
+    COLMAP runs on one thread with fixed seeds. Bundle adjustment adds floats in the order in which threads finish, and
+    an interrupted and resumed build must produce the same bytes. Scenes are processed in parallel instead.
 
     Photos that see too few points of the model are not registered. COLMAP's structure-less fallback, which would try
     them again with matches between pairs of photos, is off: it takes about half a minute for each of them.
 
-    Args:
-        folder: Folder of the photos.
-        names: Paths of the photos relative to `folder`.
-        work: Empty folder for the database and the models.
-
     Returns:
-        Path of the database, and folders of the models, largest model first. There is no model if
-        no photos overlap.
-
-    Raises:
-        DataError: If a photo has more pixels than `read_grey` allows.
+        Path of the database in the empty folder `work`, and folders of the models, largest first; none if no photos
+        overlap.
     """
     # COLMAP decodes the photos itself, and would allocate any size that a header declares.
     for name in names:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError, import_extra
 from doap._support.random_streams import stream
 from doap.data.sampler import GroupSource, Integers
@@ -83,14 +82,8 @@ def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
 
     The paper concatenates the two. The range 0…1 determines their weights: the variance of the pixels is then about
     half that of the HOG, so both structure and brightness count. With 0…255 the pixels would dominate.
-
-    Args:
-        patches: (N, S, S) uint8.
-
-    Returns:
-        (N, 2240).
+    Patches (N, S, S) give features (N, 2240).
     """
-    check_shape(patches, "N S S", name="patches")
     features = np.empty((len(patches), FEATURES), dtype=np.float32)
     # In parts, because the 64×64 floats of a large scene need more memory than its features.
     for first in range(0, len(patches), 1024):

@@ -310,11 +310,6 @@ def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
 
     Whole groups are dealt to the ranks in turn, the largest first. The ranks differ by at most the size of the largest
     group, and no rank is empty if there are as many groups as ranks.
-
-    Args:
-        plan: The batch of all ranks.
-        rank: Index of this rank, from 0.
-        world: Number of ranks.
     """
     sizes = np.bincount(plan.labels, minlength=len(plan.groups))
     largest_first = np.argsort(-sizes, kind="stable")

@@ -182,7 +182,6 @@ LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
         LEDGER.encode() + b",a,train\n",
         LEDGER.encode() + b"../2.png,a,train\n",
         LEDGER.encode() + b"/2.png,a,train\n",
-        b"file,scene,split,file\na/1.png,a,train,a/1.png\n",
         b"file,scene\n",
         b"",
         b"file,scene,split\n" + b"x" * 200_000 + b",a,train\n",

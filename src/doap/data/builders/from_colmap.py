@@ -16,8 +16,8 @@ from doap.images import extract_patches, read_grey, resize_frames
 from doap.types import Progress, no_progress
 
 OBSERVATIONS_AT_ONCE = 200_000
-"""Patches per unit: the memory of a build, and the work repeated after an interruption. Pairs of
-points to ignore are stored only within a unit."""
+"""Patches per unit: the memory of a build, and the work repeated after an interruption. Pairs of points to ignore are
+stored only within a unit."""
 
 
 def build_from_colmap(
@@ -68,7 +68,9 @@ def build_from_colmap(
         "extent": extent,
         "dropped": tracks.dropped,
     }
-    units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(_unit_borders(tracks))}
+    window = (np.bincount(tracks.point).cumsum() - 1) // OBSERVATIONS_AT_ONCE
+    borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(window)]
+    units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(borders)}
     scene = scene or images.resolve().name
     with SetWriter(out, patch_size, builder, [], paths) as writer:
         for name in writer.remaining(list(units)):
@@ -81,15 +83,9 @@ def build_from_colmap(
 def cut_tracks(
     tracks: Tracks, folder: Path, scene: str, patch_size: int, points: slice = slice(None), extent: float = 1.0
 ) -> tuple[NDArray[np.uint8], UnitGroups]:
-    """Return the patches (O, S, S) of some points and their groups. Each image is read once.
+    """Return the patches (O, S, S) of a range of points, and their groups with the ignored pairs within the range.
 
-    Args:
-        tracks: Tracks from `read_tracks`.
-        folder: Folder of the model's images.
-        scene: Name of the scene.
-        patch_size: Side S of the patches in pixels.
-        points: Range of points to cut. Ignored pairs within the range are kept.
-        extent: Patch side relative to the side of its frame.
+    Each image of the folder is read once.
     """
     begin, end, _ = points.indices(len(tracks.xyz))
     first, last = np.searchsorted(tracks.point, [begin, end])
@@ -109,16 +105,3 @@ def cut_tracks(
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
     position = tracks.xyz[begin:end].astype(np.float32)
     return patches, UnitGroups(count, scene, position, "tracks", tracks.ignore[in_range] - begin)
-
-
-def _unit_borders(tracks: Tracks) -> list[int]:
-    """Return the points at which units begin, and the end of the last unit."""
-    # Observations are sorted by point: `end[p]` is the number of observations up to and including
-    # point p.
-    end = np.flatnonzero(np.diff(tracks.point, append=-1)) + 1
-    borders = [0]
-    while borders[-1] < len(end):
-        done = end[borders[-1] - 1] if borders[-1] else 0
-        fits = int(np.searchsorted(end, done + OBSERVATIONS_AT_ONCE, side="right"))
-        borders.append(max(borders[-1] + 1, fits))
-    return borders

@@ -32,8 +32,7 @@ from doap.types import Progress, no_progress
 
 Cut = tuple[NDArray[np.uint8], UnitGroups]
 """Patches (N, S, S), ordered by group, and the groups."""
-# Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2
-# MB.
+# Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2 MB.
 _TASKS_AHEAD = 64
 
 
@@ -54,25 +53,23 @@ def build_from_images(
 ) -> Path:
     """Build a patch set from a folder of photos.
 
-    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after
-    it. A ledger may list photos, scenes and splits instead. Resumable: call it again to continue an
-    interrupted build. The result has the same bytes as an uninterrupted build.
+    Each subfolder of `folder` is a scene. Photos directly in `folder` form one scene, named after it. A ledger may list
+    photos, scenes and splits instead. Resumable: call it again to continue an interrupted build. The result has the
+    same bytes as an uninterrupted build.
 
         build_from_images("photos", "my.patches", views=SyntheticViews(count=7), workers=4)
 
     Args:
         folder: Folder of the photos.
         out: Folder of the new set. It must not exist.
-        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored
-            in the set. The scene column may be called `place`.
+        ledger: CSV file with the columns file, scene and split, and any others. Its rows are stored in the set.
         split: Split of the ledger to use; None uses all rows.
         patch_size: Side S of the patches in pixels.
-        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A
-            descriptor trained on the set uses the same extent.
+        extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A descriptor trained on
+            the set uses the same extent.
         views: Synthetic views to render of each photo.
         tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
-        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of
-            its own.
+        without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
         progress: Called after each unit (the tracks of a scene, or a photo).
@@ -105,10 +102,8 @@ def build_from_images(
             if tracks and len(names) > 1 and scene not in without_tracks
         }
         for number, (scene, name) in enumerate(photos):
-            own_scene = name if scene in without_tracks else scene
-            tasks[name] = partial(
-                synthetic_groups, folder / name, own_scene, name, patch_size, seed, number, views, extent
-            )
+            own = name if scene in without_tracks else scene
+            tasks[name] = partial(synthetic_groups, folder / name, own, name, patch_size, seed, number, views, extent)
         units = writer.remaining(list(tasks))
         progress(writer.done, len(tasks), "starting")
         for unit, cut in zip(units, _results_in_order([tasks[unit] for unit in units], workers), strict=True):
@@ -133,8 +128,8 @@ def _cut_scene(folder: Path, scene: str, names: Sequence[str], patch_size: int, 
 def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
     """Concatenate the models of one scene into one unit.
 
-    Models may share photos and show the same point through different keypoints. Each model is
-    therefore a source of its own, because sources of one scene ignore each other.
+    Models may share photos and show the same point through different keypoints. Each model is therefore a source of its
+    own, because sources of one scene ignore each other.
     """
     no_patches = np.empty((0, patch_size, patch_size), np.uint8)
     counts: list[NDArray[np.integer]] = [np.empty(0, np.int64)]
@@ -162,8 +157,7 @@ def _results_in_order(tasks: Sequence[Callable[[], Cut]], workers: int) -> Itera
             for task in tasks:
                 with starting_workers():
                     ahead.append(pool.submit(task))
-                # Not fewer: a scene takes minutes, and the other workers need something to do
-                # meanwhile.
+                # Not fewer: a scene takes minutes, and the other workers need something to do meanwhile.
                 if len(ahead) >= _TASKS_AHEAD * workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -229,8 +223,6 @@ def _parse_ledger(path: Path, text: str) -> list[dict[str, Any]]:
         raise DataError(
             f"{path}: expected the columns file, scene and split, but {', '.join(sorted(missing))} is missing."
         )
-    if len(set(columns)) < len(columns):
-        raise DataError(f"{path}: expected every column once, got {', '.join(columns)}.")
     reader.fieldnames = columns
     rows = []
     for row in reader:

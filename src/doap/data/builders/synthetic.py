@@ -45,15 +45,7 @@ def synthetic_groups(
 ) -> tuple[NDArray[np.uint8], UnitGroups]:
     """Return the patches (N, S, S) and groups of one photo, for keypoints found in several views.
 
-    Args:
-        photo: Image file.
-        scene: Name of the scene.
-        source: Name of the photo in the set.
-        patch_size: Side S of the patches in pixels.
-        seed: Random seed of the set.
-        number: Index of the photo in the set, which selects its random stream.
-        views: Settings of the views.
-        extent: Patch side relative to the side of the keypoint's frame.
+    `source` is the name of the photo in the set, and `number` its index there, which selects its random stream.
     """
     image = read_grey(photo)
     random = stream(seed, "synthetic views", number)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap.data.readers.files import Unit, read_numbers, sort_by_point
 from doap.images import read_grey
 
@@ -49,8 +49,6 @@ class PhotoTour:
     def load(self, indices: ArrayLike) -> NDArray[np.uint8]:
         """Return the patches (n, 64, 64) at `indices` (n,). Each sheet is read once."""
         wanted = np.asarray(indices, dtype=np.int64).reshape(-1)
-        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise ArgumentError(f"indices: expected 0 to {len(self) - 1}, got {wanted.min()} to {wanted.max()}.")
         patches = np.empty((len(wanted), SIDE, SIDE), np.uint8)
         sheet = wanted // PER_SHEET
         for number in np.unique(sheet):
@@ -97,8 +95,9 @@ def read_phototour(root: str | Path) -> PhotoTour:
     points = read_numbers(root / INFO, columns=(0,))[:, 0].astype(np.int64)
     numbers = {int(digits) for sheet in sheets if (digits := sheet.stem.removeprefix("patches")).isdecimal()}
     if missing := sorted(set(range(max(numbers, default=-1) + 1)) - numbers):
-        names = ", ".join(f"patches{number:04d}.bmp" for number in missing[:5]) + (" …" if len(missing) > 5 else "")
-        raise DataError(f"{root}: missing sheets {names}. Download the dataset again.")
+        raise DataError(
+            f"{root}: missing {len(missing)} sheets, such as patches{missing[0]:04d}.bmp. Download it again."
+        )
     capacity = len(sheets) * PER_SHEET
     if not capacity - PER_SHEET < len(points) <= capacity:
         rule = (
