@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from doap._support.errors import ArgumentError
@@ -20,39 +17,34 @@ with_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create", 
 
 
 @pytest.fixture
-def source() -> MemorySource:
+def source():
     never = [(0, 1), (1, 2), (3, 20), (5, 4), (7, 8)]
     return memory_source([3, 5, 2, 4] * 6, [0, 0, 1, 2] * 6, never=never, sources=[0, 1, 2, 3] * 3 + [0, 4, 2, 3] * 3)
 
 
 @pytest.fixture
-def mined(source: MemorySource) -> Mined:
+def mined(source):
     """Two clusters per scene; those of scene 0 ignore each other."""
     apart = np.eye(2, dtype=bool)
     clusters = source.scene_ids * 2 + np.arange(24) % 5 % 2
     return Mined(clusters.astype(np.int64), np.stack([np.ones((2, 2), dtype=bool), apart, apart]))
 
 
-def equal(one: Relation, other: Relation) -> bool:
+def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(relation_tables(one), relation_tables(other), strict=True))
 
 
-def test_a_batch_is_uint8_patches_with_a_channel_and_their_groups(source: MemorySource) -> None:
+def test_a_batch_is_uint8_patches_with_a_channel_and_their_groups(source):
     batches = Batches(source, GroupSampler(source, 30, 0), seed=0)
     patches, relation = batches[0]
     plan = batches.sampler.batch(0)
     assert patches.dtype == torch.uint8
-    assert patches.shape == (len(plan.indices), 1, 4, 4)
+    assert np.array_equal(patches[:, 0].numpy(), source.patches[plan.indices])
     assert relation.groups.tolist() == plan.labels.tolist()
     assert len(batches) == batches.sampler.steps_per_epoch
 
 
-def test_without_augmentation_patches_are_those_of_the_source(source: MemorySource) -> None:
-    batches = Batches(source, GroupSampler(source, 30, 0), seed=0)
-    assert np.array_equal(batches[3][0][:, 0].numpy(), source.patches[batches.sampler.batch(3).indices])
-
-
-def test_augmentation_changes_patches_reproducibly(source: MemorySource) -> None:
+def test_augmentation_changes_patches_reproducibly(source):
     sampler = RomeSampler(source, 80, 0)
     batches = Batches(source, sampler, seed=0, augmentation=Augmentation())
     plain = Batches(source, sampler, seed=0)
@@ -63,7 +55,7 @@ def test_augmentation_changes_patches_reproducibly(source: MemorySource) -> None
 
 @with_workers
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source: MemorySource, workers: int) -> None:
+def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source, workers):
     batches = Batches(source, GroupSampler(source, 30, 0), seed=0, augmentation=Augmentation(noise=0.1))
     loader = DataLoader(batches, batch_size=None, sampler=range(2, 9), num_workers=workers)
     for step, (patches, relation) in zip(range(2, 9), loader, strict=True):
@@ -71,7 +63,7 @@ def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source: Me
         assert equal(relation, batches[step][1])
 
 
-def is_distractor(batches: Batches, one: int, other: int) -> bool:
+def is_distractor(batches, one, other):
     """Whether patches of two groups are distractors to each other, from the source."""
     source = batches.source
     assert isinstance(source, MemorySource)
@@ -89,7 +81,7 @@ def is_distractor(batches: Batches, one: int, other: int) -> bool:
     return not batches.mined.tables[scene, one_of_two, other_of_two]
 
 
-def oracle(batches: Batches, step: int) -> tuple[Tensor, Tensor]:
+def oracle(batches, step):
     """Matches and distractors in the batch of all ranks, pair by pair."""
     plan = batches.sampler.batch(step)
     groups = plan.groups[plan.labels].tolist()
@@ -103,9 +95,7 @@ def oracle(batches: Batches, step: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("mining", [False, True])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_ranks_together_have_the_relation_of_the_whole_batch(
-    source: MemorySource, mined: Mined, mining: bool, world: int
-) -> None:
+def test_ranks_together_have_the_relation_of_the_whole_batch(source, mined, mining, world):
     sampler = SceneSampler(source, 40, 0)
     for step in range(3):
         parts = [
@@ -126,7 +116,7 @@ def test_ranks_together_have_the_relation_of_the_whole_batch(
             assert torch.equal(table[order][:, order], wanted)
 
 
-def test_without_scene_distractors_only_other_scenes_have_them(source: MemorySource) -> None:
+def test_without_scene_distractors_only_other_scenes_have_them(source):
     sampler = GroupSampler(source, 60, 0)
     whole, across = (Batches(source, sampler, seed=0, scene_distractors=one)[0][1] for one in (True, False))
     scene = torch.from_numpy(source.scene_ids[sampler.batch(0).groups])[whole.groups]
@@ -138,7 +128,7 @@ def test_without_scene_distractors_only_other_scenes_have_them(source: MemorySou
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_together_have_the_patches_of_one_process(source: MemorySource, world: int) -> None:
+def test_ranks_together_have_the_patches_of_one_process(source, world):
     sampler = GroupSampler(source, 40, 0)
     noisy = Augmentation(noise=0.2)
     whole, relation = Batches(source, sampler, seed=0, augmentation=noisy)[1]
@@ -148,6 +138,6 @@ def test_ranks_together_have_the_patches_of_one_process(source: MemorySource, wo
     assert torch.equal(torch.cat([part[1].groups for part in parts])[order], relation.groups)
 
 
-def test_a_rank_outside_the_world_is_rejected(source: MemorySource) -> None:
+def test_a_rank_outside_the_world_is_rejected(source):
     with pytest.raises(ArgumentError):
         Batches(source, GroupSampler(source, 40, 0), seed=0, rank=2, world=2)

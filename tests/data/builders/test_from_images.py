@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import random
 import shutil
 import signal
 
@@ -86,15 +85,11 @@ def test_a_larger_extent_shows_more_context_of_the_same_points(photos, tmp_path)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_resumed_builds_have_the_same_bytes(photos, uninterrupted, tmp_path, workers):
-    generator = random.Random(workers)
-    for _ in range(2):
-        ran = run_forked(KILLED_AFTER, photos, tmp_path / "out", workers, generator.randint(1, 2))
-        if ran.returncode == 0:
-            break
+    for last in (1, 2):
+        ran = run_forked(KILLED_AFTER, photos, tmp_path / "out", workers, last)
         assert ran.returncode == -signal.SIGKILL, ran.stderr
         assert not (tmp_path / "out").exists()
-    if not (tmp_path / "out").exists():
-        build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], workers=workers)
+    build_from_images(photos, tmp_path / "out", views=VIEWS, without_tracks=["a", "b"], workers=workers)
     assert contents(tmp_path / "out") == contents(uninterrupted)
 
 
@@ -112,14 +107,14 @@ def test_a_build_with_another_photo_or_seed_is_not_resumed(photos, tmp_path, cha
         build_from_images(copy, tmp_path / "out", **settings)
 
 
-@pytest.mark.parametrize("column", ["scene", "place"])
-def test_ledger_selects_photos_and_is_stored_in_the_set(photos, tmp_path, column):
+@pytest.mark.parametrize(("column", "encoding"), [("scene", "utf-8"), ("place", "utf-8-sig")])
+def test_ledger_selects_photos_and_is_stored_in_the_set(photos, tmp_path, column, encoding):
     rows = [
         ("a/1.png", "hill", "train", "CC0"),
         ("b/1.png", "lake", "val", "CC-BY-4.0"),
         ("b/2.png", "lake", "val", "CC0"),
     ]
-    with (tmp_path / "ledger.csv").open("w", newline="") as file:
+    with (tmp_path / "ledger.csv").open("w", newline="", encoding=encoding) as file:
         csv.writer(file).writerows([("file", column, "split", "licence"), *rows])
     ledger = {"ledger": tmp_path / "ledger.csv", "views": VIEWS}
     out = build_from_images(photos, tmp_path / "val", split="val", without_tracks=["lake"], **ledger)
@@ -191,12 +186,6 @@ def test_a_damaged_ledger_is_refused(photos, tmp_path, content):
     (tmp_path / "ledger.csv").write_bytes(content)
     with pytest.raises(DataError):
         build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv")
-
-
-def test_a_ledger_may_begin_with_a_byte_order_mark(photos, tmp_path):
-    (tmp_path / "ledger.csv").write_text(LEDGER, encoding="utf-8-sig")
-    out = build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv", views=VIEWS, tracks=False)
-    assert [row["file"] for row in open_set(out).meta["ledger"]] == ["a/1.png", "b/1.png"]
 
 
 def test_colmap_decodes_no_photo_with_too_many_pixels(photos, tmp_path, monkeypatch):

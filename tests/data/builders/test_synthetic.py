@@ -40,14 +40,6 @@ def test_patches_correlate_within_a_group_and_not_across_groups(photo):
     assert abs(np.median(other)) < 0.3
 
 
-def test_groups_depend_only_on_the_seed_and_the_number_of_the_photo(photo):
-    patches, groups = build(photo)
-    again, same = build(photo)
-    assert np.array_equal(patches, again)
-    assert np.array_equal(groups.position, same.position)
-    assert not np.array_equal(patches[:20], build(photo, number=1)[0][:20])
-
-
 def test_keypoints_at_the_same_point_ignore_each_other(photo):
     _, groups = build(photo, views=SyntheticViews(count=4, keypoints=400))
     centre = groups.position[:, :2]

@@ -15,8 +15,21 @@ from oracles.plane_scene import VIEWS, pose, project, true_keypoints, write_scen
 
 @pytest.fixture
 def points():
-    random = np.random.default_rng(0)
-    return np.column_stack([random.uniform(-1.2, 1.2, (40, 2)), np.zeros(40)])
+    """Points of a plane, of which 7 and 8 are close to each other."""
+    points = np.column_stack([np.random.default_rng(0).uniform(-1.2, 1.2, (40, 2)), np.zeros(40)])
+    points[7] = points[8] + [0.02, 0, 0]
+    return points
+
+
+@pytest.fixture
+def scene(tmp_path, points):
+    write_scene(tmp_path, points)
+    return tmp_path
+
+
+@pytest.fixture
+def tracks(scene):
+    return read_tracks(scene / "sparse", scene / "database.db")
 
 
 def lowest_correlation(patches, count):
@@ -29,19 +42,16 @@ def lowest_correlation(patches, count):
 
 
 @pytest.mark.parametrize("with_database", [True, False])
-def test_patches_of_a_point_correlate_in_rolled_near_and_oblique_views(tmp_path, points, with_database):
-    write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db" if with_database else None)
+def test_patches_of_a_point_correlate_in_rolled_near_and_oblique_views(scene, with_database):
+    tracks = read_tracks(scene / "sparse", scene / "database.db" if with_database else None)
     assert len(tracks.xyz) == 40
-    patches, groups = cut_tracks(tracks, tmp_path / "images", "plane", 32)
+    patches, groups = cut_tracks(tracks, scene / "images", "plane", 32)
     assert np.median(lowest_correlation(patches, groups.count)) > 0.9
     other = lowest_correlation(np.roll(patches, 7, axis=0), groups.count)
     assert np.median(other) < 0.5
 
 
-def test_frames_are_at_the_projected_points_with_pixel_centres_at_integers(tmp_path, points):
-    write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+def test_frames_are_at_the_projected_points_with_pixel_centres_at_integers(tracks):
     for number, arguments in enumerate(VIEWS):
         own = tracks.image == number
         view = pose(*arguments)
@@ -78,27 +88,20 @@ def test_observations_of_another_scale_or_orientation_are_dropped(tmp_path, poin
     assert tracks.image[tracks.point == 5].tolist() == [0, 1, 2]
 
 
-def test_nearby_points_ignore_each_other(tmp_path, points):
-    points[7] = points[8] + [0.02, 0, 0]
-    write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+def test_nearby_points_ignore_each_other(tracks):
     assert [7, 8] in tracks.ignore.tolist()
     # Points that are far apart do not.
     far = np.linalg.norm(tracks.xyz[tracks.ignore[:, 0]] - tracks.xyz[tracks.ignore[:, 1]], axis=1)
     assert far.max() < 0.3
 
 
-def test_long_tracks_are_thinned_evenly(tmp_path, points):
-    write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", None, max_views=2)
+def test_long_tracks_are_thinned_evenly(scene):
+    tracks = read_tracks(scene / "sparse", None, max_views=2)
     assert np.bincount(tracks.point).tolist() == [2] * len(tracks.xyz)
     assert len(set(tracks.image.tolist())) > 1
 
 
-def test_points_seen_in_another_model_are_left_out(tmp_path, points):
-    points[7] = points[8] + [0.02, 0, 0]
-    write_scene(tmp_path, points)
-    tracks = read_tracks(tmp_path / "sparse", tmp_path / "database.db")
+def test_points_seen_in_another_model_are_left_out(tracks):
     assert len(tracks.without(set()).xyz) == 40
     left = tracks.without({("2.png", 3), ("4.png", 5), ("9.png", 6)})
     assert np.array_equal(left.xyz, np.delete(tracks.xyz, [3, 5], axis=0))
@@ -114,40 +117,27 @@ def test_near_pairs_equal_an_exhaustive_search(points):
     assert near_pairs(spread[:0]).shape == (0, 2)
 
 
-def test_a_model_gives_a_valid_set(tmp_path, points):
-    write_scene(tmp_path, points)
-    out = build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "s", database=tmp_path / "database.db")
-    summary = check_set(out)
-    assert (summary.groups, summary.from_tracks) == (40, 40)
-    assert open_set(out).scene_names == ["images"]
-
-
-def test_build_in_small_units_gives_the_same_groups(tmp_path, points, monkeypatch):
-    write_scene(tmp_path, points)
-    whole = open_set(build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "whole"))
+def test_a_build_in_small_units_gives_the_same_groups(scene, tmp_path, monkeypatch):
+    whole = build_from_colmap(scene / "sparse", scene / "images", tmp_path / "whole")
     monkeypatch.setattr("doap.data.builders.from_colmap.OBSERVATIONS_AT_ONCE", 9)
-    parts = open_set(build_from_colmap(tmp_path / "sparse", tmp_path / "images", tmp_path / "parts"))
-    assert np.array_equal(whole.patches, parts.patches)
-    assert np.array_equal(whole.count, parts.count)
+    parts = open_set(build_from_colmap(scene / "sparse", scene / "images", tmp_path / "parts"))
+    assert (check_set(whole).groups_per_scene, check_set(whole).from_tracks) == ({"images": 40}, 40)
+    assert np.array_equal(open_set(whole).patches, parts.patches)
+    assert np.array_equal(open_set(whole).count, parts.count)
 
 
-def test_other_images_and_missing_files_are_refused(tmp_path, points):
-    write_scene(tmp_path, points)
-    sparse, images = tmp_path / "sparse", tmp_path / "images"
+def test_other_images_and_missing_files_are_refused(scene):
+    sparse, images = scene / "sparse", scene / "images"
     with pytest.raises(DataError):
-        read_tracks(sparse, tmp_path / "absent.db")
+        read_tracks(sparse, scene / "absent.db")
     cv2.imwrite(str(images / "2.png"), cv2.imread(str(images / "2.png"))[:200])
     with pytest.raises(DataError):
-        build_from_colmap(sparse, images, tmp_path / "s")
-    (images / "2.png").unlink()
-    with pytest.raises(DataError):
-        build_from_colmap(sparse, images, tmp_path / "s")
+        build_from_colmap(sparse, images, scene / "s")
 
 
 @pytest.mark.parametrize("content", [b"", b"Four score and seven years ago", b"SQLite format 3\0" + bytes(4096)])
-def test_a_file_that_is_not_a_database_is_refused_and_not_changed(tmp_path, points, content):
-    write_scene(tmp_path, points)
-    (tmp_path / "database.db").write_bytes(content)
+def test_a_file_that_is_not_a_database_is_refused_and_not_changed(scene, content):
+    (scene / "database.db").write_bytes(content)
     with pytest.raises(DataError):
-        read_tracks(tmp_path / "sparse", tmp_path / "database.db")
-    assert (tmp_path / "database.db").read_bytes() == content
+        read_tracks(scene / "sparse", scene / "database.db")
+    assert (scene / "database.db").read_bytes() == content

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap._support.errors import DataError
+from doap._support.errors import ArgumentError, DataError
 from doap.data.readers.files import Unit, read_numbers, sort_by_point
 from doap.images import read_grey
 
@@ -49,6 +49,8 @@ class PhotoTour:
     def load(self, indices: ArrayLike) -> NDArray[np.uint8]:
         """Return the patches (n, 64, 64) at `indices` (n,). Each sheet is read once."""
         wanted = np.asarray(indices, dtype=np.int64).reshape(-1)
+        if ((wanted < 0) | (wanted >= len(self))).any():
+            raise ArgumentError(f"indices: expected 0 to {len(self) - 1}, got {wanted.min()} to {wanted.max()}.")
         patches = np.empty((len(wanted), SIDE, SIDE), np.uint8)
         sheet = wanted // PER_SHEET
         for number in np.unique(sheet):
@@ -61,10 +63,7 @@ class PhotoTour:
         table = read_numbers(self.root / name, columns=(0, 3, 1, 4)).astype(np.int64)
         indices, points = table[:, :2], table[:, 2:]
         if indices.min() < 0 or indices.max() >= len(self):
-            raise DataError(
-                f"{self.root / name}: expected patches 0 to {len(self) - 1}, "
-                f"got {indices.min()} to {indices.max()}. The file is of another dataset."
-            )
+            raise DataError(f"{self.root / name}: expected patches 0 to {len(self) - 1}. The file is of another dataset.")
         return indices, points[:, 0] == points[:, 1]
 
     def units(self, skip: int = 0) -> Iterator[Unit]:
