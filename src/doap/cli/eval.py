@@ -26,7 +26,7 @@ def evaluate(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
             help="Descriptors (`baselines` for all, `pipelines` for learned pipelines, `controls` for descriptors that "
             "must score chance), a benchmark (oxford, phototour, hpatches, romepatches, patches, sweeps, pose, sfm, "
-            "wxbs, evd, speed) and the folder with its data.",
+            "wxbs, speed) and the folder with its data.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],

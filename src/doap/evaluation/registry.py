@@ -8,7 +8,6 @@ from pathlib import Path
 from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
-from doap.evaluation.evd import EvdBenchmark
 from doap.evaluation.hpatches import HPatchesBenchmark
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.evaluation.patches import PatchesBenchmark
@@ -32,7 +31,6 @@ BENCHMARKS: dict[str, BenchmarkType] = {
     "speed": SpeedBenchmark,
     "sfm": SfmBenchmark,
     "wxbs": WxbsBenchmark,
-    "evd": EvdBenchmark,
 }
 """Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 
