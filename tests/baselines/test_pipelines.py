@@ -22,8 +22,7 @@ from doap.baselines import BASELINES, PIPELINES
 from doap.baselines.pipelines.packaged_weights import kornia_network
 from doap.baselines.pipelines.pipeline import FRAME_SCALE
 from doap.cli import app
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate, open_candidates
+from doap.evaluation.candidates import open_candidates
 from doap.images import frames_from_arrays, read_grey
 from doap.types import Features
 
@@ -259,14 +258,6 @@ def compare_matchers(name, original):
         expected = original(inputs)["matches"][0].numpy()
     assert len(expected) > 60
     assert np.array_equal(pipeline(name).match(*given).indices, expected)
-
-
-@pytest.mark.parametrize("name", ["aliked-lightglue", "xfeat"])
-def test_features_of_a_pipeline_are_cached(name, tmp_path, monkeypatch):
-    extracted = CachedDescriber(open_candidate(pipeline(name)), tmp_path).extract(photo(), 20)
-    again = CachedDescriber(open_candidate(pipeline(name)), tmp_path)
-    monkeypatch.setattr(pipeline(name)._network, "run", lambda *_: pytest.fail("run twice"))
-    assert torch.equal(again.extract(photo(), 20).descriptors, extracted.descriptors)
 
 
 def test_frames_are_upright_squares_of_one_size():

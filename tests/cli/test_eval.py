@@ -53,16 +53,6 @@ def test_text_output_lists_the_best_first_and_what_was_skipped(doap, sequences, 
     assert "Use the detector colmap." in ran.stderr
 
 
-def test_descriptors_are_cached(doap, sequences, tmp_path):
-    arguments = ("eval", "sift", "oxford", sequences, "--out", tmp_path / "out", "--max-keypoints", 100, "--json")
-    seconds = []
-    for _ in range(2):
-        values = json.loads(doap(*arguments).stdout)
-        seconds.append(read_results(values["results"])["sift"].seconds["describe"])
-    assert seconds[0] > 0
-    assert seconds[1] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -16,9 +16,7 @@ from data.readers import formats
 from doap._support.errors import ArgumentError, DataError
 from doap.describer import Describer
 from doap.evaluation import hpatches
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.hpatches import HPatchesBenchmark, match_sequence
 from doap.evaluation.hpatches_pairs import pair_precision
 from doap.evaluation.result import Figure, Scores
@@ -76,7 +74,7 @@ def evaluate(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
     def once(describer: Describer) -> Scores:
         name = describer.name  # type: ignore[attr-defined]
         if name not in known:
-            known[name] = benchmark_.evaluate(CachedDescriber(open_candidate(describer)), seed=0)
+            known[name] = benchmark_.evaluate(open_candidate(describer), seed=0)
         return known[name]
 
     return once
@@ -95,7 +93,7 @@ def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
     release = hpatches.read_hpatches(root)
     described = {}
     for name in SEQUENCES:
-        flat = CachedDescriber(open_candidate(describer)).describe_patches(release.load(name).reshape(-1, SIDE, SIDE))
+        flat = open_candidate(describer).describe_patches(release.load(name).reshape(-1, SIDE, SIDE))
         if flat.dtype == torch.uint8:
             flat = torch.from_numpy(np.unpackbits(flat.numpy(), axis=1))
         described[name] = flat.double().view(GROUPS, 16, -1)
@@ -207,7 +205,7 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
 ) -> None:
     monkeypatch.setattr(hpatches, "MATLAB_DISTRACTORS", 9)
     monkeypatch.setattr(hpatches, "POOLS", (8, 11))
-    scores = HPatchesBenchmark(root).evaluate(CachedDescriber(open_candidate(noisy(SIDE))), seed=0)
+    scores = HPatchesBenchmark(root).evaluate(open_candidate(noisy(SIDE)), seed=0)
     described = described_by(root, noisy(SIDE))
     queries, distractors = (
         [(name, int(index)) for name, index in read_rows(root, kind)] for kind in ("retr_queries", "retr_distractors")
@@ -260,7 +258,7 @@ def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path)
     (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
     matching = HPatchesBenchmark(root, tasks=tmp_path)
     assert list(matching.protocol["left out"]) == ["retrieval", "verification"]
-    scores = matching.evaluate(CachedDescriber(open_candidate(perfect(SIDE))), seed=0)
+    scores = matching.evaluate(open_candidate(perfect(SIDE)), seed=0)
     assert [one.name for one in scores.figures] == [
         f"matching mAP ({form})" for form in ("tie-aware", "python", "matlab")
     ]

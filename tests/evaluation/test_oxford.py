@@ -18,9 +18,7 @@ from doap.baselines import rootsift, teblid
 from doap.describer import Describer, from_function
 from doap.detectors import harris_laplace
 from doap.evaluation.bootstrap import central_interval
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.image_pair import RECALLS, score_one_to_one
 from doap.evaluation.overlap import overlap_errors
 from doap.evaluation.oxford import OxfordBenchmark
@@ -66,7 +64,7 @@ def benchmark(root):
 
 @pytest.fixture(scope="module")
 def scores(benchmark):
-    return benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    return benchmark.evaluate(open_candidate(rootsift()), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,7 @@ def of_sequences(tmp_path_factory):
             views[0] = np.eye(3)
             write_sequence(folder / f"s{number}", views)
         benchmark = OxfordBenchmark(folder, max_keypoints=150)
-        return benchmark, benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+        return benchmark, benchmark.evaluate(open_candidate(rootsift()), seed=0)
 
     return evaluated
 
@@ -138,9 +136,7 @@ def test_intervals_resample_sequences_and_then_their_pairs(of_sequences):
     """The oracle pools the pairs of each resample and takes the mean."""
     benchmark, scores = of_sequences(4)
     assert benchmark.protocol["resampled"] == "sequences, and pairs of images within sequences"
-    precision = [
-        found.matches.average_precision for found in benchmark._score_pairs(CachedDescriber(open_candidate(rootsift())))
-    ]
+    precision = [found.matches.average_precision for found in benchmark._score_pairs(open_candidate(rootsift()))]
     generator, means = stream(0, "bootstrap"), []
     for _ in range(400):
         drawn = []
@@ -159,7 +155,7 @@ def test_intervals_resample_sequences_and_then_their_pairs(of_sequences):
 def test_resamples_of_two_descriptors_are_paired(of_sequences):
     """Every resample draws the same pairs for both, so their difference varies less than either."""
     benchmark, scores = of_sequences(4)
-    other = benchmark.evaluate(CachedDescriber(open_candidate(teblid())), seed=0)
+    other = benchmark.evaluate(open_candidate(teblid()), seed=0)
     one, two = (np.array(some.figures[0].total.resampled) for some in (scores, other))
     assert np.corrcoef(one, two)[0, 1] > 0.5
 
@@ -171,7 +167,7 @@ def test_rootsift_scores_high(scores):
 
 
 def test_evaluation_is_deterministic(benchmark, scores):
-    again = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    again = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert (again.figures, again.curves, again.histogram) == (scores.figures, scores.curves, scores.histogram)
 
 
@@ -215,7 +211,7 @@ def test_true_correspondences_score_one(benchmark):
         names[number][own1] = names[0][own0]
     oracle = Lookup(benchmark, names)
     assert isinstance(oracle, Describer)
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(oracle)), seed=0)
+    scores = benchmark.evaluate(open_candidate(oracle), seed=0)
     assert value(scores, "mAP") == 1
     assert value(scores, "recall") == 1
     assert [y for _, y in scores.curves[0].points] == [1] * len(RECALLS)
@@ -228,9 +224,7 @@ def test_true_positions_score_nearly_one(benchmark):
     for photo, homography in zip(photos(benchmark), homographies(), strict=True):
         there = transform_frames(photo.frames, np.linalg.inv(homography))
         known.append(np.column_stack([centres(there), 20 * np.log(scales(there)), np.zeros((len(there), 61))]))
-    scores = benchmark.evaluate(
-        CachedDescriber(open_candidate(Lookup(benchmark, [one.astype(np.float32) for one in known]))), seed=0
-    )
+    scores = benchmark.evaluate(open_candidate(Lookup(benchmark, [one.astype(np.float32) for one in known])), seed=0)
     assert value(scores, "mAP") > 0.97
     assert value(scores, "homography AUC@3") > 0.8
 
@@ -240,7 +234,7 @@ def test_controls_score_chance(benchmark, name):
     """The chance level of precision is the share of all keypoint pairs that overlap, about 0.01."""
     share = np.mean([len(pair.overlapping) / (len(pair.shared[0]) * len(pair.shared[1])) for pair in benchmark.pairs])
     assert share < 0.015
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(CONTROLS[name]())), seed=0)
+    scores = benchmark.evaluate(open_candidate(CONTROLS[name]()), seed=0)
     assert value(scores, "mAP") < share
     assert value(scores, "recall") < 6 * share
     assert value(scores, "MMA@3") < 6 * share
@@ -250,20 +244,20 @@ def test_controls_score_chance(benchmark, name):
 def test_equal_descriptors_of_equal_images_score_chance(tmp_path):
     """The strongest keypoints of equal images correspond; ties must not exploit their order."""
     benchmark = OxfordBenchmark(write_sequence(tmp_path / "same", np.tile(np.eye(3), (6, 1, 1))), max_keypoints=200)
-    constant = benchmark.evaluate(CachedDescriber(open_candidate(CONTROLS["constant"]())), seed=0)
+    constant = benchmark.evaluate(open_candidate(CONTROLS["constant"]()), seed=0)
     assert value(constant, "mAP") < 0.01
     assert value(constant, "MMA@3") == 0
-    assert value(benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0), "mAP") > 0.99
+    assert value(benchmark.evaluate(open_candidate(rootsift()), seed=0), "mAP") > 0.99
 
 
 def test_both_layouts_give_the_same(benchmark, scores, tmp_path):
     other = OxfordBenchmark(write_sequence(tmp_path / "v_blobs", homographies(), hpatches=True), max_keypoints=300)
     assert other.dataset.sha256 == benchmark.dataset.sha256
-    assert value(other.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0), "mAP") == value(scores, "mAP")
+    assert value(other.evaluate(open_candidate(rootsift()), seed=0), "mAP") == value(scores, "mAP")
 
 
 def test_binary_descriptors_use_the_hamming_distance(benchmark):
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(teblid())), seed=0)
+    scores = benchmark.evaluate(open_candidate(teblid()), seed=0)
     assert value(scores, "mAP") > 0.3
     assert scores.gallery.best_distances[0] == round(float(scores.gallery.best_distances[0]))
 
@@ -291,7 +285,7 @@ def test_corresponding_keypoints_are_nearer_than_non_matches(scores):
 
 def test_gallery_shows_patches_of_the_keypoints(benchmark):
     of_patches = from_function(rootsift().describe_patches)
-    gallery = benchmark.evaluate(CachedDescriber(open_candidate(of_patches)), seed=0).gallery
+    gallery = benchmark.evaluate(open_candidate(of_patches), seed=0).gallery
     assert gallery.best.shape == (5, 2, 32, 32)
     assert gallery.worst.shape == (len(gallery.worst_distances), 3, 32, 32)
     assert (np.diff(gallery.best_distances) >= 0).all()
@@ -315,7 +309,7 @@ def test_an_image_without_keypoints_has_no_matches(root, tmp_path):
     folder = shutil.copytree(root, tmp_path / "one flat")
     cv2.imwrite(str(folder / "img3.png"), np.full((HEIGHT, WIDTH), 128, np.uint8))
     benchmark = OxfordBenchmark(folder, max_keypoints=200)
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    scores = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert benchmark.protocol["pairs without correspondences"] == "1, left out of mAP and recall"
     assert [figure.parts["one flat"].units for figure in scores.figures] == [4, 4, 5, 5, 5, 5]
     assert value(scores, "mAP") > 0.5
@@ -333,7 +327,7 @@ def test_images_without_common_keypoints_are_refused(root, tmp_path):
 
 def test_one_keypoint_per_image_is_enough(tmp_path):
     benchmark = OxfordBenchmark(write_sequence(tmp_path / "same", np.tile(np.eye(3), (6, 1, 1))), max_keypoints=1)
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    scores = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert (value(scores, "mAP"), value(scores, "MMA@3"), value(scores, "homography AUC@5")) == (1, 1, 0)
     assert scores.histogram is None
     assert scores.gallery.worst.shape == (0, 3, 32, 32)
@@ -345,7 +339,7 @@ def test_a_homography_that_maps_points_to_infinity_is_allowed(root, benchmark, t
     x = float(centres(photos(benchmark)[0].frames)[0, 0])
     np.savetxt(folder / "H1to4p", [[1, 0, 0], [0, 1, 0], [-1 / x, 0, 1]])
     cv2.imwrite(str(folder / "img4.png"), image)
-    scores = OxfordBenchmark(folder, max_keypoints=300).evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    scores = OxfordBenchmark(folder, max_keypoints=300).evaluate(open_candidate(rootsift()), seed=0)
     assert all(np.isfinite(figure.total.value) for figure in scores.figures)
 
 
@@ -385,7 +379,7 @@ def test_bad_settings_are_refused(root):
 def test_graf_is_matched(data_folder):
     benchmark = OxfordBenchmark(data_folder / "oxford_affine" / "graf", max_keypoints=500)
     assert 100 < len(benchmark.pairs[0].positives) < 500
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    scores = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert 0.3 < value(scores, "mAP") < 0.9
     assert 0.1 < value(scores, "MMA@3") < 0.6
     assert value(scores, "homography AUC@5") > 0.1
@@ -393,7 +387,5 @@ def test_graf_is_matched(data_folder):
 
 def test_a_function_of_patches_is_evaluated(benchmark):
     """Even the mean grey value is a weak descriptor."""
-    scores = benchmark.evaluate(
-        CachedDescriber(open_candidate(from_function(lambda patches: patches.mean(dim=(2, 3))))), seed=0
-    )
+    scores = benchmark.evaluate(open_candidate(from_function(lambda patches: patches.mean(dim=(2, 3)))), seed=0)
     assert 0 < value(scores, "mAP") < 0.1

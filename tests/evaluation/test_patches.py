@@ -9,9 +9,7 @@ import torch
 from doap._support.random_streams import stream
 from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import from_function
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
 from doap.evaluation.validation.retrieval import retrieve
 from doap.metrics import average_precision, fpr_at_recall
@@ -62,7 +60,7 @@ def benchmark(tmp_path_factory):
 
 
 def evaluate(benchmark, function):
-    result = benchmark.evaluate(CachedDescriber(open_candidate(from_function(function))), seed=0)
+    result = benchmark.evaluate(open_candidate(from_function(function)), seed=0)
     return {figure.name: figure for figure in result.figures}, result
 
 
@@ -136,7 +134,7 @@ def test_oracle_scores_one(benchmark):
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls_score_chance(benchmark, name):
-    result = benchmark.evaluate(CachedDescriber(open_candidate(CONTROLS[name]())), seed=0)
+    result = benchmark.evaluate(open_candidate(CONTROLS[name]()), seed=0)
     figures = {figure.name: figure.total for figure in result.figures}
     # One to three matches among some 200 patches, one correct answer among 30 to 60.
     assert figures["retrieval mAP"].value < 0.06
@@ -171,7 +169,7 @@ def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path)
     """The oracle pools the queries of the drawn groups of the drawn scenes."""
     units = [(scene, "a.png", number) for scene, number in (("wall", 6), ("graf", 9), ("boat", 4))]
     benchmark = PatchesBenchmark(write_set(tmp_path / "three", units), pairs=200)
-    described = CachedDescriber(open_candidate(from_function(weak))).describe_patches(benchmark.sample.patches)
+    described = open_candidate(from_function(weak)).describe_patches(benchmark.sample.patches)
     retrieved = retrieve(described, benchmark.sample.relation)
     scenes: dict[int, dict[int, list[float]]] = {}
     for query, precision in zip(retrieved.triplets[:, 0], retrieved.average_precision, strict=True):

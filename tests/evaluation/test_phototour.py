@@ -13,9 +13,7 @@ from data.readers import formats
 from doap._support.errors import ArgumentError, DataError
 from doap.describer import Describer
 from doap.evaluation.benchmark import Benchmark
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.phototour import PhotoTourBenchmark, revisited_precision
 from doap.evaluation.result import Estimate
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
@@ -52,10 +50,7 @@ def liberty(root: Path) -> PhotoTourBenchmark:
 
 
 def totals(benchmark: Benchmark, describer: Describer) -> dict[str, Estimate]:
-    return {
-        figure.name: figure.total
-        for figure in benchmark.evaluate(CachedDescriber(open_candidate(describer)), seed=0).figures
-    }
+    return {figure.name: figure.total for figure in benchmark.evaluate(open_candidate(describer), seed=0).figures}
 
 
 def test_perfect_descriptor_makes_no_error(liberty: PhotoTourBenchmark) -> None:
@@ -83,7 +78,7 @@ def test_constant_descriptor_depends_on_how_ties_count(liberty: PhotoTourBenchma
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 def test_fpr95_equals_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make) -> None:
     (one,) = liberty.sets
-    described = CachedDescriber(open_candidate(make(SIDE))).describe_patches(one.tour.load(range(len(one.tour))))
+    described = open_candidate(make(SIDE)).describe_patches(one.tour.load(range(len(one.tour))))
     if described.dtype == torch.uint8:
         described = torch.from_numpy(np.unpackbits(described.numpy(), axis=1))
     distances = (described[one.pairs[:, 0]].double() - described[one.pairs[:, 1]].double()).norm(dim=1).numpy().round(6)
@@ -96,7 +91,7 @@ def test_fpr95_equals_a_scan_of_all_thresholds(liberty: PhotoTourBenchmark, make
 def test_revisited_precision_equals_a_loop_and_scikit_learn(liberty: PhotoTourBenchmark) -> None:
     tour = liberty.sets[0].tour
     assert tour.reference_images is not None
-    described = CachedDescriber(open_candidate(noisy(SIDE, 1.5))).describe_patches(tour.load(range(len(tour)))).double()
+    described = open_candidate(noisy(SIDE, 1.5)).describe_patches(tour.load(range(len(tour)))).double()
     slow = []
     for image in range(4):
         here = np.flatnonzero(tour.reference_images == image).tolist()
@@ -121,7 +116,7 @@ def test_image_without_matches_or_non_matches_is_left_out() -> None:
 
 def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
     benchmark = PhotoTourBenchmark(root)
-    for figure in benchmark.evaluate(CachedDescriber(open_candidate(noisy(SIDE, 1.5))), seed=0).figures:
+    for figure in benchmark.evaluate(open_candidate(noisy(SIDE, 1.5)), seed=0).figures:
         assert list(figure.parts) == ["liberty", "notredame", "yosemite"]
         assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
         assert figure.total.low < figure.total.value < figure.total.high
@@ -130,7 +125,7 @@ def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
 def test_set_trained_on_is_left_out(root: Path) -> None:
     benchmark = PhotoTourBenchmark(root, trained_on="liberty", revisited=False)
     assert (benchmark.protocol["sets"], benchmark.protocol["trained on"]) == (["notredame", "yosemite"], "liberty")
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(noisy(SIDE))), seed=0)
+    scores = benchmark.evaluate(open_candidate(noisy(SIDE)), seed=0)
     assert list(scores.figures[0].parts) == ["notredame", "yosemite"]
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from doap._support.errors import ArgumentError
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import BANDS, PoseBenchmark
@@ -41,7 +39,7 @@ def benchmark(root, scene):
 
 
 def evaluate(benchmark, describer):
-    return benchmark.evaluate(CachedDescriber(open_candidate(describer)), 0)
+    return benchmark.evaluate(open_candidate(describer), 0)
 
 
 def brute_force_area(errors, limit, steps=200_000):
@@ -176,7 +174,7 @@ def test_checksum_depends_on_images_and_poses(root, scene, tmp_path):
 
 def test_matched_points_of_the_oracle_are_projections_of_the_same_points(scene, tmp_path):
     paths = scene.write_images(tmp_path)
-    matcher = PairMatcher(CachedDescriber(open_candidate(scene)), SharedKeypoints(scene, 2048))
+    matcher = PairMatcher(open_candidate(scene), SharedKeypoints(scene, 2048))
     xy0, xy1 = matcher.matched_points(paths[0], paths[1])
     assert len(xy0) == POINTS
     number = [int(np.linalg.norm(scene.positions[0] - point, axis=1).argmin()) for point in xy0]
@@ -190,7 +188,7 @@ def test_strict_and_loose_ratios_keep_fewer_and_more_matches_of_real_photos(data
     from doap.baselines import rootsift
     from doap.detectors import sift
 
-    matcher = PairMatcher(CachedDescriber(open_candidate(rootsift())), SharedKeypoints(sift(), 512))
+    matcher = PairMatcher(open_candidate(rootsift()), SharedKeypoints(sift(), 512))
     counts = [len(matcher.match(*photos, ratio)) for ratio in (*RATIOS, 1.0)]
     assert counts == sorted(counts)
     assert counts[-1] == len(matcher.match(*photos))

@@ -12,9 +12,7 @@ from data.readers import formats
 from doap._support.errors import DataError
 from doap.describer import Describer
 from doap.evaluation.benchmark import Benchmark
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.result import Figure
 from doap.evaluation.romepatches import RomePatchesBenchmark
 from oracles.coded_patches import coded_patches, noisy, perfect
@@ -46,9 +44,7 @@ def rome(root: Path) -> RomePatchesBenchmark:
 
 
 def figures(benchmark: Benchmark, describer: Describer) -> dict[str, Figure]:
-    return {
-        figure.name: figure for figure in benchmark.evaluate(CachedDescriber(open_candidate(describer)), seed=0).figures
-    }
+    return {figure.name: figure for figure in benchmark.evaluate(open_candidate(describer), seed=0).figures}
 
 
 def test_perfect_descriptor_scores_one(rome: RomePatchesBenchmark) -> None:
@@ -66,7 +62,7 @@ def test_controls_score_chance(rome: RomePatchesBenchmark, name: str) -> None:
 @pytest.mark.parametrize(("reading", "gallery"), [("mAP", range(GROUPS, 120)), ("mAP, all patches", range(120))])
 def test_figures_equal_a_loop_over_queries(rome: RomePatchesBenchmark, reading: str, gallery: range) -> None:
     split = rome.halves["test"].split
-    described = CachedDescriber(open_candidate(noisy(SIDE))).describe_patches(split.patches).double()
+    described = open_candidate(noisy(SIDE)).describe_patches(split.patches).double()
     precision = []
     for query in range(GROUPS) if reading == "mAP" else range(120):
         ranked = sorted(

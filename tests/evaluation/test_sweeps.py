@@ -11,9 +11,7 @@ import pytest
 from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
 from doap.detectors import fast
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.sweeps import SWEEPS, SweepsBenchmark, falls, make_view
 from doap.images import centres, read_grey
 from oracles.photos import write_photo
@@ -31,7 +29,7 @@ def benchmark(photo):
 
 @pytest.fixture(scope="module")
 def scores(benchmark):
-    return benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0)
+    return benchmark.evaluate(open_candidate(rootsift()), seed=0)
 
 
 def value(scores, name):
@@ -98,9 +96,7 @@ def test_the_fall_is_the_share_lost_in_the_worst_view(scores):
 
 
 def test_keypoints_without_orientation_fail_under_rotation(photo):
-    scores = SweepsBenchmark(photo, detector=fast(), max_keypoints=100).evaluate(
-        CachedDescriber(open_candidate(rootsift())), seed=0
-    )
+    scores = SweepsBenchmark(photo, detector=fast(), max_keypoints=100).evaluate(open_candidate(rootsift()), seed=0)
     assert value(scores, "inlier ratio at 0°, ×1") > 0.6
     assert value(scores, "rotation fall") > 0.8
 
@@ -108,7 +104,7 @@ def test_keypoints_without_orientation_fail_under_rotation(photo):
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls_score_chance(benchmark, name):
     """The chance level is the share of keypoints near the true position: one or two of 150."""
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(CONTROLS[name]())), seed=0)
+    scores = benchmark.evaluate(open_candidate(CONTROLS[name]()), seed=0)
     assert value(scores, "inlier ratio at 0°, ×1") < 0.1
     assert value(scores, "rotation fall") == 1
 
@@ -124,7 +120,7 @@ def test_the_first_photos_of_a_folder_are_used(tmp_path):
     benchmark = SweepsBenchmark(tmp_path, max_keypoints=20, photos=2, progress=lambda *one: reported.append(one))
     assert list(benchmark.photos) == ["a.png", "b.png"]
     assert reported == [(0, 2, "a.png"), (1, 2, "b.png"), (2, 2, "done")]
-    figure = benchmark.evaluate(CachedDescriber(open_candidate(rootsift())), seed=0).figures[0]
+    figure = benchmark.evaluate(open_candidate(rootsift()), seed=0).figures[0]
     assert (figure.name, figure.better, figure.unit) == ("rotation fall", "lower", "photos")
     assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from doap._support.errors import DataError
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.wxbs import WxbsBenchmark, epipolar_distances, read_wxbs
 from oracles import corner_scene
 from oracles.corner_scene import HEIGHT, INTRINSICS, WIDTH, Oracle
@@ -57,7 +55,7 @@ def oracle(wxbs_root):
 
 
 def evaluated(benchmark, describer):
-    scores = benchmark.evaluate(CachedDescriber(open_candidate(describer)), seed=0)
+    scores = benchmark.evaluate(open_candidate(describer), seed=0)
     return {figure.name: figure for figure in scores.figures}
 
 

@@ -38,9 +38,6 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Setting of the benchmark, such as split=b; repeatable."),
     ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder of cached descriptors.", show_default="cache in the folder of results")
-    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep results in the folder that were measured under the same conditions.")
     ] = False,
@@ -63,7 +60,6 @@ def evaluate(
             root,
             out,
             settings=settings,
-            cache=cache or out / "cache",
             resume=resume,
             seed=seed,
             device=device,

@@ -1,9 +1,8 @@
 """Evaluation: benchmarks with confidence intervals, reports, and comparisons on your own photos."""
 
 from doap.evaluation.benchmark import Benchmark, BenchmarkSettings
+from doap.evaluation.candidates import CONTROLS, open_candidates
 from doap.evaluation.comparison import Comparison, compare
-from doap.evaluation.controls import CONTROLS
-from doap.evaluation.descriptors import open_candidates
 from doap.evaluation.registry import BENCHMARKS, open_benchmark
 from doap.evaluation.report import ReportFiles, write_report
 from doap.evaluation.result import Result, read_results

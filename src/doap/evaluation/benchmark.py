@@ -11,7 +11,7 @@ from pydantic import PlainValidator, ValidationError
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.settings import StrictModel, explain
 from doap.detectors import Detector, as_detector
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.result import Dataset, Scores
 from doap.types import Progress, no_progress
 
@@ -40,7 +40,7 @@ class Benchmark(Protocol):
     def protocol(self) -> dict[str, Any]:
         """Every choice that affects the figures, by name, as JSON values."""
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Evaluate one descriptor; `seed` is the seed of the bootstrap."""
 
 

@@ -61,7 +61,7 @@ from doap.data.readers.hpatches import (
 )
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
@@ -122,9 +122,9 @@ class HPatchesBenchmark:
         self.dataset = Dataset(f"{root.resolve().name}-{split}", checksum(chain(files, pixels)))
         self.protocol = _protocol(split, len(self.sequences), left_out)
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score all tasks with each AP protocol; matching, which needs no task files, comes first."""
-        by_sequence = [_describe(describer, self.release.load(sequence)) for sequence in self.sequences]
+        by_sequence = [_describe(candidate, self.release.load(sequence)) for sequence in self.sequences]
         descriptors = torch.cat(by_sequence)
         figures = self._matching_figures(descriptors.split([len(part) for part in by_sequence]), seed)
         if self.retrieval is not None:
@@ -233,9 +233,9 @@ def _match_images(reference: Tensor, target: Tensor) -> dict[APProtocol, float]:
     return precision
 
 
-def _describe(describer: CachedDescriber, groups: NDArray[np.uint8]) -> Tensor:
+def _describe(candidate: Candidate, groups: NDArray[np.uint8]) -> Tensor:
     """Describe (N, 16, 65, 65) patches as (N, 16, D) or (N, 16, D/8)."""
-    descriptors = describer.describe_patches(groups.reshape(-1, SIDE, SIDE))
+    descriptors = candidate.describe_patches(groups.reshape(-1, SIDE, SIDE))
     return descriptors.view(*groups.shape[:2], -1)
 
 

@@ -39,7 +39,7 @@ from doap.data.readers.oxford import ImageSequence
 from doap.detectors import Detector, sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.image_pair import (
     INLIER,
@@ -98,9 +98,9 @@ class OxfordBenchmark:
         self.dataset = Dataset(Path(root).resolve().name, _checksum(sequences))
         self.detector, self.protocol = chosen.detector, _protocol(chosen.detector, chosen, pairs)
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score one descriptor on all image pairs."""
-        scores = self._score_pairs(describer)
+        scores = self._score_pairs(candidate)
         matched = [(pair, score.matches) for pair, score in zip(self.pairs, scores, strict=True) if score.matches]
         matches = [found for _, found in matched]
         all_sequences = [pair.sequence for pair in self.pairs]
@@ -118,17 +118,17 @@ class OxfordBenchmark:
             Curve("precision-recall", "recall", "precision", _points(RECALLS, precision)),
             Curve("MMA", "error allowed, in pixels", "mean matching accuracy", _points(PIXELS, accuracy.mean(axis=0))),
         )
-        histogram = _histogram(matches, whole=describer.candidate.kind == "binary")
+        histogram = _histogram(matches, whole=candidate.kind == "binary")
         return Scores(figures, curves, histogram, _gallery(matched))
 
-    def _score_pairs(self, describer: CachedDescriber) -> list[PairScores]:
+    def _score_pairs(self, candidate: Candidate) -> list[PairScores]:
         """Score each pair; image 0 of a sequence is described once for all its pairs."""
         scores: list[PairScores] = []
         for photo0, pairs in groupby(self.pairs, key=lambda pair: pair.photos[0]):
-            descriptors0 = describer.describe(photo0.image, photo0.frames)
+            descriptors0 = candidate.describe(photo0.image, photo0.frames)
             for pair in pairs:
                 photo1 = pair.photos[1]
-                scores.append(score_pair(pair, descriptors0, describer.describe(photo1.image, photo1.frames)))
+                scores.append(score_pair(pair, descriptors0, candidate.describe(photo1.image, photo1.frames)))
         return scores
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from doap.detectors import Detector, sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import Candidate
 from doap.images import read_grey
 from doap.matching import NearestNeighbours
 from doap.types import Features, Matches, Progress
@@ -76,12 +76,12 @@ class PairMatcher:
     """Match image files with one descriptor or pipeline.
 
     Args:
-        describer: Descriptor or pipeline.
+        candidate: Descriptor or pipeline.
         shared: Images and shared keypoints.
     """
 
-    def __init__(self, describer: CachedDescriber, shared: SharedKeypoints) -> None:
-        self._describer, self._candidate, self._shared = describer, describer.candidate, shared
+    def __init__(self, candidate: Candidate, shared: SharedKeypoints) -> None:
+        self._candidate, self._shared = candidate, shared
         self._features: dict[Path, Features] = {}
 
     @property
@@ -94,10 +94,10 @@ class PairMatcher:
         if path not in self._features:
             image = self._shared.image(path)
             if self._candidate.extractor:
-                self._features[path] = self._describer.extract(image, self._shared.max_keypoints)
+                self._features[path] = self._candidate.extract(image, self._shared.max_keypoints)
             else:
                 frames, responses = self._shared.keypoints(path)
-                descriptors = self._describer.describe(image, frames)
+                descriptors = self._candidate.describe(image, frames)
                 self._features[path] = Features(frames, responses, descriptors, (image.shape[0], image.shape[1]))
         return self._features[path]
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from doap.data.store import open_set
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.result import Dataset, Figure, Gallery, Scores
 from doap.evaluation.validation.retrieval import RetrievalResult, largest_margins, retrieve
@@ -76,10 +76,10 @@ class PatchesBenchmark:
         }
         progress(1, 1, name)
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score retrieval, matching and verification."""
         sample = self.sample
-        descriptors = describer.describe_patches(sample.patches)
+        descriptors = candidate.describe_patches(sample.patches)
         retrieved = retrieve(descriptors, sample.relation)
         verification = verification_scores(
             descriptors, sample.positives, sample.negatives, seed, scenes=sample.scene_ids

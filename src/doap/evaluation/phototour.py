@@ -37,7 +37,7 @@ from doap.data.readers import PhotoTour, read_phototour
 from doap.data.readers.phototour import INFO
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.evaluation.verification import (
@@ -111,14 +111,14 @@ class PhotoTourBenchmark:
                 "resampled for revisited": "reference images within the sets; the sets are fixed",
             }
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score the pairs, and the revisited retrieval where reference images are known."""
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
         image_precision: dict[str, NDArray[np.float64]] = {}
         for one in self.sets:
             tour = one.tour
             needed = np.arange(len(tour)) if self.revisited else np.unique(one.pairs)
-            descriptors = _describe(describer, tour, needed)
+            descriptors = _describe(candidate, tour, needed)
             rows = torch.from_numpy(np.searchsorted(needed, one.pairs))
             pairs[one.name] = distances_of_pairs(descriptors, rows), torch.from_numpy(one.positive)
             if self.revisited and tour.reference_images is not None:
@@ -126,7 +126,7 @@ class PhotoTourBenchmark:
         figures = verification_figures({name: SortedPairs(*some) for name, some in pairs.items()}, seed)
         curves = [curve for name, some in pairs.items() for curve in verification_curves(*some, f", {name}")]
         distances, positive = (torch.cat(part) for part in zip(*pairs.values(), strict=True))
-        histogram = distance_histogram(distances, positive, whole=describer.candidate.kind == "binary")
+        histogram = distance_histogram(distances, positive, whole=candidate.kind == "binary")
         return Scores((*figures, *_revisited_figure(image_precision, seed)), tuple(curves), histogram)
 
     def _files(self, progress: Progress) -> Iterator[Path]:
@@ -191,10 +191,10 @@ def _find_sets(root: Path, trained_on: str | None) -> Sequence[Path]:
     return remaining
 
 
-def _describe(describer: CachedDescriber, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
+def _describe(candidate: Candidate, tour: PhotoTour, indices: NDArray[np.int64]) -> Tensor:
     """Describe some patches of a set in chunks: the pixels of a whole set take 2 GB."""
     parts = [indices[start : start + PATCHES_AT_ONCE] for start in range(0, len(indices), PATCHES_AT_ONCE)]
-    return torch.cat([describer.describe_patches(tour.load(part)) for part in parts])
+    return torch.cat([candidate.describe_patches(tour.load(part)) for part in parts])
 
 
 def _revisited_figure(image_precision: dict[str, NDArray[np.float64]], seed: int) -> tuple[Figure, ...]:

@@ -26,7 +26,7 @@ import numpy as np
 from pydantic import Field
 
 from doap._support.random_streams import stream
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pictures import Picture, draw_pair
@@ -87,9 +87,9 @@ class PoseBenchmark:
         self.dataset = Dataset(Path(root).resolve().stem, _checksum(paths, pairs))
         self.protocol = self._protocol(validation)
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Select the ratio threshold on the validation scenes and score the test scenes."""
-        matcher = PairMatcher(describer, self._shared)
+        matcher = PairMatcher(candidate, self._shared)
         settings = self.settings
         ratio = select_ratio_by_pose(matcher, self.validation, settings)
         errors = pose_errors(matcher, self.test, ratio, settings, range(settings.seeds))

@@ -28,7 +28,7 @@ from doap.data.readers import RomeSplit, read_romepatches
 from doap.data.readers.romepatches import split_files
 from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 from doap.evaluation.retrieval import precision_by_label
@@ -83,11 +83,11 @@ class RomePatchesBenchmark:
             "queries without a match, left out": _left_out(self.halves),
         }
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score both readings of the task on each half."""
         parts: dict[str, dict[str, Estimate]] = {reading: {} for reading in READINGS}
         for name, half in self.halves.items():
-            descriptors, labels = describer.describe_patches(half.split.patches), half.split.labels
+            descriptors, labels = candidate.describe_patches(half.split.patches), half.split.labels
             for reading, search in half.searches.items():
                 queries, gallery = torch.from_numpy(search.queries), torch.from_numpy(search.gallery)
                 precision = precision_by_label(descriptors, torch.from_numpy(labels), queries, gallery).numpy()

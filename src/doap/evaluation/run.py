@@ -18,8 +18,7 @@ import doap
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
 from doap.evaluation.benchmark import Benchmark
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidates
+from doap.evaluation.candidates import Candidate, open_candidates
 from doap.evaluation.pictures import write_pictures
 from doap.evaluation.registry import open_benchmark
 from doap.evaluation.result import DescriptorInfo, Result, read_results, write_gallery, write_results
@@ -52,7 +51,6 @@ def evaluate(
     out: str | Path,
     *,
     settings: Mapping[str, object] | None = None,
-    cache: str | Path | None = None,
     resume: bool = False,
     seed: int = 0,
     device: str | torch.device = "auto",
@@ -78,7 +76,6 @@ def evaluate(
         out: Folder of the results; they are stored as `BENCHMARK-DATASET.json`. Results of other descriptors in this
             file are kept.
         settings: Settings of the benchmark by name, as values or as strings.
-        cache: Folder that caches descriptors for the next run; None to disable the cache.
         resume: Keep a stored result if it has the same benchmark, protocol, data, descriptor, seed and library
             versions.
         seed: Seed of the bootstrap.
@@ -95,12 +92,11 @@ def evaluate(
         for index, (name, one) in enumerate(candidates.items()):
             progress(index, len(candidates), name)
             try:
-                describer = CachedDescriber(one, Path(cache) if cache else None)
-                describer.check(opened.needs, getattr(opened, "detector", None))
-                conditions = _conditions(opened, descriptor_info(name, describer), seed)
+                one.check(opened.needs, getattr(opened, "detector", None))
+                conditions = _conditions(opened, descriptor_info(name, one), seed)
                 kept = stored.get(name) if resume else None
                 if kept is None or not _is_same(kept, conditions):
-                    stored[name] = _evaluate_one(describer, opened, conditions, file)
+                    stored[name] = _evaluate_one(one, opened, conditions, file)
                     write_results(stored.values(), file)
             except DoapError as error:
                 skipped[name] = str(error)
@@ -110,15 +106,14 @@ def evaluate(
     return Evaluation(results, file, skipped)
 
 
-def descriptor_info(name: str, describer: CachedDescriber) -> DescriptorInfo:
+def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
     """Return the identity of a descriptor."""
-    one = describer.candidate
     return DescriptorInfo(
         name=name,
         kind=one.kind,
         dim=one.dim,
         bytes=one.dim // 8 if one.kind == "binary" else 4 * one.dim,
-        fingerprint=describer.fingerprint,
+        fingerprint=one.fingerprint(),
         file_sha256=sha256(one.file) if one.file else None,
         pipeline=one.matcher is not None,
     )
@@ -167,12 +162,10 @@ def _is_same(stored: Result, conditions: Mapping[str, Any]) -> bool:
     return all(getattr(stored, name) == value for name, value in expected.items())
 
 
-def _evaluate_one(
-    describer: CachedDescriber, benchmark: Benchmark, conditions: Mapping[str, Any], file: Path
-) -> Result:
+def _evaluate_one(candidate: Candidate, benchmark: Benchmark, conditions: Mapping[str, Any], file: Path) -> Result:
     """Evaluate a descriptor; write its gallery and its pictures beside the results."""
     begin = time.perf_counter()
-    scores = benchmark.evaluate(describer, conditions["seed"])
+    scores = benchmark.evaluate(candidate, conditions["seed"])
     seconds = time.perf_counter() - begin
     name = conditions["descriptor"].name
     if scores.gallery is not None:
@@ -185,6 +178,6 @@ def _evaluate_one(
         curves=scores.curves,
         histogram=scores.histogram,
         date=datetime.date.today().isoformat(),
-        seconds={"describe": describer.seconds, "score": seconds - describer.seconds},
+        seconds={"describe": candidate.seconds, "score": seconds - candidate.seconds},
         selected=scores.selected,
     )

@@ -41,7 +41,7 @@ from pydantic import Field
 from doap._support.errors import DataError
 from doap._support.files import sha256
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, registered_poses, summarise_models
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
@@ -121,9 +121,9 @@ class SfmBenchmark:
         self.dataset = Dataset(Path(root).resolve().stem, _checksum(used, with_intrinsics=known))
         self.protocol = self._protocol(validation)
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Reconstruct the test scenes and score the poses."""
-        matcher = PairMatcher(describer, self._shared)
+        matcher = PairMatcher(candidate, self._shared)
         ratio = select_ratio_by_pose(matcher, self.validation, self._pose_settings)
         found = {scene.name: self._reconstruct(scene, matcher, ratio) for scene in self.test}
         return _scores(found, {} if ratio is None else {"ratio": ratio}, seed)

@@ -10,7 +10,7 @@ OpenCV's descriptors are timed as OpenCV's users run them, with one call for all
 other benchmarks describe the shared keypoints one by one, which is slower.
 
 Each time is the minimum over several runs, after a first run that is not measured. The number of threads is fixed, one
-by default. ONNX Runtime keeps the number of threads it was opened with. Descriptors are never read from the cache.
+by default. ONNX Runtime keeps the number of threads it was opened with.
 
 Times are only comparable if they were measured side by side on one machine that does nothing else. The ratio to SIFT is
 the figure to quote.
@@ -37,9 +37,8 @@ from doap._support.errors import ArgumentError, DataError
 from doap.detectors import sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs, extract_whole
+from doap.evaluation.candidates import Candidate, Needs, extract_whole
 from doap.evaluation.checksum import checksum
-from doap.evaluation.descriptors import Candidate
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.images import list_images, read_grey
 from doap.matching import NearestNeighbours
@@ -124,13 +123,12 @@ class SpeedBenchmark:
             "processor": platform.processor() or platform.machine(),
         }
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Measure one descriptor or pipeline, and SIFT beside it."""
-        measured = describer.candidate
-        matcher = measured.matcher or NearestNeighbours()
+        matcher = candidate.matcher or NearestNeighbours()
         with limit_threads(self.settings.threads):
-            self._process(measured, self.photos[0])
-            times = [self._measure(measured, photo) for photo in self.photos]
+            self._process(candidate, self.photos[0])
+            times = [self._measure(candidate, photo) for photo in self.photos]
             features = [one.features for one in times]
             pairs = list(zip(features, [*features[1:], features[0]], strict=True))
             matcher.match(*pairs[0])

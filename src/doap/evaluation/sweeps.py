@@ -29,7 +29,7 @@ from doap._support.errors import DataError
 from doap.detectors import Detector, sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
@@ -110,9 +110,9 @@ class SweepsBenchmark:
             **{f"views of {sweep}": [list(view) for view in views] for sweep, views in SWEEPS.items()},
         }
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score the falls and the inlier ratios of one descriptor."""
-        measured = [self._inlier_ratios(describer, name) for name in self.photos]
+        measured = [self._inlier_ratios(candidate, name) for name in self.photos]
         figures, curves = [], []
         for which, keypoints in enumerate(KEYPOINTS):
             for sweep, views in SWEEPS.items():
@@ -127,13 +127,13 @@ class SweepsBenchmark:
         figures.append(self._figure("inlier ratio at 0°, ×1", "higher", reference, seed))
         return Scores(tuple(figures), tuple(curves))
 
-    def _inlier_ratios(self, describer: CachedDescriber, name: str) -> dict[ViewParameters, tuple[float, float]]:
+    def _inlier_ratios(self, candidate: Candidate, name: str) -> dict[ViewParameters, tuple[float, float]]:
         """Return the two inlier ratios of each view of a photo; see `inlier_ratios`."""
         photo = self.photos[name]
-        descriptors0 = describer.describe(photo.image, photo.frames)
+        descriptors0 = candidate.describe(photo.image, photo.frames)
         ratios = {}
         for parameters, view in self.views[name].items():
-            descriptors1 = describer.describe(view.photo.image, view.photo.frames)
+            descriptors1 = candidate.describe(view.photo.image, view.photo.frames)
             ratios[parameters] = inlier_ratios(photo, view, descriptors0, descriptors1)
         return ratios
 

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from doap._support.errors import DataError
 from doap.data.readers.files import read_numbers
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.cached_describer import CachedDescriber, Needs
+from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
 from doap.evaluation.homography import matching_accuracy
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
@@ -102,9 +102,9 @@ class WxbsBenchmark:
             "maximum cross-validation error": MAX_ANNOTATION_ERROR,
         }
 
-    def evaluate(self, describer: CachedDescriber, seed: int) -> Scores:
+    def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score the fundamental matrices of one descriptor."""
-        matcher = PairMatcher(describer, self._shared)
+        matcher = PairMatcher(candidate, self._shared)
         accuracies = {pair: self._accuracy(matcher, pair) for pair in self.pairs}
         figures = [_figure("mAA", accuracies, seed, by_category=True)]
         unseen = {pair: own for pair, own in accuracies.items() if not pair.folder.name.startswith(TRAINING_SCENE)}

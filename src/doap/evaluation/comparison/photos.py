@@ -12,7 +12,7 @@ from torch import Tensor
 
 from doap._support.errors import DataError
 from doap.detectors import Detector
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import Candidate
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.images import read_grey, shrink
 from doap.types import Progress
@@ -50,7 +50,7 @@ def select_photos(paths: Sequence[Path], limit: int) -> list[Path]:
 
 def read_photos(
     paths: Sequence[Path],
-    describers: Mapping[str, CachedDescriber],
+    describers: Mapping[str, Candidate],
     detector: Detector,
     max_keypoints: int,
     progress: Progress,

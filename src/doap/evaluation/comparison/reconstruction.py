@@ -9,8 +9,8 @@ from pathlib import Path
 
 from doap._support.errors import DoapError
 from doap.detectors import Detector
+from doap.evaluation.candidates import Candidate
 from doap.evaluation.comparison.photos import DescribedPhoto
-from doap.evaluation.descriptors import Candidate
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, summarise_models
 from doap.export.colmap import write_colmap
 from doap.types import Progress

@@ -14,7 +14,7 @@ import torch
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import atomic_write, make_folder
 from doap.detectors import Detector, as_detector
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import Candidate, open_candidates
 from doap.evaluation.comparison.page import write_comparison_page
 from doap.evaluation.comparison.pairs import PairPicture, draw_pairs, evaluate_pairs
 from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, read_photos, select_photos
@@ -23,7 +23,6 @@ from doap.evaluation.comparison.result import Comparison
 from doap.evaluation.comparison.stage import MIN_ITEMS
 from doap.evaluation.comparison.verdict import decide
 from doap.evaluation.comparison.views import evaluate_views
-from doap.evaluation.descriptors import Candidate, open_candidates
 from doap.evaluation.mapping import Reconstruction
 from doap.evaluation.run import descriptor_info, library_versions
 from doap.extractor import DescriptorSource
@@ -126,24 +125,23 @@ def _compare(
 ) -> tuple[Comparison, list[PairPicture]]:
     """Run all stages and decide."""
     detector, max_keypoints, seed = options.detector, options.max_keypoints, options.seed
-    describers = {name: CachedDescriber(one) for name, one in opened.items()}
-    for describer in describers.values():
-        describer.check("frames", detector)
+    for one in opened.values():
+        one.check("frames", detector)
     selected = select_photos(given, options.max_photos)
-    photos, skipped = read_photos(selected, describers, detector, max_keypoints, progress)
+    photos, skipped = read_photos(selected, opened, detector, max_keypoints, progress)
     if len(photos) < MIN_ITEMS:
         raise DataError(f"{_too_few(len(photos))} Skipped, among others: {next(iter(skipped.values()))}")
     keypoints = sum(len(one.photo.frames) for one in photos)
-    seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
-    views = evaluate_views(photos, describers, detector, max_keypoints, seed, progress)
-    pairs = evaluate_pairs(photos, list(describers), options.max_pairs, seed, progress)
+    seconds = {name: 1000 * one.seconds / keypoints for name, one in opened.items()}
+    views = evaluate_views(photos, opened, detector, max_keypoints, seed, progress)
+    pairs = evaluate_pairs(photos, list(opened), options.max_pairs, seed, progress)
     reconstructions: dict[str, Reconstruction] = {}
     note = "not requested"
     if options.reconstruction:
         reconstructions, note = evaluate_reconstructions(
             photos, pairs.items, opened, detector, max_keypoints, seed, progress
         )
-    descriptors = tuple(descriptor_info(name, one) for name, one in describers.items())
+    descriptors = tuple(descriptor_info(name, one) for name, one in opened.items())
     comparison = Comparison(
         verdict=decide(pairs, views, descriptors, seconds, len(photos)),
         descriptors=descriptors,

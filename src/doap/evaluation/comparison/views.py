@@ -9,7 +9,7 @@ from torch import Tensor
 
 from doap._support.random_streams import stream
 from doap.detectors import Detector
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import Candidate
 from doap.evaluation.comparison.photos import VIEWS, DescribedPhoto
 from doap.evaluation.comparison.stage import Stage, compare_metric
 from doap.evaluation.homography import matching_accuracy, reprojection_errors
@@ -26,7 +26,7 @@ STAGE = "synthetic views of photos"
 
 def evaluate_views(
     photos: Sequence[DescribedPhoto],
-    describers: Mapping[str, CachedDescriber],
+    describers: Mapping[str, Candidate],
     detector: Detector,
     max_keypoints: int,
     seed: int,

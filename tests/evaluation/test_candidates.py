@@ -1,0 +1,127 @@
+"""Candidates get short, unique names, and describe what their descriptors describe."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from doap._support.errors import DataError, ShapeError
+from doap.baselines import BASELINES, load_baseline, rootsift, teblid
+from doap.describer import from_function
+from doap.descriptor import SHIPPED, Descriptor
+from doap.detectors import sift
+from doap.evaluation.candidates import CONTROLS, open_candidate, open_candidates
+from doap.extractor import KeypointExtractor
+from doap.images import extract_patches, frames_from_arrays
+from doap.pipeline import describe_patches
+
+PATCHES = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
+IMAGE = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
+
+CODE = """
+def mean(patches):
+    return patches.mean(dim=(2, 3))
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.fixture
+def weights(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        Descriptor.build(dim=16).save(tmp_path / folder / "best.safetensors")
+    return tmp_path
+
+
+def test_baselines_and_controls_are_words_for_many():
+    opened = open_candidates(["sift", "baselines", "controls"])
+    assert list(opened) == list(dict.fromkeys(["sift", *BASELINES, *CONTROLS]))
+    assert not any(one.file for one in opened.values())
+
+
+def test_names_are_short_and_unique(weights, code):
+    paths = [weights / folder / "best.safetensors" for folder in ("a", "b")]
+    opened = open_candidates([*map(str, paths), paths[0], "orb", f"{code}:mean"])
+    assert list(opened) == ["best", "best-2", "orb", "mean"]
+    assert {name: one.file for name, one in opened.items() if one.file} == {"best": paths[0], "best-2": paths[1]}
+
+
+def test_a_shipped_descriptor_has_its_file():
+    assert open_candidates("doap-128")["doap-128"].file == SHIPPED["doap-128"]
+
+
+def test_describers_are_used_as_they_are():
+    baseline, descriptor = rootsift(), Descriptor.build(dim=16)
+    opened = open_candidates([baseline, descriptor, baseline])
+    assert [(name, one.describer) for name, one in opened.items()] == [
+        ("rootsift", baseline),
+        ("descriptor", descriptor),
+        ("rootsift-2", baseline),
+    ]
+
+
+def test_a_mapping_chooses_the_names(weights):
+    opened = open_candidates({"mine": weights / "a" / "best.safetensors", "chance": "random", "theirs": rootsift()})
+    assert list(opened) == ["mine", "chance", "theirs"]
+    assert opened["mine"].file == weights / "a" / "best.safetensors"
+    assert opened["chance"].describer.name == "random"
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(DataError):
+        open_candidates(["sift", "nobody"])
+
+
+def test_frames_are_described_from_their_patches_and_timed():
+    frames = frames_from_arrays([[40, 30], [50, 45]], [12, 9], [20, 75])
+    means = from_function(lambda patches: patches.mean(dim=3)[:, 0])
+    candidate = open_candidate(means)
+    expected = describe_patches(means, extract_patches(IMAGE, frames, 32))
+    assert torch.equal(candidate.describe(IMAGE, frames), expected)
+    assert candidate.seconds > 0
+
+
+def test_patches_with_negative_strides_are_described():
+    mirrored, candidate = PATCHES[:, :, ::-1], open_candidate(rootsift())
+    assert torch.equal(candidate.describe_patches(mirrored), candidate.describe_patches(mirrored.copy()))
+
+
+def test_an_extractor_extracts_with_its_own_detector():
+    extractor = KeypointExtractor(rootsift(), sift())
+    found, expected = open_candidate(extractor).extract(IMAGE, 12), extractor.extract(IMAGE, max_keypoints=12)
+    assert np.array_equal(found.frames, expected.frames)
+    assert torch.equal(found.descriptors, expected.descriptors)
+    assert found.image_size == IMAGE.shape
+
+
+@pytest.mark.parametrize(("describer", "shape"), [(rootsift, (0, 128)), (teblid, (0, 32))])
+def test_descriptors_of_no_patches_have_the_right_width(describer, shape):
+    assert open_candidate(describer()).describe_patches(PATCHES[:0]).shape == shape
+
+
+def test_chunk_size_does_not_change_the_descriptors(monkeypatch):
+    whole = describe_patches(rootsift(), PATCHES)
+    monkeypatch.setattr("doap.pipeline.PATCHES_AT_ONCE", 2)
+    assert torch.equal(describe_patches(rootsift(), PATCHES), whole)
+
+
+def test_patches_must_be_square():
+    with pytest.raises(ShapeError):
+        open_candidate(rootsift()).describe_patches(PATCHES[:, :, :16])
+
+
+@pytest.mark.data("baselines/SIFT+Boost-F.pth")
+@pytest.mark.parametrize("file", ["SIFT+Boost-F.pth", "SIFT+Boost-B.pth"])
+def test_featurebooster_is_identified_by_its_weights(data_folder, file):
+    boosted, changed = (load_baseline(data_folder / "baselines" / file) for _ in range(2))
+    assert changed.fingerprint() == boosted.fingerprint()
+    with torch.no_grad():
+        changed._network.final_proj.bias.add_(1e-3)
+    assert changed.fingerprint() != boosted.fingerprint()
