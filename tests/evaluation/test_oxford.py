@@ -22,7 +22,7 @@ from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.image_pair import RECALLS, score_one_to_one
 from doap.evaluation.overlap import overlap_errors
 from doap.evaluation.oxford import OxfordBenchmark
-from doap.images import centres, extract_patches, read_grey, scales, transform_frames
+from doap.images import centres, read_grey, scales, transform_frames
 from oracles.photos import write_photo
 
 HEIGHT, WIDTH = 200, 260
@@ -259,7 +259,6 @@ def test_both_layouts_give_the_same(benchmark, scores, tmp_path):
 def test_binary_descriptors_use_the_hamming_distance(benchmark):
     scores = benchmark.evaluate(open_candidate(teblid()), seed=0)
     assert value(scores, "mAP") > 0.3
-    assert scores.gallery.best_distances[0] == round(float(scores.gallery.best_distances[0]))
 
 
 def test_figures_and_protocol_can_be_written_as_json(benchmark, scores):
@@ -281,22 +280,6 @@ def test_corresponding_keypoints_are_nearer_than_non_matches(scores):
     assert sum(scores.histogram.matches) == pytest.approx(1)
     assert sum(scores.histogram.others) == pytest.approx(1)
     assert middles @ scores.histogram.matches < 0.7 * (middles @ scores.histogram.others)
-
-
-def test_gallery_shows_patches_of_the_keypoints(benchmark):
-    of_patches = from_function(rootsift().describe_patches)
-    gallery = benchmark.evaluate(open_candidate(of_patches), seed=0).gallery
-    assert gallery.best.shape == (5, 2, 32, 32)
-    assert gallery.worst.shape == (len(gallery.worst_distances), 3, 32, 32)
-    assert (np.diff(gallery.best_distances) >= 0).all()
-    assert (np.diff(gallery.worst_distances[:, 1]) >= 0).all()
-    of_image_1 = extract_patches(photos(benchmark)[0].image, photos(benchmark)[0].frames, 32)
-    for query in (*gallery.best[:, 0], *gallery.worst[:, 0]):
-        assert (of_image_1 == query).all(axis=(1, 2)).any()
-    described = of_patches.describe_patches(torch.from_numpy(gallery.worst.reshape(-1, 1, 32, 32)) / 255)
-    query, *others = described.view(-1, 3, 128).unbind(1)
-    apart = torch.stack([(query - other).norm(dim=1) for other in others], dim=1)
-    np.testing.assert_allclose(gallery.worst_distances, apart, atol=1e-3)
 
 
 def test_the_detector_can_be_chosen(root):
@@ -330,7 +313,6 @@ def test_one_keypoint_per_image_is_enough(tmp_path):
     scores = benchmark.evaluate(open_candidate(rootsift()), seed=0)
     assert (value(scores, "mAP"), value(scores, "MMA@3"), value(scores, "homography AUC@5")) == (1, 1, 0)
     assert scores.histogram is None
-    assert scores.gallery.worst.shape == (0, 3, 32, 32)
 
 
 def test_a_homography_that_maps_points_to_infinity_is_allowed(root, benchmark, tmp_path):

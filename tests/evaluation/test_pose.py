@@ -149,15 +149,6 @@ def test_drawn_images_do_not_depend_on_the_others():
     assert draw_images(paths, 100) == sorted(paths)
 
 
-def test_pictures_show_the_same_pairs_for_every_descriptor(benchmark, scene):
-    oracle, control = (evaluate(benchmark, one).pictures for one in (scene, CONTROLS["shuffled"]()))
-    assert [picture.title for picture in oracle] == [picture.title for picture in control]
-    assert len(oracle) == 2 * len(NAMES)
-    for picture in oracle:
-        assert picture.caption.startswith(f"{POINTS} of {POINTS} matches agree · pose error 0.0")
-        assert picture.jpeg.startswith(b"\xff\xd8")
-
-
 def test_a_scene_must_be_left_for_the_test(root, scene):
     with pytest.raises(ArgumentError, match="left for the test"):
         PoseBenchmark(root, detector=scene, validation="arc,bow,curve")

@@ -1,6 +1,5 @@
 """Reports reproduce the results, and results that are not comparable never share a table."""
 
-import base64
 import csv
 import dataclasses
 import json
@@ -9,22 +8,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
 from doap._support.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.pictures import Picture, write_pictures
 from doap.evaluation.report import ReportFiles, write_report
 from doap.evaluation.result import (
     Dataset,
     DescriptorInfo,
     Estimate,
     Figure,
-    Gallery,
     Result,
-    write_gallery,
     write_results,
 )
 from oracles.html_pages import assert_well_nested
@@ -35,15 +30,13 @@ NAME = "<i>a&b_c|d</i>"
 
 @pytest.fixture
 def report(tmp_path: Path):
-    """Write results and their report; the gallery belongs to the first."""
+    """Write results and their report."""
 
-    def written(*results: Result, gallery: Gallery | None = None) -> ReportFiles:
+    def written(*results: Result) -> ReportFiles:
         folder = tmp_path / "results"
         folder.mkdir()
         for number, result in enumerate(results):
-            path = write_results([result], folder / f"{number}.json")
-            if gallery and not number:
-                write_gallery(gallery, path, result.descriptor.name)
+            write_results([result], folder / f"{number}.json")
         return write_report([folder], tmp_path / "report")
 
     return written
@@ -58,12 +51,6 @@ def descriptors() -> list[Result]:
         make_result("rootsift", 0.55),
         make_result("teblid", 0.68, descriptor=bits),
     ]
-
-
-def make_gallery() -> Gallery:
-    drawn = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
-    near, apart = np.array([0.125], np.float32), np.array([[0.75, 0.25]], np.float32)
-    return Gallery(drawn[None, :2], drawn[None, 2:], near, apart)
 
 
 def markdown_rows(written: ReportFiles, first: str = "bytes") -> list[list[list[str]]]:
@@ -195,9 +182,8 @@ def test_summary_has_the_best_its_lead_and_the_significance(report, results: lis
 
 
 def test_the_page_is_self_contained_and_well_nested(report) -> None:
-    page = page_of(report(*descriptors(), gallery=make_gallery()))
+    page = page_of(report(*descriptors()))
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
-    assert set(re.findall(r"src='([^,]*),", page)) == {"data:image/png;base64"}
     assert_well_nested(page)
 
 
@@ -215,21 +201,10 @@ def test_names_are_escaped_in_every_form(report) -> None:
         assert {row["descriptor"] for row in csv.DictReader(stream)} == {NAME}
 
 
-def test_pictures_and_distances_are_those_of_the_gallery(report) -> None:
-    gallery = make_gallery()
-    page = page_of(report(*descriptors(), gallery=gallery))
-    codes = re.findall(r"base64,([^']*)'", page)
-    shown = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in codes]
-    assert np.array_equal(shown, np.concatenate([gallery.best[0], gallery.worst[0]]))
-    for words in ("<br>match 0.125<", "<br>match 0.750<", "<b>wrong 0.250<"):
-        assert words in page
-
-
-def test_results_without_gallery_curves_histogram_or_parts_are_fine(report) -> None:
+def test_results_without_curves_histogram_or_parts_are_fine(report) -> None:
     bare = [Figure("mAP", "higher", "queries", estimate(0.5))]
     written = report(make_result(curves=(), histogram=None, figures=tuple(bare)))
     page = page_of(written)
-    assert "Best and worst matches" not in page
     assert "Distances" not in page
     assert_well_nested(page)
 
@@ -455,25 +430,6 @@ def test_without_times_or_without_a_geometric_benchmark_there_is_no_plot(report,
     write_results([speed("sift", 0.5, 0.1)], folder / "speed.json")
     write_results([make_result("sift", benchmark="patches")], folder / "patches.json")
     assert "id=cost" not in page_of(write_report(folder, tmp_path / "second"))
-
-
-def test_a_pair_is_shown_for_the_best_the_reference_and_the_shipped_descriptors(tmp_path) -> None:
-    names = {"best": 0.9, "doap-128": 0.8, "vgg": 0.7, "rootsift": 0.6, "doap-256bit": 0.5, "orb": 0.4}
-    for name, value in names.items():
-        pictures = [Picture(title, f"{name} <1°>", f"{name} {title}".encode()) for title in ("church & co", "tower")]
-        path = write_results([make_result(name, value)], tmp_path / f"{name}.json")
-        write_pictures(pictures, path, name)
-    page = page_of(write_report(tmp_path, tmp_path / "report"))
-    shown = re.search(r"<h3>Image pairs</h3>.*?</details><h3>", page)[0]
-    assert re.findall(r"<summary>([^<]*)</summary>", shown) == ["church &amp; co", "tower"]
-    codes = [base64.b64decode(code).decode() for code in re.findall(r"image/jpeg;base64,([^']*)'", shown)]
-    assert codes == [
-        f"{name} {title}"
-        for title in ("church & co", "tower")
-        for name in ("best", "doap-128", "rootsift", "doap-256bit")
-    ]
-    assert "<small>rootsift &lt;1°&gt;</small>" in shown
-    assert_well_nested(page)
 
 
 def test_a_difference_that_is_not_significant_is_reported(report) -> None:

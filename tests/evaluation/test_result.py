@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from doap._support.errors import DataError
@@ -17,12 +15,9 @@ from doap.evaluation.result import (
     DescriptorInfo,
     Estimate,
     Figure,
-    Gallery,
     Histogram,
     Result,
-    read_gallery,
     read_results,
-    write_gallery,
     write_results,
 )
 
@@ -42,12 +37,6 @@ RESULT = Result(
     seconds={"describe": 1.5, "score": 2.0},
     versions={"doap": "0.1.0"},
 )
-GALLERY = Gallery(
-    np.arange(2 * 2 * 9, dtype=np.uint8).reshape(2, 2, 3, 3),
-    np.arange(27, dtype=np.uint8).reshape(1, 3, 3, 3),
-    np.array([0.1, 0.2], np.float32),
-    np.array([[0.5, 0.4]], np.float32),
-)
 
 
 @pytest.mark.parametrize("histogram", [RESULT.histogram, None])
@@ -56,23 +45,6 @@ def test_results_survive_a_round_trip(tmp_path, histogram):
     other = dataclasses.replace(result, descriptor=DescriptorInfo("orb", "binary", 256, 32, "ef" * 32, None))
     read = read_results(write_results([result, other], tmp_path / "r.json"))
     assert read == {"my <net>": result, "orb": other}
-
-
-def test_gallery_is_stored_beside_the_json(tmp_path):
-    write_gallery(GALLERY, tmp_path / "r.json", "my.net")
-    assert (tmp_path / "r" / "my.net.npz").is_file()
-    read = read_gallery(tmp_path / "r.json", "my.net")
-    assert read is not None
-    for part in dataclasses.fields(Gallery):
-        assert np.array_equal(getattr(read, part.name), getattr(GALLERY, part.name))
-    assert read_gallery(tmp_path / "r.json", "other") is None
-
-
-@pytest.mark.parametrize("name", ["../secret", "/etc/secret"])
-def test_a_name_that_is_a_path_reads_no_other_folder(tmp_path, name):
-    write_gallery(GALLERY, tmp_path / "r.json", "secret")
-    (tmp_path / "r" / "secret.npz").rename(tmp_path / "secret.npz")
-    assert read_gallery(tmp_path / "r.json", name) is None
 
 
 def test_resamples_are_stored_for_the_total_only(tmp_path):
@@ -126,39 +98,3 @@ def test_two_results_of_one_descriptor_in_a_file_are_refused(tmp_path):
     path = write_results([RESULT, RESULT], tmp_path / "r.json")
     with pytest.raises(DataError, match=r"r\.json: expected one result per descriptor, got 2 of 1"):
         read_results(path)
-
-
-def test_a_damaged_gallery_is_named(tmp_path):
-    file = write_gallery(GALLERY, tmp_path / "r.json", "r")
-    whole = file.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"no archive at all"):
-        file.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
-            read_gallery(tmp_path / "r.json", "r")
-
-
-def test_every_damaged_byte_of_a_gallery_is_accepted_or_named(tmp_path):
-    """zlib and zipfile have errors of their own for damaged streams."""
-    file = write_gallery(GALLERY, tmp_path / "r.json", "r")
-    whole = file.read_bytes()
-    for position in range(0, len(whole), 3):
-        damaged = bytearray(whole)
-        damaged[position] ^= 0xFF
-        file.write_bytes(damaged)
-        with contextlib.suppress(DataError):
-            read_gallery(tmp_path / "r.json", "r")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"worst_distances": np.zeros((2, 2), np.float32)},
-        {"best_distances": np.zeros((2, 1), np.float32)},
-        {"best": np.zeros((2, 2, 3, 4), np.uint8)},
-        {"worst": np.zeros((1, 3, 3, 3), np.float32)},
-    ],
-)
-def test_a_gallery_of_other_shapes_is_named(tmp_path, change):
-    write_gallery(dataclasses.replace(GALLERY, **change), tmp_path / "r.json", "r")
-    with pytest.raises(DataError, match=r"r\.npz: not the gallery of a result"):
-        read_gallery(tmp_path / "r.json", "r")

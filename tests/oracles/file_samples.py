@@ -25,7 +25,7 @@ from doap.data.store import check_set, open_set
 from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.evaluation.report import write_report
-from doap.evaluation.result import Gallery, write_gallery, write_results
+from doap.evaluation.result import write_results
 from doap.export.hloc import _read_stored
 from doap.export.pairs import resolve_pairs
 from doap.images import read_grey
@@ -147,11 +147,8 @@ def describe(path: Path) -> Any:
 
 
 def write_result_files(folder: Path) -> None:
-    patches, distances = np.zeros((2, 3, 8, 8), np.uint8), np.zeros((2, 2), np.float32)
-    gallery = Gallery(patches[:, :2], patches, distances[:, 0], distances)
     (folder / "results").mkdir()
     write_results([make_result(), make_result("orb")], folder / "results" / "oxford.json")
-    write_gallery(gallery, folder / "results" / "oxford.json", "sift")
 
 
 def write_model(folder: Path) -> None:
@@ -204,7 +201,7 @@ SAMPLES: dict[str, Sample] = {
     ),
     "result": Sample(
         write_result_files,
-        ("results/oxford.json", "results/oxford/sift.npz"),
+        ("results/oxford.json",),
         lambda folder: write_report(folder / "results", folder / "report"),
     ),
     "log": Sample(write_run, ("log.jsonl",), lambda folder: write_training_page(folder, folder / "report.html")),

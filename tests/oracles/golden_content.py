@@ -25,7 +25,7 @@ from doap.data.builders.tracks import read_tracks
 from doap.data.store import check_set, open_set
 from doap.descriptor import Descriptor
 from doap.evaluation.result import FORMAT as RESULT_FORMAT
-from doap.evaluation.result import read_gallery, read_results
+from doap.evaluation.result import read_results
 from doap.export import hloc
 from doap.export.onnx import OPSET, write_onnx
 from doap.training.log import read_log
@@ -142,8 +142,7 @@ def _datasets(file: Any) -> list[str]:
 
 
 def result_content(root: Path) -> Any:
-    path = root / "results" / "oxford.json"
-    return {"results": read_results(path), "gallery": read_gallery(path, "sift")}
+    return {"results": read_results(root / "results" / "oxford.json")}
 
 
 def write_weights(root: Path) -> None:
@@ -173,7 +172,7 @@ GOLDEN: dict[str, Golden] = {
     "result": Golden(
         RESULT_FORMAT.rsplit(" ")[-1],
         file_samples.write_result_files,
-        ("results/*.json", "results/*/*"),
+        ("results/*.json",),
         result_content,
     ),
     "training-log": Golden("1", file_samples.write_run, ("log.jsonl",), lambda root: read_log(root / "log.jsonl")),

@@ -66,9 +66,6 @@ class PairMatches:
         precision: Precision at each of `RECALLS`.
         match_distances: Distances of corresponding keypoints.
         non_match_distances: Distances of keypoints that do not correspond.
-        best: Keypoints of the nearest correct match, and its distance.
-        worst: The nearest wrong match: a keypoint of image 0, its correspondence and the keypoint it was
-            matched with, and the distances to these two.
     """
 
     average_precision: float
@@ -76,8 +73,6 @@ class PairMatches:
     precision: Floats
     match_distances: NDArray[np.float32]
     non_match_distances: NDArray[np.float32]
-    best: tuple[list[int], float] | None
-    worst: tuple[list[int], list[float]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +148,6 @@ def score_one_to_one(pair: ImagePair, descriptors0: Tensor, descriptors1: Tensor
         precision_at(RECALLS, distances, correct, len(pair.positives)),
         match_distances,
         non_match_distances,
-        _best(pair, matches, distances, correct),
-        _worst(pair, matches, distances, correct, match_distances),
     )
 
 
@@ -204,37 +197,3 @@ def _is_among(pairs: Integers, known: Integers, width: int) -> NDArray[np.bool_]
     """Return (P,) whether each of (P, 2) pairs is one of `known` (P′, 2); second items are below the width."""
     keys, known_keys = (one[:, 0] * width + one[:, 1] for one in (pairs, known))
     return np.isin(keys, known_keys)
-
-
-def _best(
-    pair: ImagePair, matches: Integers, distances: NDArray[np.float32], correct: NDArray[np.bool_]
-) -> tuple[list[int], float] | None:
-    if not correct.any():
-        return None
-    first = int(correct.argmax())
-    item0, item1 = matches[first]
-    return [int(pair.shared[0][item0]), int(pair.shared[1][item1])], float(distances[first])
-
-
-def _worst(
-    pair: ImagePair,
-    matches: Integers,
-    distances: NDArray[np.float32],
-    correct: NDArray[np.bool_],
-    match_distances: NDArray[np.float32],
-) -> tuple[list[int], list[float]] | None:
-    """Return the nearest wrong match of a keypoint that has a correspondence; see `PairMatches.worst`."""
-    shared0, shared1 = pair.shared
-    positive_of = np.full(len(shared0), -1)
-    positive_of[pair.positives[:, 0]] = np.arange(len(pair.positives))
-    points0 = centres(pair.photos[0].frames)[shared0[matches[:, 0]]]
-    points1 = centres(pair.photos[1].frames)[shared1[matches[:, 1]]]
-    # Matches a few pixels off are wrong by overlap, but their patches look the same.
-    far_off = reprojection_errors(points0, points1, pair.homography) > PIXELS[-1]
-    wrong = np.flatnonzero(~correct & far_off & (positive_of[matches[:, 0]] >= 0))
-    if not len(wrong):
-        return None
-    item0, item1 = matches[wrong[0]]
-    positive = positive_of[item0]
-    keypoints = [shared0[item0], shared1[pair.positives[positive, 1]], shared1[item1]]
-    return [int(keypoint) for keypoint in keypoints], [float(match_distances[positive]), float(distances[wrong[0]])]

@@ -53,15 +53,13 @@ from doap.evaluation.image_pair import (
     score_pair,
 )
 from doap.evaluation.overlap import RADIUS
-from doap.evaluation.result import Curve, Dataset, Figure, Gallery, Histogram, Scores
+from doap.evaluation.result import Curve, Dataset, Figure, Histogram, Scores
 from doap.evaluation.verification import distance_histogram
-from doap.images import extract_patches, read_grey
+from doap.images import read_grey
 from doap.types import Progress, no_progress
 
 CORNER_THRESHOLDS = (1, 3, 5)
 """Thresholds of the homography AUC, in pixels."""
-GALLERY_SIZE, GALLERY_PATCH = 12, 32
-"""Number of best and of worst matches in the gallery, and the side of their patches."""
 RESAMPLES = 400
 
 
@@ -101,10 +99,9 @@ class OxfordBenchmark:
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Score one descriptor on all image pairs."""
         scores = self._score_pairs(candidate)
-        matched = [(pair, score.matches) for pair, score in zip(self.pairs, scores, strict=True) if score.matches]
-        matches = [found for _, found in matched]
+        matches = [score.matches for score in scores if score.matches]
         all_sequences = [pair.sequence for pair in self.pairs]
-        matched_sequences = [pair.sequence for pair, _ in matched]
+        matched_sequences = [pair.sequence for pair, score in zip(self.pairs, scores, strict=True) if score.matches]
         accuracy = np.array([score.accuracy for score in scores])
         corners = np.array([score.corner_error for score in scores])
         figures = (
@@ -119,7 +116,7 @@ class OxfordBenchmark:
             Curve("MMA", "error allowed, in pixels", "mean matching accuracy", _points(PIXELS, accuracy.mean(axis=0))),
         )
         histogram = _histogram(matches, whole=candidate.kind == "binary")
-        return Scores(figures, curves, histogram, _gallery(matched))
+        return Scores(figures, curves, histogram)
 
     def _score_pairs(self, candidate: Candidate) -> list[PairScores]:
         """Score each pair; image 0 of a sequence is described once for all its pairs."""
@@ -222,27 +219,3 @@ def _histogram(matches: Sequence[PairMatches], *, whole: bool) -> Histogram | No
         return None
     distances = torch.from_numpy(np.concatenate([positive, negative]))
     return distance_histogram(distances, torch.arange(len(distances)) < len(positive), whole=whole)
-
-
-def _gallery(matched: Sequence[tuple[ImagePair, PairMatches]]) -> Gallery:
-    """Collect the best and the worst match of each image pair, and keep those of the smallest distances."""
-    best = [(pair, *found.best) for pair, found in matched if found.best]
-    worst = [(pair, *found.worst) for pair, found in matched if found.worst]
-    best = sorted(best, key=lambda match: match[2])[:GALLERY_SIZE]
-    worst = sorted(worst, key=lambda match: match[2][1])[:GALLERY_SIZE]
-    return Gallery(
-        _cut_patches([(pair, keypoints) for pair, keypoints, _ in best], 2),
-        _cut_patches([(pair, keypoints) for pair, keypoints, _ in worst], 3),
-        np.array([distance for _, _, distance in best], np.float32),
-        np.array([distances for _, _, distances in worst], np.float32).reshape(-1, 2),
-    )
-
-
-def _cut_patches(matches: Sequence[tuple[ImagePair, list[int]]], columns: int) -> NDArray[np.uint8]:
-    """Cut (n, columns, S, S) patches: one keypoint of image 0 and one or two keypoints of image 1 per row."""
-    patches = np.zeros((len(matches), columns, GALLERY_PATCH, GALLERY_PATCH), np.uint8)
-    for (pair, (keypoint0, *keypoints1)), row in zip(matches, patches, strict=True):
-        photo0, photo1 = pair.photos
-        row[:1] = extract_patches(photo0.image, photo0.frames[[keypoint0]], GALLERY_PATCH)
-        row[1:] = extract_patches(photo1.image, photo1.frames[keypoints1], GALLERY_PATCH)
-    return patches

@@ -30,16 +30,14 @@ from doap.evaluation.benchmark import BenchmarkSettings
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.checksum import checksum
-from doap.evaluation.result import Dataset, Figure, Gallery, Scores
-from doap.evaluation.validation.retrieval import RetrievalResult, largest_margins, retrieve
+from doap.evaluation.result import Dataset, Figure, Scores
+from doap.evaluation.validation.retrieval import RetrievalResult, retrieve
 from doap.evaluation.validation.sample import PatchSample
 from doap.evaluation.verification import verification_scores
 from doap.metrics import average_precision, table_distances
 from doap.metrics.pairs import QueryPairs
 from doap.types import Progress, Relation, no_progress
 
-GALLERY_SIZE = 12
-"""Number of best and of worst matches in the gallery."""
 SAMPLE_SEED = 0
 """The sample is part of the protocol and does not depend on the seed of the run."""
 
@@ -89,7 +87,7 @@ class PatchesBenchmark:
             self._matching_figure(descriptors, seed),
             *verification.figures,
         )
-        return Scores(figures, verification.curves, verification.histogram, make_gallery(retrieved, sample))
+        return Scores(figures, verification.curves, verification.histogram)
 
     def _retrieval_figure(self, retrieved: RetrievalResult, seed: int) -> Figure:
         """Return the mean AP of all queries, and by scene."""
@@ -165,13 +163,6 @@ def match_precision(distances: Tensor, correct: Tensor, weights: NDArray[np.floa
     distances, correct = distances.repeat_interleave(times), correct.repeat_interleave(times)
     precision = average_precision(distances[None], correct[None], without_positives=0.0)
     return float(precision) * float(correct.double().mean())
-
-
-def make_gallery(retrieved: RetrievalResult, sample: PatchSample, number: int = GALLERY_SIZE) -> Gallery:
-    """Show the correct and the wrong answers with the largest margins, one per group."""
-    best, best_distances = largest_margins(retrieved, sample, number, correct=True)
-    worst, worst_distances = largest_margins(retrieved, sample, number, correct=False)
-    return Gallery(sample.patches[best[:, :2]], sample.patches[worst], best_distances[:, 0], worst_distances)
 
 
 def _first_two_of_each_group(sample: PatchSample, scene: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

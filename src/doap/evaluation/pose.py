@@ -15,10 +15,8 @@ validation scenes, by AUC@10, and then applied to the test scenes. Pairs are dra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +27,9 @@ from doap._support.random_streams import stream
 from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
-from doap.evaluation.pictures import Picture, draw_pair
 from doap.evaluation.posed_pairs import PosedPair, read_posed_pairs
 from doap.evaluation.result import Curve, Dataset, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, select_ratio, split_scenes
-from doap.geometry.epipolar import epipolar_errors
 from doap.geometry.pose import PoseEstimator, check_installed, estimate_pose, pose_error
 from doap.types import Progress, no_progress
 
@@ -41,11 +37,6 @@ THRESHOLDS = (10, 5, 20)
 """Thresholds of the AUC in degrees; the first one is the headline."""
 BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
 """Co-visibility of the pairs: share of the 3D points of one image that the other one sees."""
-PICTURED = ("medium", "hard")
-"""Bands of the pairs in the pictures."""
-EPIPOLAR_PIXELS = 10.0
-"""Maximum distance in pixels between a match that is drawn as correct and the epipolar lines of the true pose. The true
-poses are accurate to about one degree, which corresponds to about ten pixels."""
 
 
 class PoseBenchmark:
@@ -93,22 +84,7 @@ class PoseBenchmark:
         settings = self.settings
         ratio = select_ratio_by_pose(matcher, self.validation, settings)
         errors = pose_errors(matcher, self.test, ratio, settings, range(settings.seeds))
-        scores = _scores(self.test, errors, {} if ratio is None else {"ratio": ratio}, seed)
-        return replace(scores, pictures=tuple(self._pictures(matcher, ratio, errors)))
-
-    def _pictures(self, matcher: PairMatcher, ratio: float | None, errors: Errors) -> Iterator[Picture]:
-        """Draw the first pair of each band of `PICTURED` of each test scene, the same for every descriptor."""
-        for scene, band in product(_scenes(self.test), PICTURED):
-            found = [index for index, pair in enumerate(self.test) if (pair.scene, band_of(pair)) == (scene, band)]
-            if not found:
-                continue
-            pair, error = self.test[found[0]], float(np.median(errors[found[0]]))
-            xy0, xy1 = matcher.matched_points(*pair.paths, ratio)
-            correct = epipolar_errors(xy0, xy1, pair.cameras, pair.pose) <= EPIPOLAR_PIXELS
-            outcome = f"pose error {error:.1f} degrees" if np.isfinite(error) else "no pose"
-            caption = f"{correct.sum():,} of {len(correct):,} matches agree · {outcome}"
-            image0, image1 = (self._shared.image(path) for path in pair.paths)
-            yield draw_pair(f"{scene}, {band}: {pair.name}", caption, (image0, image1), xy0, xy1, correct)
+        return _scores(self.test, errors, {} if ratio is None else {"ratio": ratio}, seed)
 
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
         settings = self.settings

@@ -10,15 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError, DataError
-from doap._support.files import atomic_write, make_folder, read_json
+from doap._support.files import atomic_write, read_json
 from doap._support.settings import FORBID_EXTRA, validate
-from doap.evaluation.pictures import Picture, beside_results
 from doap.types import Kind
 
 FORMAT = "doap results 1"
@@ -128,39 +124,19 @@ class Histogram:
             raise ArgumentError("histogram: expected one edge more than bins, and as many matches as others.")
 
 
-@dataclass(frozen=True, eq=False)
-class Gallery:
-    """Patches of the best and the worst matches, stored beside the JSON file.
-
-    Attributes:
-        best: (n, 2, S, S) uint8: query and correct match.
-        worst: (m, 3, S, S) uint8: query, its correct match and the wrong patch it was matched with.
-        best_distances: (n,) distances of the pairs, increasing.
-        worst_distances: (m, 2) distances from the query to the correct match and to the wrong one.
-    """
-
-    best: NDArray[np.uint8]
-    worst: NDArray[np.uint8]
-    best_distances: NDArray[np.float32]
-    worst_distances: NDArray[np.float32]
-
-
 @dataclass(frozen=True)
 class Scores:
     """Everything a benchmark measures for one descriptor; tables are sorted by the first figure.
 
     Attributes:
-        figures, curves, histogram, gallery: The measurements.
-        pictures: Image pairs with their matches.
+        figures, curves, histogram: The measurements.
         selected: Settings that were selected for this descriptor on validation data, for example its ratio threshold.
     """
 
     figures: tuple[Figure, ...]
     curves: tuple[Curve, ...] = ()
     histogram: Histogram | None = None
-    gallery: Gallery | None = None
     selected: dict[str, float] = field(default_factory=dict)
-    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -271,41 +247,3 @@ def read_results(path: str | Path) -> dict[str, Result]:
     if len(by_name) < len(results):
         raise DataError(f"{path}: expected one result per descriptor, got {len(results)} of {len(by_name)}.")
     return by_name
-
-
-def write_gallery(gallery: Gallery, path: Path, name: str) -> Path:
-    """Write the gallery of the descriptor `name` beside its results at `path`, atomically.
-
-    It is a separate file because it contains patches of the benchmark's photos, whose licence may differ from that of
-    the figures.
-    """
-    arrays = {part.name: getattr(gallery, part.name) for part in dataclasses.fields(gallery)}
-    file = beside_results(path, name, ".npz")
-    make_folder(file.parent)
-    with atomic_write(file) as unfinished, unfinished.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
-    return file
-
-
-def read_gallery(path: Path, name: str) -> Gallery | None:
-    """Read the gallery of the descriptor `name` beside its results at `path`; None if there is none."""
-    file = beside_results(path, name, ".npz")
-    if not file.exists():
-        return None
-    try:
-        with file.open("rb") as stream, np.load(stream) as stored:
-            gallery = Gallery(**{part.name: stored[part.name] for part in dataclasses.fields(Gallery)})
-            _check_gallery(gallery)
-            return gallery
-    # zipfile, zlib and numpy report damage with many types of errors.
-    except Exception as error:
-        raise DataError(f"{file}: not the gallery of a result ({error}). Delete the file.") from error
-
-
-def _check_gallery(gallery: Gallery) -> None:
-    pairs = check_shape(gallery.best, "n 2 S S", name="best")["n"]
-    trios = check_shape(gallery.worst, "m 3 S S", name="worst")["m"]
-    check_shape(gallery.best_distances, f"{pairs}", name="best_distances")
-    check_shape(gallery.worst_distances, f"{trios} 2", name="worst_distances")
-    if {gallery.best.dtype, gallery.worst.dtype} != {np.dtype(np.uint8)}:
-        raise DataError(f"expected patches of uint8, got {gallery.best.dtype} and {gallery.worst.dtype}")

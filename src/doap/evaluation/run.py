@@ -19,9 +19,8 @@ from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.candidates import Candidate, open_candidates
-from doap.evaluation.pictures import write_pictures
 from doap.evaluation.registry import open_benchmark
-from doap.evaluation.result import DescriptorInfo, Result, read_results, write_gallery, write_results
+from doap.evaluation.result import DescriptorInfo, Result, read_results, write_results
 from doap.extractor import DescriptorSource
 from doap.types import Progress, no_progress
 
@@ -96,7 +95,7 @@ def evaluate(
                 conditions = _conditions(opened, descriptor_info(name, one), seed)
                 kept = stored.get(name) if resume else None
                 if kept is None or not _is_same(kept, conditions):
-                    stored[name] = _evaluate_one(one, opened, conditions, file)
+                    stored[name] = _evaluate_one(one, opened, conditions)
                     write_results(stored.values(), file)
             except DoapError as error:
                 skipped[name] = str(error)
@@ -162,16 +161,11 @@ def _is_same(stored: Result, conditions: Mapping[str, Any]) -> bool:
     return all(getattr(stored, name) == value for name, value in expected.items())
 
 
-def _evaluate_one(candidate: Candidate, benchmark: Benchmark, conditions: Mapping[str, Any], file: Path) -> Result:
-    """Evaluate a descriptor; write its gallery and its pictures beside the results."""
+def _evaluate_one(candidate: Candidate, benchmark: Benchmark, conditions: Mapping[str, Any]) -> Result:
+    """Evaluate a descriptor."""
     begin = time.perf_counter()
     scores = benchmark.evaluate(candidate, conditions["seed"])
     seconds = time.perf_counter() - begin
-    name = conditions["descriptor"].name
-    if scores.gallery is not None:
-        write_gallery(scores.gallery, file, name)
-    if scores.pictures:
-        write_pictures(scores.pictures, file, name)
     return Result(
         **conditions,
         figures=scores.figures,

@@ -14,7 +14,6 @@ from doap._support.html import (
     dot_chart,
     histogram_chart,
     line_chart,
-    patch_grid,
     scatter_chart,
     setting_tables,
     write_html,
@@ -23,7 +22,6 @@ from doap._support.text import counted
 from doap.evaluation.report.cost import cost_section
 from doap.evaluation.report.differences import DIFFERENCE_LEGEND, MARKS, Difference, DifferenceTable, difference_tables
 from doap.evaluation.report.formats import arrow, distinct_note
-from doap.evaluation.report.pair_pictures import pair_pictures
 from doap.evaluation.report.table import (
     REFERENCES,
     BenchmarkTable,
@@ -33,11 +31,10 @@ from doap.evaluation.report.table import (
     format_units,
     summarise,
 )
-from doap.evaluation.result import Figure, Gallery, read_gallery
+from doap.evaluation.result import Figure
 
 MAX_PARTS = 24
 """Maximum number of parts of a figure with a chart; the CSV table has all of them."""
-MAX_PICTURES = 6
 TOP = ("first", "second", "third")
 """Styles of the curves of the best three descriptors."""
 KINDS = (
@@ -67,9 +64,7 @@ def _section(table: BenchmarkTable) -> str:
         f"<h3>{escape(headline.name)} by part</h3>{_part_charts(table, headline)}",
         *(_folded(f"{figure.name} by part", _part_charts(table, figure)) for figure in further if figure.parts),
         f"<h3>Size and curves</h3><div class=charts>{_size_chart(table)}{''.join(_curve_charts(table))}</div>",
-        pair_pictures(table),
         _histograms(table),
-        _galleries(table),
         _folded("Protocol, checksums, versions, seed and times", _provenance(table)),
     ]
     return f"<section>{''.join(parts)}</section>"
@@ -202,29 +197,6 @@ def _histograms(table: BenchmarkTable) -> str:
         "histograms overlap, the better."
     )
     return f"<h3>Distances</h3><p class=soft>{legend}</p><div class=small>{''.join(charts)}</div>"
-
-
-def _galleries(table: BenchmarkTable) -> str:
-    found = [(entry.label, read_gallery(entry.path, entry.result.descriptor.name)) for entry in table.entries]
-    shown = [(label, gallery) for label, gallery in found if gallery and (len(gallery.best) or len(gallery.worst))]
-    if not shown:
-        return ""
-    folds = [_folded(label, _gallery(gallery), opened=label == shown[0][0]) for label, gallery in shown]
-    legend = (
-        "Best: a query and its correct match. Worst: a query, its correct match and the wrong patch it was matched "
-        "with. The numbers are distances to the query."
-    )
-    return f"<h3>Best and worst matches</h3><p class=soft>{legend}</p>{''.join(folds)}"
-
-
-def _gallery(gallery: Gallery) -> str:
-    best = [("query", f"match {format_number(distance)}") for distance in gallery.best_distances[:MAX_PICTURES]]
-    worst = [
-        ("query", f"match {format_number(match)}", f"<b>wrong {format_number(wrong)}</b>")
-        for match, wrong in gallery.worst_distances[:MAX_PICTURES]
-    ]
-    pairs = patch_grid(gallery.best[:MAX_PICTURES], best, "pairs")
-    return pairs + patch_grid(gallery.worst[:MAX_PICTURES], worst, "trios")
 
 
 def _provenance(table: BenchmarkTable) -> str:

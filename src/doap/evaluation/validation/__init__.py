@@ -1,6 +1,6 @@
 """Scores of a descriptor on a sample of patches, shared by training and evaluation."""
 
-from doap.evaluation.validation.retrieval import RetrievalResult, hardest, largest_margins, retrieve
+from doap.evaluation.validation.retrieval import RetrievalResult, hardest, retrieve
 from doap.evaluation.validation.sample import PatchSample
 from doap.evaluation.validation.scores import ValidationScores, validate
 
@@ -9,7 +9,6 @@ __all__ = [
     "RetrievalResult",
     "ValidationScores",
     "hardest",
-    "largest_margins",
     "retrieve",
     "validate",
 ]

@@ -59,21 +59,13 @@ def hardest(
     Returns:
         Triplets (n, 3) and distances (n, 2) of `result`, the worst error first; n ≤ `number`.
     """
-    return largest_margins(result, sample, number, correct=False)
-
-
-def largest_margins(
-    result: RetrievalResult, sample: PatchSample, number: int, *, correct: bool
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the correct (or wrong) answers with the largest margin, one per group; see `hardest`."""
-    triplets, distances = result.triplets, result.distances
-    margin = (distances[:, 0] - distances[:, 1]) * (-1 if correct else 1)
+    margin = result.distances[:, 0] - result.distances[:, 1]
     order = np.argsort(-margin, kind="stable")
     order = order[margin[order] > 0]
-    groups = sample.relation.groups.numpy()[triplets[order, 0]]
+    groups = sample.relation.groups.numpy()[result.triplets[order, 0]]
     first_of_group = np.sort(np.unique(groups, return_index=True)[1])
     chosen = order[first_of_group][:number]
-    return triplets[chosen], distances[chosen]
+    return result.triplets[chosen], result.distances[chosen]
 
 
 def _blocks(descriptors: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
