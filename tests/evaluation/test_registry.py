@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from doap._support.files import sha256
-from doap.evaluation import BENCHMARKS, BenchmarkSettings, evaluate, open_benchmark, write_report
+from doap.evaluation import BENCHMARKS, BenchmarkSettings, evaluate, write_report
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.result import Dataset, Figure, Scores
 from doap.metrics import table_distances
@@ -62,14 +62,6 @@ def test_a_new_benchmark_needs_one_line(darker, patches, tmp_path):
     report = write_report(tmp_path / "results", tmp_path / "report")
     assert report.summaries["darker"].startswith("rootsift is best with matched 1.000")
     assert "<h2 id='darker'>darker <small>on noise</small></h2>" in report.page.read_text(encoding="utf-8")
-
-
-def test_settings_are_validated_by_name(darker, patches):
-    assert open_benchmark("darker", patches).protocol["factor"] == 0.25
-    with pytest.raises(ValueError, match=r"unknown setting colour\. Known settings: factor"):
-        open_benchmark("darker", patches, {"colour": 1})
-    with pytest.raises(ValueError, match=r"factor: .* less than or equal to 1, got '2'"):
-        open_benchmark("darker", patches, {"factor": "2"})
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

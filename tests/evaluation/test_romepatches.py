@@ -55,22 +55,21 @@ def test_perfect_descriptor_scores_one(rome: RomePatchesBenchmark) -> None:
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls_score_chance(rome: RomePatchesBenchmark, name: str) -> None:
     for figure in figures(rome, CONTROLS[name]()).values():
-        # Three matches among 90, or 119, in random order.
+        # Three matches among 90 in random order.
         assert figure.total.value < 0.12
 
 
-@pytest.mark.parametrize(("reading", "gallery"), [("mAP", range(GROUPS, 120)), ("mAP, all patches", range(120))])
-def test_figures_equal_a_loop_over_queries(rome: RomePatchesBenchmark, reading: str, gallery: range) -> None:
-    split = rome.halves["test"].split
+def test_map_equals_a_loop_over_queries(rome: RomePatchesBenchmark) -> None:
+    split = rome.halves["test"]
     described = open_candidate(noisy(SIDE)).describe_patches(split.patches).double()
     precision = []
-    for query in range(GROUPS) if reading == "mAP" else range(120):
+    for query in range(GROUPS):
         ranked = sorted(
-            (item for item in gallery if item != query),
+            range(GROUPS, 120),
             key=lambda item: float((described[query] - described[item]).norm()),
         )
         precision.append(textbook_ap([bool(split.labels[item] == split.labels[query]) for item in ranked]))
-    figure = figures(rome, noisy(SIDE))[reading]
+    figure = figures(rome, noisy(SIDE))["mAP"]
     assert 0.2 < np.mean(precision) < 0.99
     assert figure.total.value == pytest.approx(np.mean(precision), abs=1e-6)
 
@@ -94,14 +93,14 @@ def test_queries_without_a_match_are_left_out_and_counted(tmp_path: Path) -> Non
     labels = [7, 1, 2, 1, 1, 2, 9]
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=3)
     rome = RomePatchesBenchmark(tmp_path)
-    assert rome.protocol["queries without a match, left out"] == {"mAP, test": 1, "mAP, all patches, test": 2}
+    assert rome.protocol["queries without a match, left out"] == {"test": 1}
     assert figures(rome, perfect(SIDE))["mAP"].total.units == 2
 
 
 def test_half_without_matches_is_refused(tmp_path: Path) -> None:
     labels = [1, 2, 3, 4]
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=2)
-    with pytest.raises(DataError, match="no query has a match"):
+    with pytest.raises(DataError):
         RomePatchesBenchmark(tmp_path)
 
 

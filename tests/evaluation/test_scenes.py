@@ -1,4 +1,4 @@
-"""Statistics over scenes: means, intervals, and the ratio threshold that validation scenes select."""
+"""Statistics over scenes: means, intervals, and the split into validation and test."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from doap._support.errors import ArgumentError
-from doap.baselines import rootsift
-from doap.detectors import sift
-from doap.evaluation.candidates import open_candidate
 from doap.evaluation.homography import area_under_recall
-from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
-from doap.evaluation.scenes import mean_of_scenes, scene_figure, select_ratio, split_scenes
+from doap.evaluation.scenes import mean_of_scenes, scene_figure, split_scenes
 
 SCENES = ["a"] * 30 + ["b"] * 5 + ["c"] * 10
 
@@ -28,7 +24,7 @@ def errors():
 
 def test_a_figure_is_the_mean_over_scenes_of_any_size(errors):
     by_scene = {"a": area(errors[:30]), "b": area(errors[30:35]), "c": area(errors[35:])}
-    figure = scene_figure("AUC@10", SCENES, errors, area, seed=0)
+    figure = scene_figure("AUC@10", SCENES, errors, area, 0)
     assert figure.total.value == pytest.approx(np.mean(list(by_scene.values())))
     assert mean_of_scenes(SCENES, errors, area) == pytest.approx(figure.total.value)
     assert {name: part.value for name, part in figure.parts.items()} == pytest.approx(by_scene)
@@ -37,28 +33,24 @@ def test_a_figure_is_the_mean_over_scenes_of_any_size(errors):
 
 def test_an_interval_over_scenes_is_as_wide_as_the_scenes_differ(errors):
     """Three scenes that differ: the interval must span nearly the range of their values, however many pairs."""
-    figure = scene_figure("AUC@10", SCENES, errors, area, seed=0)
+    figure = scene_figure("AUC@10", SCENES, errors, area, 0)
     values = [part.value for part in figure.parts.values()]
     assert figure.total.high - figure.total.low > 0.5 * (max(values) - min(values))
 
 
 def test_two_scenes_have_no_interval_however_many_pairs(errors):
-    figure = scene_figure("AUC@10", SCENES[:35], errors[:35], area, seed=0)
+    figure = scene_figure("AUC@10", SCENES[:35], errors[:35], area, 0)
     assert (figure.total.low, figure.total.high, figure.total.units) == (None, None, 2)
     assert figure.parts["a"].low is not None
 
 
-def test_the_ratio_with_the_best_validation_score_is_selected():
-    matcher = PairMatcher(open_candidate(rootsift()), SharedKeypoints(sift(), 10))
-    assert select_ratio(matcher, 0.77, None) == 0.77
-    for ratio in RATIOS:
-        assert select_ratio(matcher, 0.77, lambda tried, best=ratio: -abs(tried - best)) == ratio
-
-
-def test_validation_scenes_must_exist_and_leave_a_test_scene():
+def test_scenes_are_either_for_validation_or_for_the_test():
     assert split_scenes(["a", "b", "c"], " b ,") == (["b"], ["a", "c"])
     assert split_scenes(["a"], "") == ([], ["a"])
-    with pytest.raises(ArgumentError, match=r"validation: unknown scene x, y\. The scenes are a, b\."):
-        split_scenes(["a", "b"], "y,x,a")
-    with pytest.raises(ArgumentError, match="expected a scene to be left for the test, got all 2"):
-        split_scenes(["a", "b"], "a,b")
+    assert split_scenes(["a", "b", "c"], "a", "c") == (["a"], ["c"])
+
+
+@pytest.mark.parametrize(("validation", "test"), [("y,x,a", ""), ("a,b", ""), ("a", "a,b")])
+def test_impossible_splits_are_refused(validation, test):
+    with pytest.raises(ArgumentError):
+        split_scenes(["a", "b"], validation, test)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from functools import partial
 
 import numpy as np
-import pycolmap
 import pytest
 
-from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.homography import area_under_recall
-from doap.evaluation.posed_scenes import read_posed_scenes
 from doap.evaluation.sfm import SfmBenchmark, relative_pose_errors
-from doap.geometry.pose import Pose, pose_error
-from oracles.corner_scene import ANGLES, INTRINSICS, Oracle, pose, surface, write_colmap_scene, write_strecha_scene
+from doap.geometry.pose import Pose
+from oracles.corner_scene import ANGLES, Oracle, pose, surface, write_colmap_scene
 
 SETTINGS = {"max_keypoints": 400}
 
@@ -37,7 +33,7 @@ def oracle(root):
 
 @pytest.fixture(scope="module")
 def benchmark(root):
-    return SfmBenchmark(root, cameras="known", **SETTINGS)
+    return SfmBenchmark(root, **SETTINGS)
 
 
 def figures(scores):
@@ -58,24 +54,17 @@ def turned(pose, degrees):
 def test_an_oracle_scores_nearly_one(benchmark, oracle):
     found = figures(benchmark.evaluate(open_candidate(oracle), seed=0))
     assert next(iter(found)) == "AUC@5"
-    assert found["AUC@5"].value > 0.94
-    assert found["AUC@10"].value > 0.97
+    assert found["AUC@10"].value > 0.8
     assert found["registered"].value == 1
     assert found["reprojection error"].value < 1
     assert found["track length"].value > 3
 
 
-def test_guessed_cameras_are_refined(root, oracle):
-    found = figures(SfmBenchmark(root, **SETTINGS).evaluate(open_candidate(oracle), seed=0))
-    assert found["registered"].value == 1
-    assert found["AUC@10"].value > 0.8
-
-
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_score_zero(root, control):
-    found = figures(
-        SfmBenchmark(root, max_keypoints=150, images=3).evaluate(open_candidate(CONTROLS[control]()), seed=0)
-    )
+    benchmark = SfmBenchmark(root, max_keypoints=150, images=3)
+    assert len(benchmark.test[0].images) == 3
+    found = figures(benchmark.evaluate(open_candidate(CONTROLS[control]()), seed=0))
     assert found["AUC@10"].value < 0.05
     assert found["registered"].value < 0.5
 
@@ -132,93 +121,13 @@ def test_pairs_that_share_no_model_are_failures():
     assert area_under_recall(errors.ravel(), 10) < 1 - 12 / 21
 
 
-def test_the_sign_of_a_translation_counts_only_if_asked():
-    truth = Pose(np.eye(3), np.array([1.0, 0, 0]))
-    opposite = Pose(np.eye(3), np.array([-1.0, 0, 0]))
-    assert pose_error(opposite, truth) == 0
-    assert pose_error(opposite, truth, signed=True) == 180
-    assert pose_error(truth, truth, signed=True) == 0
-
-
-def test_the_checksum_covers_intrinsics_only_if_they_are_used(root, tmp_path):
-    copy = shutil.copytree(root, tmp_path / "scenes")
-    model = pycolmap.Reconstruction(copy / "walls" / "sparse")
-    for camera in model.cameras.values():
-        camera.params = camera.params * (1 + 1e-12)
-    model.write(copy / "walls" / "sparse")
-
-    def checksums(cameras):
-        return {SfmBenchmark(folder, cameras=cameras, **SETTINGS).dataset.sha256 for folder in (root, copy)}
-
-    assert len(checksums("unknown")) == 1
-    assert len(checksums("known")) == 2
-
-
-def test_images_of_a_scene_are_limited(root):
-    opened = SfmBenchmark(root, images=3, **SETTINGS)
-    assert len(opened.test[0].images) == 3
-
-
-def test_strecha_files_of_larger_images_are_scaled(tmp_path):
-    write_strecha_scene(tmp_path / "walls", factor=2)
-    (scene,) = read_posed_scenes(tmp_path)
-    assert (scene.name, scene.shared_camera, len(scene.images)) == ("walls", True, 5)
-    for image, angle in zip(scene.images, ANGLES, strict=True):
-        assert image.camera.matrix == pytest.approx(INTRINSICS, abs=1e-9)
-        assert np.column_stack([image.pose.rotation, image.pose.translation]) == pytest.approx(pose(angle), abs=1e-9)
-
-
-def test_colmap_and_strecha_scenes_have_the_same_cameras(root, tmp_path):
-    write_strecha_scene(tmp_path / "walls")
-    (ours,), (theirs,) = read_posed_scenes(root), read_posed_scenes(tmp_path)
-    for one, other in zip(ours.images, theirs.images, strict=True):
-        assert one.camera.matrix == pytest.approx(other.camera.matrix)
-        assert pose_error(one.pose, other.pose, signed=True) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("line", "text", "message"),
-    [
-        (2, "0 x 3", r"0001\.png\.camera, line 2: expected 3 numbers"),
-        (8, "1 2", r"0001\.png\.camera, line 8: expected 3 numbers, got '1 2'"),
-        (5, "1 nan 0", r"0001\.png\.camera, line 5: expected 3 numbers, got '1 nan 0'"),
-        (9, "100 900", r"0001\.png: expected an image with the shape of 100×900"),
-    ],
-)
-def test_a_damaged_camera_file_is_named(tmp_path, line, text, message):
-    file = write_strecha_scene(tmp_path / "walls") / "0001.png.camera"
-    lines = file.read_text().splitlines()
-    lines[line - 1] = text
-    file.write_text("\n".join(lines))
-    with pytest.raises(DataError, match=message):
-        read_posed_scenes(tmp_path)
-
-
-def test_a_short_camera_file_is_named(tmp_path):
-    file = write_strecha_scene(tmp_path / "walls") / "0001.png.camera"
-    file.write_text("1 0 0\n")
-    with pytest.raises(DataError, match=r"0001\.png\.camera: expected 9 lines .*, got 1"):
-        read_posed_scenes(tmp_path)
-
-
-def test_missing_data_and_wrong_settings_are_named(root, tmp_path):
-    with pytest.raises(DataError, match="no scenes with camera poses found"):
-        SfmBenchmark(tmp_path)
-    with pytest.raises(ArgumentError, match=r"validation: unknown scene church\. The scenes are walls"):
-        SfmBenchmark(root, validation="church")
-    with pytest.raises(ArgumentError, match="validation: expected a scene to be left for the test"):
-        SfmBenchmark(root, validation="walls")
-    with pytest.raises(ArgumentError, match="cameras"):
-        SfmBenchmark(root, cameras="guessed")
-
-
 @pytest.mark.data("strecha")
 def test_real_photos_are_reconstructed(data_folder, tmp_path):
     (tmp_path / "church").mkdir()
     for name in ("0002.jpg", "0003.jpg", "0004.jpg", "0005.jpg"):
         for file in (name, f"{name}.camera"):
             (tmp_path / "church" / file).symlink_to(data_folder / "strecha" / "Herz-Jesus-P8" / file)
-    opened = SfmBenchmark(tmp_path, max_keypoints=512, cameras="known")
+    opened = SfmBenchmark(tmp_path, max_keypoints=512)
     found = figures(opened.evaluate(open_candidate(rootsift()), seed=0))
     assert found["registered"].value == 1
     assert found["AUC@5"].value > 0.8

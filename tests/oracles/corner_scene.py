@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import cv2
@@ -45,17 +46,22 @@ def project(view: np.ndarray, points: np.ndarray) -> np.ndarray:
     return np.column_stack([x / z, y / z])
 
 
-def render(view: np.ndarray) -> np.ndarray:
-    """Render the walls as an image (H, W) uint8."""
+@functools.cache
+def _texture() -> np.ndarray:
     random = np.random.default_rng(3)
     texture = np.zeros((TEXTURE, TEXTURE), np.float32)
     for sigma in (2.0, 4.0, 8.0, 16.0):
         noise = cv2.GaussianBlur(random.normal(size=texture.shape).astype(np.float32), (0, 0), sigma)
         texture += noise / noise.std()
+    return texture
+
+
+def render(view: np.ndarray) -> np.ndarray:
+    """Render the walls as an image (H, W) uint8."""
     v, u = np.mgrid[0:HEIGHT, 0:WIDTH]
     points = surface(view, np.column_stack([u.ravel(), v.ravel()]).astype(float))
     at = ((points[:, :2] / EXTENT + 0.5) * TEXTURE).astype(np.float32).reshape(HEIGHT, WIDTH, 2)
-    grey = cv2.remap(texture, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    grey = cv2.remap(_texture(), at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     return np.clip(127 + 30 * grey, 0, 255).astype(np.uint8)
 
 

@@ -3,10 +3,9 @@
 from doap.evaluation.benchmark import Benchmark, BenchmarkSettings
 from doap.evaluation.candidates import CONTROLS, open_candidates
 from doap.evaluation.comparison import Comparison, compare
-from doap.evaluation.registry import BENCHMARKS, open_benchmark
 from doap.evaluation.report import ReportFiles, write_report
 from doap.evaluation.result import Result, read_results
-from doap.evaluation.run import Evaluation, evaluate
+from doap.evaluation.run import BENCHMARKS, Evaluation, evaluate, open_benchmark
 
 __all__ = [
     "BENCHMARKS",

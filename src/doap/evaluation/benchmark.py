@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import PlainValidator, ValidationError
 
 from doap._support.errors import ArgumentError, DoapError
+from doap._support.files import sha256
 from doap._support.settings import StrictModel, explain
 from doap.detectors import Detector, as_detector
 from doap.evaluation.candidates import Candidate, Needs
@@ -71,6 +73,15 @@ class BenchmarkSettings(StrictModel):
             if isinstance(cause, DoapError):
                 raise cause from error
             raise ArgumentError(f"{explain(error, cls.model_fields)}.") from error
+
+
+def dataset_of(root: str | Path, files: Iterable[Path], name: str = "") -> Dataset:
+    """Return the dataset of these files in the given order; their names and folders do not matter.
+
+    Its name is that of the root by default.
+    """
+    digest = hashlib.sha256("\n".join(map(sha256, files)).encode()).hexdigest()
+    return Dataset(name or Path(root).resolve().name, digest)
 
 
 class BenchmarkType(Protocol):

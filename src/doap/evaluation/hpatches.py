@@ -59,24 +59,26 @@ from doap.data.readers.hpatches import (
     read_splits,
     task_file,
 )
-from doap.evaluation.benchmark import BenchmarkSettings
+from doap.evaluation.benchmark import BenchmarkSettings, dataset_of
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
-from doap.evaluation.checksum import checksum
-from doap.evaluation.hpatches_pairs import IMAGES, NOISE, POSITIVES, TaskPatches, Verification, score_verification
-from doap.evaluation.result import Dataset, Estimate, Figure, Scores
-from doap.evaluation.retrieval import AP_PROTOCOLS, AREA, APProtocol, precision_among
-from doap.metrics.distance import table_distances
-from doap.metrics.metrics import average_precision_at_ranks, average_precision_of_chances
-from doap.metrics.pairs import rows_at_a_time
+from doap.evaluation.hpatches_scores import (
+    AP_PROTOCOLS,
+    IMAGES,
+    MATLAB_DISTRACTORS,
+    NOISE,
+    POSITIVES,
+    TaskPatches,
+    Verification,
+    match_sequence,
+    retrieve_queries,
+    score_verification,
+)
+from doap.evaluation.result import Estimate, Figure, Scores
 from doap.types import Progress, no_progress
 
 KINDS = {"i_": "illumination", "v_": "viewpoint"}
 """Kinds of sequences by the prefix of their names."""
-POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
-"""Pool sizes of the Python program: matches and distractors."""
-MATLAB_DISTRACTORS = 2000
-
 Floats = NDArray[np.float64]
 Locate = Callable[[PatchList, Path], TaskPatches]
 
@@ -119,7 +121,7 @@ class HPatchesBenchmark:
             else:
                 left_out[task] = f"no {pattern}_*_split-{split}.csv"
         pixels = _strip_files(root, self.sequences, progress)
-        self.dataset = Dataset(f"{root.resolve().name}-{split}", checksum(chain(files, pixels)))
+        self.dataset = dataset_of(root, chain(files, pixels), f"{root.resolve().name}-{split}")
         self.protocol = _protocol(split, len(self.sequences), left_out)
 
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
@@ -162,75 +164,6 @@ class HPatchesBenchmark:
         for number in np.unique(sequence):
             parts[self.sequences[number]] = mean(mean_over_noise, sequence == number)
         return Figure(name, "higher", "sequences", mean(mean_over_noise), parts)
-
-
-def match_sequence(descriptors: Tensor) -> dict[APProtocol, Floats]:
-    """Return the matching AP (5, 3) of five images at three noise levels, for each protocol.
-
-    Args:
-        descriptors: (N, 16, D), or (N, 16, D/8) uint8, in the order of the strips.
-    """
-    reference, *strips = descriptors.unbind(1)
-    matched = [_match_images(reference, strip) for strip in strips]
-    return {
-        protocol: np.array([one[protocol] for one in matched]).reshape(len(NOISE), IMAGES).T
-        for protocol in AP_PROTOCOLS
-    }
-
-
-def retrieve_queries(descriptors: Tensor, queries: TaskPatches, distractors: TaskPatches) -> dict[str, Floats]:
-    """Return the retrieval AP (Q, 3) of each query at three noise levels, by protocol.
-
-    Args:
-        descriptors: (R, 16, D), or (R, 16, D/8) uint8, of all sequences.
-        queries: Q patches.
-        distractors: Patches; those of a query's own sequence are left out.
-    """
-    precision = np.empty((len(queries.row), len(NOISE), 2 + len(POOLS)))
-    for sequence in np.unique(queries.sequence):
-        is_query, is_distractor = queries.sequence == sequence, distractors.sequence != sequence
-        number = int(is_distractor.sum())
-        # `python` first leaves out the query's sequence and then cuts the list; `matlab` cuts first. The pools of
-        # `python` include the matches.
-        protocols: list[tuple[APProtocol, int]] = [
-            ("tie-aware", number),
-            ("matlab", int(is_distractor[:MATLAB_DISTRACTORS].sum())),
-            *(("python", min(pool - IMAGES, number)) for pool in POOLS),
-        ]
-        groups = descriptors[torch.from_numpy(queries.row[is_query])]
-        matches = groups[:, 1:].unflatten(1, (len(NOISE), IMAGES))
-        gallery = descriptors[torch.from_numpy(distractors.row[is_distractor]), 0]
-        precision[is_query] = precision_among(groups[:, 0], matches, gallery, protocols).numpy()
-    return {
-        "tie-aware": precision[..., 0],
-        "python": precision[..., -1],
-        "matlab": precision[..., 1],
-        "python, mean of pools": precision[..., 2:].mean(axis=2),
-    }
-
-
-def _match_images(reference: Tensor, target: Tensor) -> dict[APProtocol, float]:
-    """Return the AP of matching (N, D) with (N, D), whose equal rows are the same patch."""
-    nearest, chance, correct = [], [], []
-    for rows in torch.arange(len(reference)).split(rows_at_a_time(target)):
-        table = table_distances(reference[rows], target).numpy()
-        smallest = table.min(axis=1)
-        to_same_patch = table[np.arange(len(rows)), rows.numpy()]
-        tied = (table == smallest[:, None]).sum(axis=1)
-        nearest.append(smallest)
-        chance.append((to_same_patch == smallest) / tied)
-        # argmin returns the first of equal distances.
-        correct.append(table.argmin(axis=1) == rows.numpy())
-    number, distances = len(reference), np.concatenate(nearest)
-    by_distance = np.argsort(distances, kind="stable")
-    ranks = torch.from_numpy(np.flatnonzero(np.concatenate(correct)[by_distance]) + 1)
-    chances = torch.from_numpy(np.concatenate(chance))
-    precision: dict[APProtocol, float] = {
-        "tie-aware": average_precision_of_chances(torch.from_numpy(distances), chances, number=number)
-    }
-    for protocol, area in AREA.items():
-        precision[protocol] = float(average_precision_at_ranks(ranks, number, area))
-    return precision
 
 
 def _describe(candidate: Candidate, groups: NDArray[np.uint8]) -> Tensor:

@@ -32,7 +32,7 @@ class Reconstruction:
     reprojection_error: float | None = None
 
 
-def map_database(database: Path, images: Path, out: Path, seed: int, *, refine_intrinsics: bool = True) -> list[Any]:
+def map_database(database: Path, images: Path, out: Path, seed: int) -> list[Any]:
     """Run COLMAP's incremental mapper on the verified matches of a database.
 
     Args:
@@ -40,7 +40,6 @@ def map_database(database: Path, images: Path, out: Path, seed: int, *, refine_i
         images: Folder of the images.
         out: New folder for the models.
         seed: Random seed. The mapper runs in one thread, so that a seed determines the result.
-        refine_intrinsics: Whether to refine focal lengths and distortion; if not, those of the database are final.
 
     Returns:
         The models as `pycolmap.Reconstruction`, the one with most images first.
@@ -54,11 +53,7 @@ def map_database(database: Path, images: Path, out: Path, seed: int, *, refine_i
         min_model_size=MIN_IMAGES,
         # The fallback takes half a minute for each photo that cannot be registered.
         structure_less_registration_fallback=False,
-        ba_refine_focal_length=refine_intrinsics,
-        ba_refine_extra_params=refine_intrinsics,
     )
-    options.mapper.abs_pose_refine_focal_length = refine_intrinsics
-    options.mapper.abs_pose_refine_extra_params = refine_intrinsics
     models = pycolmap.incremental_mapping(database, images, out, options)
     return sorted(models.values(), key=lambda model: -model.num_reg_images())
 

@@ -81,23 +81,18 @@ class PairMatcher:
     """
 
     def __init__(self, candidate: Candidate, shared: SharedKeypoints) -> None:
-        self._candidate, self._shared = candidate, shared
+        self.candidate, self._shared = candidate, shared
         self._features: dict[Path, Features] = {}
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Thresholds of the ratio test to select from; a pipeline with its own matcher has none."""
-        return () if self._candidate.matcher else RATIOS
 
     def features(self, path: Path) -> Features:
         """Return the features of an image file."""
         if path not in self._features:
             image = self._shared.image(path)
-            if self._candidate.extractor:
-                self._features[path] = self._candidate.extract(image, self._shared.max_keypoints)
+            if self.candidate.extractor:
+                self._features[path] = self.candidate.extract(image, self._shared.max_keypoints)
             else:
                 frames, responses = self._shared.keypoints(path)
-                descriptors = self._candidate.describe(image, frames)
+                descriptors = self.candidate.describe(image, frames)
                 self._features[path] = Features(frames, responses, descriptors, (image.shape[0], image.shape[1]))
         return self._features[path]
 
@@ -108,7 +103,7 @@ class PairMatcher:
             path0, path1: Image files.
             ratio: Threshold of the ratio test, ignored by a pipeline with its own matcher. None or 1 to skip it.
         """
-        matcher = self._candidate.matcher or NearestNeighbours(None if ratio == 1 else ratio)
+        matcher = self.candidate.matcher or NearestNeighbours(None if ratio == 1 else ratio)
         return matcher.match(self.features(path0), self.features(path1))
 
     def matched_points(

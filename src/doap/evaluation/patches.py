@@ -26,18 +26,18 @@ from pydantic import Field
 from torch import Tensor
 
 from doap.data.store import open_set
-from doap.evaluation.benchmark import BenchmarkSettings
+from doap.evaluation.benchmark import BenchmarkSettings, dataset_of
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
-from doap.evaluation.checksum import checksum
-from doap.evaluation.result import Dataset, Figure, Scores
-from doap.evaluation.validation.retrieval import RetrievalResult, retrieve
-from doap.evaluation.validation.sample import PatchSample
+from doap.evaluation.result import Figure, Scores
+from doap.evaluation.validation import PatchSample, RetrievalResult, retrieve
 from doap.evaluation.verification import verification_scores
 from doap.metrics import average_precision, table_distances
 from doap.metrics.pairs import QueryPairs
 from doap.types import Progress, Relation, no_progress
 
+PER_GROUP = 4
+"""Maximum number of patches per group."""
 SAMPLE_SEED = 0
 """The sample is part of the protocol and does not depend on the seed of the run."""
 
@@ -49,7 +49,6 @@ class PatchesBenchmark:
         """Settings of the benchmark `patches`."""
 
         groups: int = Field(4000, ge=2, description="Number of groups to draw; all of them if the set has fewer.")
-        per_group: int = Field(4, ge=2, description="Maximum number of patches per group.")
         pairs: int = Field(100_000, ge=1, description="Maximum number of positive pairs and of negative pairs.")
 
     name = "patches"
@@ -59,15 +58,15 @@ class PatchesBenchmark:
         chosen = self.Settings.parse(settings)
         patch_set, name = open_set(root), Path(root).name
         progress(0, 1, name)
-        self.sample = PatchSample.draw(patch_set, chosen.groups, chosen.per_group, chosen.pairs, seed=SAMPLE_SEED)
+        self.sample = PatchSample.draw(patch_set, chosen.groups, PER_GROUP, chosen.pairs, seed=SAMPLE_SEED)
         # meta.json contains the checksums of the patches and the groups.
-        self.dataset = Dataset(name, checksum([patch_set.path / "meta.json"]))
+        self.dataset = dataset_of(root, [patch_set.path / "meta.json"], name)
         self.protocol: dict[str, Any] = {
             "groups": len(self.sample.relation.groups.unique()),
             "patches": len(self.sample),
             "positive pairs": len(self.sample.positives),
             "negative pairs": len(self.sample.negatives),
-            "patches of a group": f"at most {chosen.per_group}",
+            "patches of a group": f"at most {PER_GROUP}",
             "ties": "expected",
             "sample seed": SAMPLE_SEED,
             "resampled": "scenes, and groups within scenes; pairs of verification by the scene of their first patch",

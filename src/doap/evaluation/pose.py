@@ -7,7 +7,7 @@ translations, in degrees; a pair without an estimate has an infinite error.
     AUC@t    Area under the cumulative error curve up to t degrees, divided by t (as in SuperGlue).
     mAA@10   Mean share of pairs with an error of at most 1, 2, …, 10 degrees (as in the Image Matching Challenge).
 
-Figures are means over scenes and over the seeds of RANSAC. The ratio threshold of each descriptor is selected on the
+Figures are means over scenes. The ratio threshold of each descriptor is selected on the
 validation scenes, by AUC@10, and then applied to the test scenes. Pairs are drawn from three bands of co-visibility
 (easy, medium, hard), where the dataset has it. Intervals resample scenes, and pairs within each scene.
 """
@@ -15,7 +15,7 @@ validation scenes, by AUC@10, and then applied to the test scenes. Pairs are dra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,19 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from doap._support.errors import import_extra
 from doap._support.random_streams import stream
 from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.homography import area_under_recall
-from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
-from doap.evaluation.posed_pairs import PosedPair, read_posed_pairs
+from doap.evaluation.pair_matcher import RATIOS, KeypointSettings, PairMatcher, SharedKeypoints
+from doap.evaluation.posed_scenes import PosedPair, read_posed_pairs
 from doap.evaluation.result import Curve, Dataset, Scores
-from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, select_ratio, split_scenes
-from doap.geometry.pose import PoseEstimator, check_installed, estimate_pose, pose_error
+from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
+from doap.geometry.pose import estimate_pose, pose_error
 from doap.types import Progress, no_progress
 
+INLIER = 1.0
+"""Inlier threshold of RANSAC in pixels."""
 THRESHOLDS = (10, 5, 20)
 """Thresholds of the AUC in degrees; the first one is the headline."""
 BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
@@ -43,7 +46,7 @@ class PoseBenchmark:
     """Image pairs with ground-truth poses.
 
     Args:
-        root: Dataset in one of the formats of `doap.evaluation.posed_pairs`.
+        root: Dataset in one of the formats of `doap.evaluation.posed_scenes`.
         progress: Progress callback.
         settings: Keyword arguments; see `Settings`.
     """
@@ -56,16 +59,13 @@ class PoseBenchmark:
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
-        estimator: PoseEstimator = Field("poselib", description="RANSAC of PoseLib (LO-RANSAC) or OpenCV (MAGSAC++).")
-        threshold: float = Field(1.0, gt=0, description="Inlier threshold of RANSAC in pixels.")
-        seeds: int = Field(1, ge=1, description="Number of seeds of RANSAC.")
 
     name = "pose"
     needs: Needs = "images"
 
     def __init__(self, root: str | Path, /, *, progress: Progress = no_progress, **settings: object) -> None:
         self.settings = self.Settings.parse(settings)
-        check_installed(self.settings.estimator)
+        import_extra("poselib", "eval")
         every = read_posed_pairs(root)
         validation, test = split_scenes(_scenes(every), self.settings.validation, self.settings.test)
         images, limit = self.settings.images, self.settings.pairs
@@ -81,9 +81,8 @@ class PoseBenchmark:
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Select the ratio threshold on the validation scenes and score the test scenes."""
         matcher = PairMatcher(candidate, self._shared)
-        settings = self.settings
-        ratio = select_ratio_by_pose(matcher, self.validation, settings)
-        errors = pose_errors(matcher, self.test, ratio, settings, range(settings.seeds))
+        ratio = select_ratio_by_pose(matcher, self.validation, self.settings.ratio)
+        errors = pose_errors(matcher, self.test, ratio)
         return _scores(self.test, errors, {} if ratio is None else {"ratio": ratio}, seed)
 
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
@@ -93,7 +92,7 @@ class PoseBenchmark:
             "images per scene": settings.images,
             "matches": "mutual nearest neighbours that pass the ratio test",
             "ratio": f"selected on {', '.join(validation)} by AUC@10" if validation else settings.ratio,
-            "estimator": f"{settings.estimator}, {settings.threshold:g} px, {settings.seeds} seeds",
+            "estimator": f"poselib, {INLIER:g} px, 1 seeds",
             "pairs": {scene: sum(pair.scene == scene for pair in self.test) for scene in _scenes(self.test)},
             "bands": {name: [low, high if np.isfinite(high) else None] for name, (low, high) in BANDS.items()},
             "error": "larger of rotation and translation angle; infinite without an estimate",
@@ -101,41 +100,28 @@ class PoseBenchmark:
         }
 
 
-def select_ratio_by_pose(
-    matcher: PairMatcher, pairs: Sequence[PosedPair], settings: PoseBenchmark.Settings
-) -> float | None:
+def select_ratio_by_pose(matcher: PairMatcher, pairs: Sequence[PosedPair], default: float) -> float | None:
     """Return the ratio threshold with the best mean AUC@10 over the scenes of validation pairs.
 
     Returns:
-        `settings.ratio` without pairs, and None for a pipeline with its own matcher.
+        `default` without pairs, and None for a pipeline with its own matcher.
     """
+    if matcher.candidate.matcher:
+        return None
+    if not pairs:
+        return default
     scenes = [pair.scene for pair in pairs]
-
-    def area(ratio: float) -> float:
-        errors = pose_errors(matcher, pairs, ratio, settings, range(settings.seeds))
-        return mean_of_scenes(scenes, errors, partial(_area, limit=10))
-
-    return select_ratio(matcher, settings.ratio, area if pairs else None)
+    area = partial(area_under_recall, threshold=10)
+    return max(RATIOS, key=lambda ratio: mean_of_scenes(scenes, pose_errors(matcher, pairs, ratio), area))
 
 
-def pose_errors(
-    matcher: PairMatcher,
-    pairs: Sequence[PosedPair],
-    ratio: float | None,
-    settings: PoseBenchmark.Settings,
-    seeds: Sequence[int],
-) -> Errors:
-    """Return the pose errors (P, R) of P pairs in degrees for R seeds of RANSAC; infinite without an estimate."""
-    errors = np.full((len(pairs), len(seeds)), np.inf)
-    for row, pair in zip(errors, pairs, strict=True):
-        xy0, xy1 = matcher.matched_points(*pair.paths, ratio)
-        for column, seed in enumerate(seeds):
-            found = estimate_pose(
-                xy0, xy1, *pair.cameras, estimator=settings.estimator, threshold=settings.threshold, seed=seed
-            )
-            if found is not None:
-                row[column] = pose_error(found.pose, pair.pose)
-    return errors
+def pose_errors(matcher: PairMatcher, pairs: Sequence[PosedPair], ratio: float | None) -> Errors:
+    """Return the pose errors (P,) of P pairs in degrees; infinite without an estimate."""
+    errors = []
+    for pair in pairs:
+        found = estimate_pose(*matcher.matched_points(*pair.paths, ratio), *pair.cameras, threshold=INLIER)
+        errors.append(np.inf if found is None else pose_error(found.pose, pair.pose))
+    return np.array(errors)
 
 
 def draw_pairs(pairs: Sequence[PosedPair], images_per_scene: int, pairs_per_scene: int) -> list[PosedPair]:
@@ -169,27 +155,22 @@ def _scenes(pairs: Sequence[PosedPair]) -> list[str]:
 
 
 def _scores(pairs: Sequence[PosedPair], errors: Errors, selected: dict[str, float], seed: int) -> Scores:
-    """Summarise errors (P, R) of P pairs and R seeds of RANSAC."""
-    scenes = [pair.scene for pair in pairs]
-    statistics: dict[str, Callable[[Errors], float]] = {
-        f"AUC@{limit}": partial(_area, limit=limit) for limit in THRESHOLDS
-    }
-    statistics["mAA@10"] = _mean_accuracy
-    figures = [scene_figure(name, scenes, errors, statistic, seed=seed) for name, statistic in statistics.items()]
+    """Summarise the errors (P,) of P pairs."""
+    scenes = np.array([pair.scene for pair in pairs])
+    area = partial(area_under_recall, threshold=10)
+    figures = [
+        scene_figure(f"AUC@{limit}", scenes, errors, partial(area_under_recall, threshold=limit), seed)
+        for limit in THRESHOLDS
+    ]
+    figures.append(scene_figure("mAA@10", scenes, errors, _mean_accuracy, seed))
     bands = np.array([band_of(pair) or "" for pair in pairs])
     for band in BANDS:
         if (inside := bands == band).any():
-            some = [scene for scene, chosen in zip(scenes, inside, strict=True) if chosen]
-            area = partial(_area, limit=10)
-            figures.append(scene_figure(f"AUC@10, {band}", some, errors[inside], area, seed=seed))
+            figures.append(scene_figure(f"AUC@10, {band}", scenes[inside], errors[inside], area, seed))
     angles = np.linspace(0, 20, 81)
     recall = [float((errors <= angle).mean()) for angle in angles]
     curve = Curve("pose error", "error in degrees", "share of pairs", list(zip(angles.tolist(), recall, strict=True)))
     return Scores(tuple(figures), (curve,), selected=selected)
-
-
-def _area(errors: Errors, limit: float) -> float:
-    return float(np.mean([area_under_recall(run, limit) for run in errors.T]))
 
 
 def _mean_accuracy(errors: Errors) -> float:

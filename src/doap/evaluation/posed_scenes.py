@@ -1,25 +1,29 @@
-"""Scenes whose images have ground-truth cameras, in the formats in which they are published.
+"""Scenes and image pairs with ground-truth cameras, in the formats in which they are published.
 
-COLMAP models    ROOT/SCENE/sparse and ROOT/SCENE/images
-Strecha          ROOT/SCENE/NAME.jpg and NAME.jpg.camera: K, three zeros, R (camera to world), centre, width and height
+COLMAP models     ROOT/SCENE/sparse and ROOT/SCENE/images; every pair of images that share points, with its overlap
+Strecha           ROOT/SCENE/NAME.jpg and NAME.jpg.camera: K, three zeros, R (camera to world), centre, width and
+                  height; every pair of images
+MegaDepth-1500    only pairs: a text file in SuperGlue's or glue-factory's format, and the folder images/ beside it
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from doap._support.errors import DataError
+from doap._support.files import check_inside
 from doap.data.colmap_model import open_model
 from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
 from doap.images import read_grey
 
 # Numbers on each line of a camera file of Strecha.
-_STRECHA_LINES = (3, 3, 3, 3, 3, 3, 3, 3, 2)
+_STRECHA_LINES = [3, 3, 3, 3, 3, 3, 3, 3, 2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,31 +60,67 @@ class PosedScene:
     shared_camera: bool
 
 
-def is_colmap_root(root: Path) -> bool:
-    """Return whether a folder has COLMAP models of scenes."""
-    return bool(_colmap_models(root))
+@dataclass(frozen=True, eq=False)
+class PosedPair:
+    """Two calibrated images of one scene and their relative pose.
 
+    Attributes:
+        scene: Name of the scene.
+        paths: Files of the two images.
+        cameras: Their intrinsics.
+        pose: Transformation from camera 0 to camera 1; the scale of its translation is arbitrary.
+        overlap: Share of the 3D points of one image that the other one sees too; None if the dataset does not have it.
+    """
 
-def is_strecha_root(root: Path) -> bool:
-    """Return whether a folder has scenes in Strecha's format."""
-    return any(root.glob("*/*.camera"))
+    scene: str
+    paths: tuple[Path, Path]
+    cameras: tuple[Camera, Camera]
+    pose: Pose
+    overlap: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the pair within its scene."""
+        return f"{self.paths[0].stem}-{self.paths[1].stem}"
 
 
 def read_posed_scenes(root: str | Path) -> list[PosedScene]:
-    """Read all scenes of a dataset in any of the formats above."""
+    """Read all scenes of a dataset of COLMAP models or in Strecha's format."""
     root = Path(root)
-    if is_colmap_root(root):
-        return [_read_colmap(model) for model in _colmap_models(root)]
-    if is_strecha_root(root):
-        return [_read_strecha(folder) for folder in sorted({path.parent for path in root.glob("*/*.camera")})]
+    if models := sorted(path for path in root.glob("*/sparse") if any(path.glob("images.*"))):
+        return [_read_colmap(model) for model in models]
+    if folders := sorted({path.parent for path in root.glob("*/*.camera")}):
+        return [_read_strecha(folder) for folder in folders]
     raise DataError(
-        f"{root}: no scenes with camera poses found. Expected SCENE/sparse and SCENE/images of COLMAP models, or "
-        "SCENE/*.camera beside the images (Strecha)."
+        f"{root}: no scenes with camera poses found. Expected SCENE/sparse and SCENE/images of COLMAP models, "
+        "SCENE/*.camera beside the images (Strecha), or a text file of pairs beside images/ (MegaDepth-1500), which "
+        "only the benchmark pose reads."
     )
 
 
-def _colmap_models(root: Path) -> list[Path]:
-    return sorted(path for path in root.glob("*/sparse") if any(path.glob("images.*")))
+def read_posed_pairs(root: str | Path) -> list[PosedPair]:
+    """Read all pairs of a dataset in any of the formats above; `root` is its folder, or a text file of pairs."""
+    root = Path(root)
+    pair_lists = [root] if root.is_file() else sorted(root.glob("*pairs*.txt"))
+    if pair_lists:
+        return list(_read_pair_list(pair_lists[0]))
+    return [pair for scene in read_posed_scenes(root) for pair in pairs_of(scene)]
+
+
+def pairs_of(scene: PosedScene) -> Iterator[PosedPair]:
+    """Pair all images that see a common point; the overlap is relative to the image with fewer points.
+
+    Where the dataset has no points, pair all images.
+    """
+    for first, second in combinations(scene.images, 2):
+        overlap = None
+        if first.points is not None and second.points is not None:
+            common = len(first.points & second.points)
+            if not common:
+                continue
+            overlap = common / min(len(first.points), len(second.points))
+        paths, cameras = (first.path, second.path), (first.camera, second.camera)
+        yield PosedPair(scene.name, paths, cameras, second.pose.relative_to(first.pose), overlap)
 
 
 def _read_colmap(model: Path) -> PosedScene:
@@ -105,7 +145,13 @@ def _read_strecha(folder: Path) -> PosedScene:
 
 def _read_strecha_image(file: Path) -> PosedImage:
     """Read one camera file, and scale its intrinsics from the published image size to that of the image."""
-    lines = _read_strecha_lines(file)
+    try:
+        lines = [np.array(line.split(), np.float64) for line in file.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise DataError(f"{file}: expected numbers ({error}).") from error
+    lines = lines[: len(_STRECHA_LINES)]
+    if [len(line) for line in lines] != _STRECHA_LINES or not np.isfinite(np.concatenate(lines)).all():
+        raise DataError(f"{file}: expected lines of {_STRECHA_LINES} finite numbers: K, zeros, R, centre, size.")
     path = file.with_suffix("")
     height, width = read_grey(path).shape
     full_width, full_height = lines[8]
@@ -121,17 +167,33 @@ def _read_strecha_image(file: Path) -> PosedImage:
     return PosedImage(path, Camera(intrinsics), Pose(rotation, -rotation @ lines[7]))
 
 
-def _read_strecha_lines(file: Path) -> list[NDArray[np.float64]]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    if len(lines) < len(_STRECHA_LINES):
-        raise DataError(f"{file}: expected {len(_STRECHA_LINES)} lines (K, zeros, R, centre, size), got {len(lines)}.")
-    numbers = []
-    for number, (line, count) in enumerate(zip(lines, _STRECHA_LINES, strict=False), start=1):
+def _read_pair_list(file: Path) -> Iterator[PosedPair]:
+    """Read SuperGlue's format (names, two EXIF rotations, K₀, K₁, T 4×4) or glue-factory's (names, K₀, K₁, R, t)."""
+    images = file.parent / "images"
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) < 2:
+            raise DataError(f"{file}, line {number}: expected two names and their geometry, got {line!r}.")
+        first, second, *rest = words
+        for name in (first, second):
+            check_inside(name, f"{file}, line {number}")
         try:
-            values = np.array(line.split(), np.float64)
+            values = np.array(rest, np.float64)
         except ValueError as error:
-            raise DataError(f"{file}, line {number}: expected {count} numbers ({error}).") from error
-        if len(values) != count or not np.isfinite(values).all():
-            raise DataError(f"{file}, line {number}: expected {count} numbers, got {line!r}.")
-        numbers.append(values)
-    return numbers
+            raise DataError(f"{file}, line {number}: expected numbers after the two names ({error}).") from error
+        if len(values) == 36:
+            # The EXIF rotations turn the images upright; intrinsics and pose belong to the pixels as stored.
+            values = values[2:]
+            transformation = values[18:].reshape(4, 4)
+            pose = Pose(transformation[:3, :3], transformation[:3, 3])
+        elif len(values) == 30:
+            pose = Pose(values[18:27].reshape(3, 3), values[27:])
+        else:
+            raise DataError(
+                f"{file}, line {number}: expected 36 numbers (two EXIF rotations, K0, K1, T) or 30 (K0, K1, R, t) "
+                f"after the names, got {len(values)}."
+            )
+        cameras = Camera(values[:9].reshape(3, 3)), Camera(values[9:18].reshape(3, 3))
+        yield PosedPair(first.partition("/")[0], (images / first, images / second), cameras, pose)

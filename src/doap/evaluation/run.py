@@ -15,14 +15,38 @@ from typing import Any
 import torch
 
 import doap
+from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
-from doap.evaluation.benchmark import Benchmark
+from doap.evaluation.benchmark import Benchmark, BenchmarkType
 from doap.evaluation.candidates import Candidate, open_candidates
-from doap.evaluation.registry import open_benchmark
+from doap.evaluation.hpatches import HPatchesBenchmark
+from doap.evaluation.oxford import OxfordBenchmark
+from doap.evaluation.patches import PatchesBenchmark
+from doap.evaluation.phototour import PhotoTourBenchmark
+from doap.evaluation.pose import PoseBenchmark
 from doap.evaluation.result import DescriptorInfo, Result, read_results, write_results
+from doap.evaluation.romepatches import RomePatchesBenchmark
+from doap.evaluation.sfm import SfmBenchmark
+from doap.evaluation.speed import SpeedBenchmark
+from doap.evaluation.sweeps import SweepsBenchmark
+from doap.evaluation.wxbs import WxbsBenchmark
 from doap.extractor import DescriptorSource
 from doap.types import Progress, no_progress
+
+BENCHMARKS: dict[str, BenchmarkType] = {
+    "oxford": OxfordBenchmark,
+    "phototour": PhotoTourBenchmark,
+    "hpatches": HPatchesBenchmark,
+    "romepatches": RomePatchesBenchmark,
+    "patches": PatchesBenchmark,
+    "sweeps": SweepsBenchmark,
+    "pose": PoseBenchmark,
+    "speed": SpeedBenchmark,
+    "sfm": SfmBenchmark,
+    "wxbs": WxbsBenchmark,
+}
+"""Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 
 # Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.
 _LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "pycolmap", "onnxruntime")
@@ -103,6 +127,27 @@ def evaluate(
             results[name] = stored[name]
     progress(len(candidates), len(candidates), "done")
     return Evaluation(results, file, skipped)
+
+
+def open_benchmark(
+    name: str,
+    root: str | Path,
+    settings: Mapping[str, object] | None = None,
+    progress: Progress = no_progress,
+) -> Benchmark:
+    """Open a benchmark by its name in `BENCHMARKS`.
+
+    Args:
+        name: Name of the benchmark.
+        root: Its data.
+        settings: Settings by name, as values or as strings; see the `Settings` of the benchmark.
+        progress: Progress callback.
+    """
+    check_choice(name, tuple(BENCHMARKS), name="benchmark")
+    given = dict(settings or {})
+    if "progress" in given:
+        raise ArgumentError("settings: progress is an argument of open_benchmark, not a setting.")
+    return BENCHMARKS[name](root, progress=progress, **given)
 
 
 def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:

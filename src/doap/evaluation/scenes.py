@@ -1,4 +1,4 @@
-"""Statistics of benchmarks with several scenes: validation scenes, the ratio threshold, and means over scenes."""
+"""Benchmarks with several scenes: validation scenes, images of a scene, and means over scenes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from doap._support.errors import ArgumentError
 from doap.evaluation.bootstrap import bootstrap_interval
-from doap.evaluation.pair_matcher import PairMatcher
 from doap.evaluation.result import Figure
 
 Errors = NDArray[np.float64]
@@ -52,22 +51,6 @@ def draw_images(paths: Iterable[Path], limit: int) -> list[Path]:
     return sorted(ordered[:limit])
 
 
-def select_ratio(matcher: PairMatcher, default: float, score: Callable[[float], float] | None) -> float | None:
-    """Return the ratio threshold with the best score on the validation scenes.
-
-    Args:
-        matcher: Descriptor or pipeline.
-        default: Ratio threshold if there are no validation scenes.
-        score: Score of a ratio threshold on the validation scenes, higher is better; None if there are none.
-
-    Returns:
-        None for a pipeline with its own matcher.
-    """
-    if not matcher.ratios:
-        return None
-    return default if score is None else max(matcher.ratios, key=score)
-
-
 def mean_of_scenes(scenes: Sequence[str], errors: Errors, statistic: Callable[[Errors], float]) -> float:
     """Return the mean over scenes of a statistic of the errors (P, …) of their P pairs."""
     labels = np.array(scenes)
@@ -75,7 +58,7 @@ def mean_of_scenes(scenes: Sequence[str], errors: Errors, statistic: Callable[[E
 
 
 def scene_figure(
-    name: str, scenes: Sequence[str], errors: Errors, statistic: Callable[[Errors], float], *, seed: int
+    name: str, scenes: Sequence[str] | NDArray[np.str_], errors: Errors, statistic: Callable[[Errors], float], seed: int
 ) -> Figure:
     """Return the mean of a statistic over scenes, with an interval over scenes and their pairs.
 
@@ -87,7 +70,7 @@ def scene_figure(
         seed: Seed of the bootstrap.
     """
     labels = np.array(scenes)
-    members = {scene: labels == scene for scene in dict.fromkeys(scenes)}
+    members = {scene: labels == scene for scene in dict.fromkeys(labels.tolist())}
 
     def mean_over_scenes(weights: NDArray[np.float64]) -> float:
         total = drawn = 0.0

@@ -1,7 +1,8 @@
 """Benchmark `sfm`: camera poses of a COLMAP reconstruction from each descriptor's matches.
 
 Keypoints are detected once for all descriptors. All image pairs of a scene are matched, COLMAP verifies the matches and
-reconstructs the scene (incremental mapping). The figures follow COLMAP's own reconstruction benchmark:
+reconstructs the scene (incremental mapping) from its own guess of the intrinsics. The figures follow COLMAP's own
+reconstruction benchmark:
 
     AUC@t                 Area under the cumulative curve of relative pose errors up to t degrees, divided by t, over
                           all ordered image pairs of the scene. The error is the larger of the rotation error and the
@@ -33,12 +34,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from doap._support.errors import DataError
+from doap._support.errors import DataError, import_extra
 from doap._support.files import sha256
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
@@ -46,15 +47,15 @@ from doap.evaluation.homography import area_under_recall
 from doap.evaluation.mapping import MIN_IMAGES, Reconstruction, map_database, registered_poses, summarise_models
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, draw_pairs, select_ratio_by_pose
-from doap.evaluation.posed_pairs import pairs_of
-from doap.evaluation.posed_scenes import PosedScene, read_posed_scenes
+from doap.evaluation.posed_scenes import PosedScene, pairs_of, read_posed_scenes
 from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
 from doap.evaluation.scenes import Errors, draw_images, mean_of_scenes, scene_figure, split_scenes
 from doap.export.colmap_database import create_database, verify_matches, write_matched_features
-from doap.geometry.colmap import camera_to_colmap
-from doap.geometry.pose import Pose, check_installed, pose_error
+from doap.geometry.pose import Pose, pose_error
 from doap.types import Progress, no_progress
 
+SEED = 0
+"""Seed of COLMAP's RANSAC and mapper."""
 THRESHOLDS = (5, 0.5, 1, 10)
 """Thresholds of the AUC in degrees; the first one is the headline."""
 
@@ -87,13 +88,9 @@ class SfmBenchmark:
         """Settings of the benchmark `sfm`."""
 
         images: int = Field(20, ge=MIN_IMAGES, description="Maximum number of images per scene.")
-        cameras: Literal["known", "unknown"] = Field(
-            "unknown", description="Fix the true intrinsics, or start from COLMAP's guess and refine it."
-        )
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.85, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
-        seed: int = Field(0, ge=0, description="Seed of COLMAP's RANSAC and mapper.")
 
     name = "sfm"
     needs: Needs = "images"
@@ -107,32 +104,27 @@ class SfmBenchmark:
             if len(scene.images) < MIN_IMAGES:
                 raise DataError(f"{scene.folder}: expected {MIN_IMAGES} or more images, got {len(scene.images)}.")
         # The same validation pairs as the benchmark `pose`, so both select the same ratio.
-        self._pose_settings = PoseBenchmark.Settings(ratio=self.settings.ratio)
         if validation:
-            check_installed(self._pose_settings.estimator)
-        pairs = [pair for name in validation for pair in pairs_of(scenes[name])]
-        self.validation = draw_pairs(pairs, self._pose_settings.images, self._pose_settings.pairs)
+            import_extra("poselib", "eval")
+        pairs, of_pose = [pair for name in validation for pair in pairs_of(scenes[name])], PoseBenchmark.Settings()
+        self.validation = draw_pairs(pairs, of_pose.images, of_pose.pairs)
         paths = [image.path for scene in self.test for image in scene.images]
         self._shared = SharedKeypoints(self.settings.detector, self.settings.max_keypoints)
         self._shared.read(paths, progress)
         used = [*(scenes[name] for name in validation), *self.test]
-        # Estimated intrinsics differ in the last digits between processors, so they only count if they are used.
-        known = self.settings.cameras == "known"
-        self.dataset = Dataset(Path(root).resolve().stem, _checksum(used, with_intrinsics=known))
+        self.dataset = Dataset(Path(root).resolve().stem, _checksum(used))
         self.protocol = self._protocol(validation)
 
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Reconstruct the test scenes and score the poses."""
         matcher = PairMatcher(candidate, self._shared)
-        ratio = select_ratio_by_pose(matcher, self.validation, self._pose_settings)
+        ratio = select_ratio_by_pose(matcher, self.validation, self.settings.ratio)
         found = {scene.name: self._reconstruct(scene, matcher, ratio) for scene in self.test}
         return _scores(found, {} if ratio is None else {"ratio": ratio}, seed)
 
     def _reconstruct(self, scene: PosedScene, matcher: PairMatcher, ratio: float | None) -> ReconstructedScene:
         """Match all pairs of a scene and reconstruct it."""
-        known = self.settings.cameras == "known"
         paths = {image.path.relative_to(scene.folder).as_posix(): image.path for image in scene.images}
-        cameras = dict(zip(paths, (camera_to_colmap(image.camera) for image in scene.images), strict=True))
         features = {name: matcher.features(path) for name, path in paths.items()}
         matches = (
             (name0, name1, matcher.match(paths[name0], paths[name1], ratio)) for name0, name1 in combinations(paths, 2)
@@ -140,10 +132,10 @@ class SfmBenchmark:
         with tempfile.TemporaryDirectory() as folder:
             database = Path(folder) / "database.db"
             create_database(database, scene.folder, list(paths), "single" if scene.shared_camera else "per-image")
-            write_matched_features(database, features, matches, cameras if known else None)
-            verify_matches(database, self.settings.seed)
+            write_matched_features(database, features, matches)
+            verify_matches(database, SEED)
             out = Path(folder) / "models"
-            models = map_database(database, scene.folder, out, self.settings.seed, refine_intrinsics=not known)
+            models = map_database(database, scene.folder, out, SEED)
             poses = [registered_poses(model) for model in models]
             model = summarise_models(models)
         truth = dict(zip(paths, (image.pose for image in scene.images), strict=True))
@@ -155,8 +147,8 @@ class SfmBenchmark:
             **self._shared.protocol(),
             "matches": "mutual nearest neighbours that pass the ratio test, all image pairs",
             "ratio": f"selected on {', '.join(validation)} by pose AUC@10" if validation else settings.ratio,
-            "mapper": f"COLMAP, incremental, seed {settings.seed}",
-            "cameras": settings.cameras,
+            "mapper": f"COLMAP, incremental, seed {SEED}",
+            "cameras": "unknown",
             "images": {scene.name: len(scene.images) for scene in self.test},
             "shared camera": {scene.name: scene.shared_camera for scene in self.test},
             "error": "larger of rotation and signed translation angle; infinite unless both images are in one model",
@@ -207,7 +199,7 @@ def _pooled(found: dict[str, ReconstructedScene]) -> tuple[list[str], Errors]:
 def _scores(found: dict[str, ReconstructedScene], selected: dict[str, float], seed: int) -> Scores:
     scenes, errors = _pooled(found)
     figures = [
-        scene_figure(f"AUC@{limit:g}", scenes, errors, partial(_area, limit=limit), seed=seed) for limit in THRESHOLDS
+        scene_figure(f"AUC@{limit:g}", scenes, errors, partial(_area, limit=limit), seed) for limit in THRESHOLDS
     ]
     one_per_scene: dict[str, tuple[Direction, dict[str, float | None]]] = {
         "registered": ("higher", {name: scene.registered for name, scene in found.items()}),
@@ -232,13 +224,12 @@ def _area(errors: Errors, limit: float) -> float:
     return area_under_recall(errors.ravel(), limit)
 
 
-def _checksum(scenes: Sequence[PosedScene], *, with_intrinsics: bool) -> str:
-    """Return a checksum of the images, their poses and, if requested, their intrinsics."""
+def _checksum(scenes: Sequence[PosedScene]) -> str:
+    """Return a checksum of the images and their poses."""
     digest = hashlib.sha256()
     for scene in scenes:
         for image in scene.images:
             digest.update(f"{scene.name} {image.path.name} {sha256(image.path)}".encode())
-            intrinsics = [image.camera.matrix, np.array(image.camera.distortion)] if with_intrinsics else []
-            for array in (*intrinsics, image.pose.rotation, image.pose.translation):
+            for array in (image.pose.rotation, image.pose.translation):
                 digest.update(array.astype("<f8").tobytes())
     return digest.hexdigest()

@@ -9,8 +9,8 @@
 OpenCV's descriptors are timed as OpenCV's users run them, with one call for all keypoints of `cv2.SIFT.detect`. The
 other benchmarks describe the shared keypoints one by one, which is slower.
 
-Each time is the minimum over several runs, after a first run that is not measured. The number of threads is fixed, one
-by default. ONNX Runtime keeps the number of threads it was opened with.
+Each time is the minimum over several runs, after a first run that is not measured. One thread is used, but
+ONNX Runtime keeps the number of threads it was opened with.
 
 Times are only comparable if they were measured side by side on one machine that does nothing else. The ratio to SIFT is
 the figure to quote.
@@ -35,11 +35,10 @@ from pydantic import Field
 
 from doap._support.errors import ArgumentError, DataError
 from doap.detectors import sift
-from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting, dataset_of
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs, extract_whole
-from doap.evaluation.checksum import checksum
-from doap.evaluation.result import Dataset, Figure, Scores
+from doap.evaluation.result import Figure, Scores
 from doap.images import list_images, read_grey
 from doap.matching import NearestNeighbours
 from doap.types import Features, Progress, no_progress
@@ -91,7 +90,7 @@ class SpeedBenchmark:
         detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
         max_keypoints: int = Field(2048, ge=1, description="Maximum number of keypoints per image.")
         photos: int = Field(10, ge=2, description="Number of photos of the folder, the first by name.")
-        threads: int = Field(1, ge=1, description="Number of threads of PyTorch and OpenCV.")
+
         repeats: int = Field(3, ge=1, description="Number of measurements; the minimum counts.")
 
     name = "speed"
@@ -111,14 +110,14 @@ class SpeedBenchmark:
                 raise DataError(f"{path}: {chosen.detector.name} detects no keypoints in this photo. Remove it.")
             self.photos.append(SpeedPhoto(path, image, frames))
         progress(len(paths), len(paths), "done")
-        self.dataset = Dataset(Path(root).resolve().name, checksum(paths))
+        self.dataset = dataset_of(root, paths)
         self.protocol: dict[str, Any] = {
             "detector": chosen.detector.name,
             "magnification": chosen.detector.magnification,
             "keypoints of an image": chosen.max_keypoints,
             "photos": len(paths),
             "pairs": "each photo and the next, the last and the first",
-            "threads": chosen.threads,
+            "threads": 1,
             "time": f"minimum of {chosen.repeats} runs after a first one",
             "processor": platform.processor() or platform.machine(),
         }
@@ -126,7 +125,7 @@ class SpeedBenchmark:
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Measure one descriptor or pipeline, and SIFT beside it."""
         matcher = candidate.matcher or NearestNeighbours()
-        with limit_threads(self.settings.threads):
+        with one_thread():
             self._process(candidate, self.photos[0])
             times = [self._measure(candidate, photo) for photo in self.photos]
             features = [one.features for one in times]
@@ -176,11 +175,11 @@ class SpeedBenchmark:
 
 
 @contextmanager
-def limit_threads(threads: int) -> Iterator[None]:
-    """Set the number of threads of PyTorch and OpenCV, and restore it."""
+def one_thread() -> Iterator[None]:
+    """Limit PyTorch and OpenCV to one thread for a while."""
     before_torch, before_opencv = torch.get_num_threads(), cv2.getNumThreads()
-    torch.set_num_threads(threads)
-    cv2.setNumThreads(threads)
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
     try:
         yield
     finally:

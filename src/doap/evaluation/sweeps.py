@@ -27,12 +27,11 @@ from torch import Tensor
 
 from doap._support.errors import DataError
 from doap.detectors import Detector, sift
-from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
+from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting, dataset_of
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
-from doap.evaluation.checksum import checksum
 from doap.evaluation.image_pair import Photo, detect_photo
-from doap.evaluation.result import Curve, Dataset, Direction, Figure, Scores
+from doap.evaluation.result import Curve, Direction, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink
 from doap.images.correspondence import corresponding, visible
 from doap.matching import match_descriptors
@@ -96,7 +95,7 @@ class SweepsBenchmark:
                 raise DataError(f"{path}: {chosen.detector.name} detects no keypoints in this photo.")
             self.photos[name], self.views[name] = photo, _make_views(image, chosen.detector, chosen.max_keypoints)
         progress(len(paths), len(paths), "done")
-        self.dataset = Dataset(root.resolve().name, checksum(paths))
+        self.dataset = dataset_of(root, paths)
         self.protocol: dict[str, Any] = {
             "detector": chosen.detector.name,
             "magnification": chosen.detector.magnification,

@@ -29,12 +29,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from doap._support.errors import DataError
 from doap.data.readers.files import read_numbers
+from doap.evaluation.benchmark import dataset_of
 from doap.evaluation.bootstrap import bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs
-from doap.evaluation.checksum import checksum
 from doap.evaluation.homography import matching_accuracy
 from doap.evaluation.pair_matcher import KeypointSettings, PairMatcher, SharedKeypoints
-from doap.evaluation.result import Curve, Dataset, Figure, Scores
+from doap.evaluation.result import Curve, Figure, Scores
 from doap.geometry import estimate_geometry
 from doap.types import Progress, no_progress
 
@@ -90,7 +90,7 @@ class WxbsBenchmark:
         paths = [path for pair in self.pairs for path in pair.paths]
         self._shared.read(paths, progress)
         truth = [pair.folder / file for pair in self.pairs for file in ("corrs.txt", "crossval_errors.txt")]
-        self.dataset = Dataset(Path(root).resolve().name, checksum([*paths, *truth]))
+        self.dataset = dataset_of(root, [*paths, *truth])
         self.protocol = {
             **self._shared.protocol(),
             "matches": "mutual nearest neighbours that pass the ratio test",

@@ -34,8 +34,7 @@ from doap._support.text import counted
 from doap.baselines import rootsift, sift
 from doap.data.store import join_ledgers
 from doap.descriptor import Descriptor
-from doap.evaluation.validation.retrieval import hardest, retrieve
-from doap.evaluation.validation.scores import validate
+from doap.evaluation.validation import hardest, retrieve, validate
 from doap.loss import second_order_difference
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches

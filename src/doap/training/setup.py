@@ -14,7 +14,7 @@ from doap.data.mining import mine
 from doap.data.sampler import hold_out
 from doap.data.store import PatchSet, open_set
 from doap.descriptor import Descriptor
-from doap.evaluation.validation.sample import PatchSample
+from doap.evaluation.validation import PatchSample
 from doap.loss import Loss
 from doap.training.config import Config
 from doap.training.distillation import Teacher

@@ -63,7 +63,9 @@ class PhotoTour:
         table = read_numbers(self.root / name, columns=(0, 3, 1, 4)).astype(np.int64)
         indices, points = table[:, :2], table[:, 2:]
         if indices.min() < 0 or indices.max() >= len(self):
-            raise DataError(f"{self.root / name}: expected patches 0 to {len(self) - 1}. The file is of another dataset.")
+            raise DataError(
+                f"{self.root / name}: expected patches 0 to {len(self) - 1}. The file is of another dataset."
+            )
         return indices, points[:, 0] == points[:, 1]
 
     def units(self, skip: int = 0) -> Iterator[Unit]:

@@ -1,14 +1,15 @@
-"""Image pairs with poses: each published format gives the same cameras, poses and overlaps."""
+"""Scenes and pairs with poses: each published format gives the same cameras, poses and overlaps."""
 
 from __future__ import annotations
 
-import h5py
 import numpy as np
 import pycolmap
 import pytest
 
 from doap._support.errors import DataError
-from doap.evaluation.posed_pairs import read_posed_pairs
+from doap.evaluation.posed_scenes import read_posed_pairs, read_posed_scenes
+from doap.geometry.pose import pose_error
+from oracles import corner_scene
 from oracles.posed_scene import POINTS, PosedScene, intrinsics
 
 PAIRS_OF_THREE = ["0-1", "0-2", "1-2"]
@@ -108,61 +109,46 @@ def test_pair_lists_of_megadepth_1500_are_read(tmp_path, scene, line):
         assert_true(pairs, scene)
 
 
-def test_phototourism_pairs_take_the_highest_list_that_has_them(tmp_path, scene):
-    folder = tmp_path / "reichstag" / "set_100"
-    scene.write_images(folder / "images")
-    for name in ("calibration", "new-vis-pairs"):
-        (folder / name).mkdir()
-    for number, pose in enumerate(scene.poses):
-        with h5py.File(folder / "calibration" / f"calibration_{number}.h5", "w") as file:
-            file["K"], file["R"], file["T"] = intrinsics().matrix, pose.rotation, pose.translation[None]
-    np.save(folder / "new-vis-pairs" / "keys-th-0.1.npy", np.array(PAIRS_OF_THREE))
-    np.save(folder / "new-vis-pairs" / "keys-th-0.2.npy", np.array(["0-1", "1-2"]))
-    np.save(folder / "new-vis-pairs" / "keys-th-0.5.npy", np.array(["1-2"]))
-    pairs = read_posed_pairs(tmp_path)
-    assert {pair.name: pair.overlap for pair in pairs} == {"0-1": 0.2, "0-2": 0.1, "1-2": 0.5}
-    assert {pair.scene for pair in pairs} == {"reichstag"}
-    assert_true(pairs, scene)
+def test_strecha_files_of_larger_images_are_scaled(tmp_path):
+    corner_scene.write_strecha_scene(tmp_path / "walls", factor=2)
+    (scene,) = read_posed_scenes(tmp_path)
+    assert (scene.name, scene.shared_camera, len(scene.images)) == ("walls", True, 5)
+    for image, angle in zip(scene.images, corner_scene.ANGLES, strict=True):
+        assert image.camera.matrix == pytest.approx(corner_scene.INTRINSICS, abs=1e-9)
+        matrix = np.column_stack([image.pose.rotation, image.pose.translation])
+        assert matrix == pytest.approx(corner_scene.pose(angle), abs=1e-9)
+
+
+def test_colmap_and_strecha_scenes_have_the_same_cameras(tmp_path):
+    corner_scene.write_colmap_scene(tmp_path / "colmap" / "walls")
+    corner_scene.write_strecha_scene(tmp_path / "strecha" / "walls")
+    (ours,), (theirs,) = (read_posed_scenes(tmp_path / name) for name in ("colmap", "strecha"))
+    for one, other in zip(ours.images, theirs.images, strict=True):
+        assert one.camera.matrix == pytest.approx(other.camera.matrix)
+        assert pose_error(one.pose, other.pose, signed=True) < 1e-6
+
+
+@pytest.mark.parametrize(("line", "text"), [(2, "0 x 3"), (8, "1 2"), (5, "1 nan 0"), (9, "100 900"), (3, None)])
+def test_a_damaged_camera_file_is_refused(tmp_path, line, text):
+    file = corner_scene.write_strecha_scene(tmp_path / "walls") / "0001.png.camera"
+    lines = file.read_text().splitlines()
+    lines[line - 1 :] = lines[: line - 1] if text is None else [text, *lines[line:]]
+    file.write_text("\n".join(lines))
+    with pytest.raises(DataError):
+        read_posed_scenes(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a.jpg b.jpg 1 2 3\n", "line 1: expected 36 numbers"),
-        ("\na.jpg b.jpg 1 2 x\n", "line 2: expected numbers"),
-        ("a.jpg\n", "line 1: expected two names"),
-        ("a.jpg ../b.jpg 1 2 3\n", "line 1: expected names of images inside their folder, got '../b.jpg'"),
-        ("/a.jpg b.jpg 1 2 3\n", "line 1: expected names of images inside their folder, got '/a.jpg'"),
-    ],
+    "text",
+    ["a.jpg b.jpg 1 2 3\n", "\na.jpg b.jpg 1 2 x\n", "a.jpg\n", "a.jpg ../b.jpg 1 2 3\n", "/a.jpg b.jpg 1 2 3\n"],
 )
-def test_damaged_pair_lists_are_named_with_the_line(tmp_path, text, message):
-    file = tmp_path / "pairs.txt"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        read_posed_pairs(file)
-
-
-def test_missing_image_of_phototourism_is_named(tmp_path, scene):
-    folder = tmp_path / "reichstag" / "set_100"
-    for name in ("calibration", "new-vis-pairs", "images"):
-        (folder / name).mkdir(parents=True)
-    for number, pose in enumerate(scene.poses):
-        with h5py.File(folder / "calibration" / f"calibration_{number}.h5", "w") as file:
-            file["K"], file["R"], file["T"] = intrinsics().matrix, pose.rotation, pose.translation
-    np.save(folder / "new-vis-pairs" / "keys-th-0.1.npy", np.array(["0-1"]))
-    with pytest.raises(DataError, match="the image 0 is missing"):
+def test_damaged_and_hostile_pair_lists_are_refused(tmp_path, text):
+    (tmp_path / "pairs.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError):
         read_posed_pairs(tmp_path)
 
 
-def test_names_in_lists_of_phototourism_do_not_lead_out_of_its_folder(tmp_path):
-    lists = tmp_path / "reichstag" / "set_100" / "new-vis-pairs"
-    lists.mkdir(parents=True)
-    (lists.parent / "calibration").mkdir()
-    np.save(lists / "keys-th-0.1.npy", np.array(["../0-1"]))
-    with pytest.raises(DataError, match=r"new-vis-pairs: expected names of images inside their folder, got '\.\./0'"):
-        read_posed_pairs(tmp_path)
-
-
-def test_a_folder_without_pairs_lists_the_formats(tmp_path):
-    with pytest.raises(DataError, match=r"COLMAP models.*MegaDepth-1500.*IMC Phototourism"):
-        read_posed_pairs(tmp_path)
+def test_a_folder_without_scenes_is_refused(tmp_path):
+    for read in (read_posed_pairs, read_posed_scenes):
+        with pytest.raises(DataError):
+            read(tmp_path)

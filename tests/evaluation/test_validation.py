@@ -10,9 +10,8 @@ from doap import pipeline
 from doap._support.errors import ArgumentError, DataError
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups
-from doap.evaluation.validation import retrieval
-from doap.evaluation.validation.sample import PatchSample
-from doap.evaluation.validation.scores import validate
+from doap.evaluation import validation
+from doap.evaluation.validation import PatchSample, validate
 from doap.metrics import average_precision, fpr_at_recall, pack_bits
 from doap.pipeline import describe_patches
 from oracles.listwise import relation_tables
@@ -51,8 +50,8 @@ class Fake:
 
 
 def hardest(describer, drawn, **arguments):
-    result = retrieval.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
-    return retrieval.hardest(result, drawn, **arguments)
+    result = validation.retrieve(describe_patches(describer, drawn.patches), drawn.relation)
+    return validation.hardest(result, drawn, **arguments)
 
 
 def one_hot(groups, patches):
@@ -112,17 +111,13 @@ def slow(describer, drawn):
     return sum(values) / len(values)
 
 
-def test_perfect_describer_scores_one(many):
-    scores = validate(Fake(one_hot), PatchSample.draw(many))
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_perfect_describer_scores_one_and_has_no_errors(many, kind):
+    drawn = PatchSample.draw(many)
+    scores = validate(Fake(one_hot, kind), drawn)
     assert scores.map == pytest.approx(1)
     assert (scores.fpr95, scores.fpr95_expected) == (0, 0)
-    assert scores.seconds > 0
-
-
-def test_perfect_binary_describer_scores_one(many):
-    scores = validate(Fake(one_hot, "binary"), PatchSample.draw(many))
-    assert scores.map == pytest.approx(1)
-    assert scores.fpr95 == 0
+    assert len(hardest(Fake(one_hot, kind), drawn)[0]) == 0
 
 
 @pytest.mark.parametrize(("function", "kind"), [(collapsed, "real"), (all_ones, "real"), (all_ones, "binary")])
@@ -136,12 +131,6 @@ def test_constant_describer_scores_chance(many, function, kind):
     assert scores.fpr95_expected == pytest.approx(0.95, abs=0.01)
 
 
-def test_random_describer_is_near_chance(many):
-    scores = validate(Fake(noise), PatchSample.draw(many))
-    assert scores.map < 0.1
-    assert scores.fpr95 == pytest.approx(0.95, abs=0.05)
-
-
 @pytest.mark.parametrize("kind", ["real", "binary"])
 @pytest.mark.parametrize("function", [noise, coarse, one_hot])
 def test_map_equals_a_slow_loop(several, function, kind):
@@ -152,7 +141,7 @@ def test_map_equals_a_slow_loop(several, function, kind):
 def test_block_size_does_not_change_the_scores(several, monkeypatch):
     describer, drawn = Fake(coarse), PatchSample.draw(several)
     whole, worst = validate(describer, drawn).map, hardest(describer, drawn)
-    monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
+    monkeypatch.setattr(validation, "rows_at_a_time", lambda gallery: 3)
     monkeypatch.setattr(pipeline, "PATCHES_AT_ONCE", 5)
     assert validate(describer, drawn).map == pytest.approx(whole, abs=1e-12)
     assert all(np.array_equal(one, other) for one, other in zip(hardest(describer, drawn), worst, strict=True))
@@ -250,11 +239,6 @@ def test_hardest_equals_a_slow_loop(several):
     assert drawn.patches[triples].shape == (5, 3, SIDE, SIDE)
 
 
-def test_a_perfect_describer_has_no_errors(many):
-    triples, distances = hardest(Fake(one_hot), PatchSample.draw(many))
-    assert (triples.shape, distances.shape) == ((0, 3), (0, 2))
-
-
 @pytest.mark.parametrize("size", [4, 13])
 def test_patches_of_another_size_are_resampled(many, size):
     given = []
@@ -269,10 +253,8 @@ def test_patches_of_another_size_are_resampled(many, size):
 
 
 def test_impossible_samples_are_refused(several, tmp_path):
-    with pytest.raises(
-        ArgumentError, match="groups, per_group and pairs: expected at least 2, 2 and 1, got 5, 1 and 9"
-    ):
+    with pytest.raises(ArgumentError):
         PatchSample.draw(several, groups=5, per_group=1, pairs=9)
     photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
-    with pytest.raises(DataError, match="expected groups that are distractors to each other, got none"):
+    with pytest.raises(DataError):
         PatchSample.draw(photos)

@@ -1,8 +1,12 @@
-"""A reproducible sample of a patch-group set, small enough to validate a descriptor in seconds."""
+"""Validation of a descriptor on held-out patches, in seconds: a reproducible sample of a set, and its scores.
+
+In retrieval, every patch that has a match is a query, and all other patches of the sample are searched.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +18,12 @@ from doap._support.errors import ArgumentError, DataError
 from doap._support.random_streams import stream
 from doap.data.batches import Batches
 from doap.data.sampler import GroupSource, Integers, Sampler
+from doap.describer import PatchDescriber
+from doap.metrics import fpr_at_recall, pair_distances, table_distances
+from doap.metrics.average_precision import average_precision_by_counting
+from doap.metrics.distance import widened
+from doap.metrics.pairs import QueryPairs, rows_at_a_time
+from doap.pipeline import describe_patches
 from doap.types import Relation
 
 
@@ -75,11 +85,6 @@ class PatchSample:
     def __len__(self) -> int:
         return len(self.patches)
 
-    @property
-    def patch_size(self) -> int:
-        """Side S of the patches, in pixels."""
-        return int(self.patches.shape[1])
-
 
 class _EvenSampler(Sampler):
     """A single batch of groups drawn from the scenes in turn."""
@@ -132,3 +137,98 @@ def _negative_pairs(relation: Relation, number: int, generator: np.random.Genera
 def _unordered_keys(pairs: Tensor, size: int) -> Tensor:
     """Return one integer (P,) for each unordered pair (P, 2) of integers below `size`."""
     return pairs.min(dim=1).values * size + pairs.max(dim=1).values
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalResult:
+    """Retrieval of Q queries.
+
+    Attributes:
+        average_precision: (Q,) expected AP over random orders of ties.
+        triplets: (Q, 3) indices of the query, its nearest match and its nearest distractor.
+        distances: (Q, 2) from the query to these two.
+    """
+
+    average_precision: NDArray[np.float64]
+    triplets: NDArray[np.int64]
+    distances: NDArray[np.float32]
+
+
+def retrieve(descriptors: Tensor, relation: Relation) -> RetrievalResult:
+    """Query all other items with each item that has a match, a few rows of the (M, M) distances at a time.
+
+    Args:
+        descriptors: (M, D) float32 or (M, D/8) uint8.
+        relation: Relation of the M items.
+    """
+    precision, triplets, apart = [], [], []
+    for rows, distances, positive, distractor in _blocks(descriptors, relation):
+        precision.append(average_precision_by_counting(distances, positive, distractor))
+        nearest = [distances.masked_fill(~kind, torch.inf).min(dim=1) for kind in (positive, distractor)]
+        triplets.append(torch.stack([rows, *(one.indices for one in nearest)], dim=1))
+        apart.append(torch.stack([one.values for one in nearest], dim=1))
+    return RetrievalResult(*(torch.cat(parts).cpu().numpy() for parts in (precision, triplets, apart)))
+
+
+def hardest(
+    result: RetrievalResult, sample: PatchSample, number: int = 24
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the worst errors: queries with a distractor much nearer than any match.
+
+    Only the worst patch of each group is returned, so that one odd group does not fill the gallery.
+
+    Returns:
+        Triplets (n, 3) and distances (n, 2) of `result`, the worst error first; n ≤ `number`.
+    """
+    margin = result.distances[:, 0] - result.distances[:, 1]
+    order = np.argsort(-margin, kind="stable")
+    order = order[margin[order] > 0]
+    groups = sample.relation.groups.numpy()[result.triplets[order, 0]]
+    first_of_group = np.sort(np.unique(groups, return_index=True)[1])
+    chosen = order[first_of_group][:number]
+    return result.triplets[chosen], result.distances[chosen]
+
+
+def _blocks(descriptors: Tensor, relation: Relation) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yield R query indices, their (R, M) distances, and (R, M) masks of positives and of distractors."""
+    relation, descriptors = relation.to(descriptors.device), widened(descriptors)
+    queries = QueryPairs(relation, 0, len(descriptors))
+    for rows in queries.rows.split(rows_at_a_time(descriptors)):
+        same = relation.groups[rows, None] == relation.groups
+        distractor = torch.ones_like(same)
+        queries.fill_ignored(distractor, rows, False)
+        positive = same.scatter(1, rows[:, None], False)
+        yield rows, table_distances(descriptors[rows], descriptors), positive, distractor & ~same
+
+
+@dataclass(frozen=True)
+class ValidationScores:
+    """Scores of a descriptor on held-out patches.
+
+    Attributes:
+        map: Mean Average Precision with each patch as a query, expected over random orders of ties.
+        fpr95: False-positive rate at 95 % recall; ties count against the descriptor.
+        fpr95_expected: The same, expected over random orders of ties; it differs for binary descriptors.
+        seconds: Time to describe the patches and to compute the scores.
+    """
+
+    map: float
+    fpr95: float
+    fpr95_expected: float
+    seconds: float
+
+
+def validate(describer: PatchDescriber, sample: PatchSample) -> ValidationScores:
+    """Score retrieval and verification on a sample; the (M, M) distances are never held in memory at once."""
+    begin = time.perf_counter()
+    descriptors = describe_patches(describer, sample.patches)
+    precision = retrieve(descriptors, sample.relation).average_precision
+    pairs = torch.cat([sample.positives, sample.negatives])
+    distances = pair_distances(descriptors[pairs[:, 0]], descriptors[pairs[:, 1]])
+    is_positive = torch.arange(len(pairs)) < len(sample.positives)
+    return ValidationScores(
+        map=float(precision.mean()),
+        fpr95=fpr_at_recall(distances, is_positive),
+        fpr95_expected=fpr_at_recall(distances, is_positive, ties="expected"),
+        seconds=time.perf_counter() - begin,
+    )

@@ -8,9 +8,8 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap._support.errors import ArgumentError, ShapeError
-from doap.evaluation import retrieval
-from doap.evaluation.retrieval import AP_PROTOCOLS, APProtocol, precision_among, precision_by_label
+from doap.evaluation import hpatches_scores
+from doap.evaluation.hpatches_scores import AP_PROTOCOLS, APProtocol, precision_among
 from doap.metrics import average_precision, pack_bits
 from oracles.areas import settled_ap
 from oracles.ranking import enumerated_ap
@@ -105,40 +104,6 @@ def test_python_is_below_matlab_with_as_many_distractors_and_more_so_with_more()
 @pytest.mark.parametrize("bits", [False, True])
 def test_blocks_of_rows_change_nothing(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     task, protocols = make_task(bits), [(form, 50) for form in AP_PROTOCOLS]
-    labels = torch.arange(20) % 4
-    described, everyone = task[0], torch.arange(20)
-    whole = precision_among(*task, protocols), precision_by_label(described, labels, everyone, everyone)
-    monkeypatch.setattr(retrieval, "rows_at_a_time", lambda gallery: 3)
-    torch.testing.assert_close(precision_among(*task, protocols), whole[0])
-    torch.testing.assert_close(precision_by_label(described, labels, everyone, everyone), whole[1])
-
-
-def test_without_distractors_all_is_found() -> None:
-    queries, matches, distractors = make_task()
-    ours = precision_among(queries, matches, distractors[:0], [(form, 0) for form in AP_PROTOCOLS])
-    torch.testing.assert_close(ours, torch.ones_like(ours))
-
-
-def test_matches_of_another_number_of_queries_are_refused() -> None:
-    queries, matches, distractors = make_task()
-    with pytest.raises(ShapeError, match=r"matches: expected \(20, V, P, 16\), got \(19, 2, 5, 16\)"):
-        precision_among(queries, matches[1:], distractors, [("tie-aware", 50)])
-
-
-@pytest.mark.parametrize("bits", [False, True])
-def test_by_label_equals_a_loop_over_queries_that_leaves_out_the_query_itself(bits: bool) -> None:
-    described = make_task(bits, queries=40)[0]
-    labels = torch.arange(40) % 8
-    queries, gallery = torch.arange(0, 30), torch.arange(10, 40)
-    slow = []
-    for query in queries.tolist():
-        others = [item for item in gallery.tolist() if item != query]
-        distances = torch.tensor([[slow_distance(described[query], described[item]) for item in others]])
-        slow.append(float(average_precision(distances, (labels[others] == labels[query])[None])))
-    assert precision_by_label(described, labels, queries, gallery).tolist() == pytest.approx(slow)
-
-
-def test_query_without_a_match_is_refused() -> None:
-    described, labels = make_task()[0], torch.arange(20) % 4
-    with pytest.raises(ArgumentError, match="queries: 5 have no match in the gallery"):
-        precision_by_label(described, labels, torch.arange(20), (labels != 3).nonzero()[:, 0])
+    whole = precision_among(*task, protocols)
+    monkeypatch.setattr(hpatches_scores, "rows_at_a_time", lambda gallery: 3)
+    torch.testing.assert_close(precision_among(*task, protocols), whole)
