@@ -23,10 +23,9 @@ The tasks are:
 and in retrieval it uses more distractors. It is the lower of the two in every task.
 
 Published tables leave some choices open. A note in the MATLAB program says that the article used all distractors,
-not the default of 2,000. The newer Python program plots the mean over seven pool sizes (matches and distractors,
-100 to 20,000), here `retrieval mAP (python, mean of pools)`; the older one printed each. It also plots matching as
-the mean of the illumination and the viewpoint sequences, which are both parts here; the older one printed the mean
-of all sequences.
+not the default of 2,000. The newer Python program plots retrieval as the mean over seven pool sizes, the older one
+printed each; here it is the largest. It also plots matching as the mean of the illumination and the viewpoint
+sequences, which are both parts here; the older one printed the mean of all sequences.
 
 Intervals resample sequences in all tasks, because the image pairs, the queries and the pairs of patches of one
 sequence show the same plane. One sequence has no interval.
@@ -236,7 +235,7 @@ def _protocol(split: str, sequences: int, left_out: dict[str, str]) -> dict[str,
     return {
         "split": split,
         "sequences": sequences,
-        "python": "trapezoid under precision-recall; retrieval from a pool of 20,000 and the mean of seven pools",
+        "python": "trapezoid under precision-recall; retrieval from a pool of 20,000",
         "matlab": f"mean precision at positives; retrieval among the first {MATLAB_DISTRACTORS:,} distractors",
         "tie-aware": "mean precision at positives, ties expected; retrieval among all distractors",
         "verification": f"{POSITIVES:g} positives a negative; ties: python negatives first, matlab positives first",

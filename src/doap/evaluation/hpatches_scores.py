@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap._support.checks import check_shape
-from doap.evaluation.bootstrap import bootstrap_interval
+from doap.evaluation.bootstrap import bootstrap_intervals
 from doap.evaluation.result import Estimate, Figure, Scores
 from doap.evaluation.verification import distance_histogram, distances_of_pairs, verification_curves
 from doap.metrics.distance import pair_distances, table_distances, widened
@@ -40,9 +40,8 @@ IMAGES = 5
 """Images of a sequence besides the reference image."""
 CURVES_OF = "hard, intra"
 """List of pairs whose curves and histogram are shown."""
-MAX_CELLS = 4096
-POOLS = (100, 500, 1000, 5000, 10_000, 15_000, 20_000)
-"""Pool sizes of the Python program: matches and distractors."""
+PYTHON_POOL = 20_000
+"""Pool of the Python program: matches and distractors."""
 MATLAB_DISTRACTORS = 2000
 
 Floats = NDArray[np.float64]
@@ -50,13 +49,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TaskPatches:
-    """P patches of a task file.
-
-    Attributes:
-        sequence: (P,) index of the sequence.
-        row: (P,) row among the patches of all sequences.
-        image: (P,) image of the sequence; 0 is `ref`.
-    """
+    """P patches of a task file: index of the sequence, row among the patches of all sequences, image (0 is `ref`)."""
 
     sequence: NDArray[np.int64]
     row: NDArray[np.int64]
@@ -68,26 +61,11 @@ TaskPairs = tuple[TaskPatches, TaskPatches]
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """The verification task.
-
-    Attributes:
-        positive: Matching pairs.
-        negative: Non-matching pairs, `intra` (of one sequence) and `inter` (of two).
-        sequences: Number of sequences.
-    """
+    """Matching pairs, non-matching pairs `intra` (of one sequence) and `inter` (of two), and number of sequences."""
 
     positive: TaskPairs
     negative: dict[str, TaskPairs]
     sequences: int
-
-
-@dataclass(frozen=True, eq=False)
-class PairList:
-    """One list of pairs: (P,) distances, (P,) bool, and (P,) sequence of the first patch of each pair."""
-
-    distances: Tensor
-    positive: Tensor
-    sequence: NDArray[np.int64]
 
 
 def match_sequence(descriptors: Tensor) -> dict[APProtocol, Floats]:
@@ -104,7 +82,7 @@ def match_sequence(descriptors: Tensor) -> dict[APProtocol, Floats]:
     }
 
 
-def retrieve_queries(descriptors: Tensor, queries: TaskPatches, distractors: TaskPatches) -> dict[str, Floats]:
+def retrieve_queries(descriptors: Tensor, queries: TaskPatches, distractors: TaskPatches) -> dict[APProtocol, Floats]:
     """Return the retrieval AP (Q, 3) of each query at three noise levels, by protocol.
 
     Args:
@@ -112,27 +90,22 @@ def retrieve_queries(descriptors: Tensor, queries: TaskPatches, distractors: Tas
         queries: Q patches.
         distractors: Patches; those of a query's own sequence are left out.
     """
-    precision = np.empty((len(queries.row), len(NOISE), 2 + len(POOLS)))
+    precision = np.empty((len(queries.row), len(NOISE), 3))
     for sequence in np.unique(queries.sequence):
         is_query, is_distractor = queries.sequence == sequence, distractors.sequence != sequence
         number = int(is_distractor.sum())
-        # `python` first leaves out the query's sequence and then cuts the list; `matlab` cuts first. The pools of
-        # `python` include the matches.
+        # `python` first leaves out the query's sequence and then cuts the list; `matlab` cuts first. The pool of
+        # `python` includes the matches.
         protocols: list[tuple[APProtocol, int]] = [
             ("tie-aware", number),
+            ("python", min(PYTHON_POOL - IMAGES, number)),
             ("matlab", int(is_distractor[:MATLAB_DISTRACTORS].sum())),
-            *(("python", min(pool - IMAGES, number)) for pool in POOLS),
         ]
         groups = descriptors[torch.from_numpy(queries.row[is_query])]
         matches = groups[:, 1:].unflatten(1, (len(NOISE), IMAGES))
         gallery = descriptors[torch.from_numpy(distractors.row[is_distractor]), 0]
         precision[is_query] = precision_among(groups[:, 0], matches, gallery, protocols).numpy()
-    return {
-        "tie-aware": precision[..., 0],
-        "python": precision[..., -1],
-        "matlab": precision[..., 1],
-        "python, mean of pools": precision[..., 2:].mean(axis=2),
-    }
+    return {protocol: precision[..., column] for column, protocol in enumerate(AP_PROTOCOLS)}
 
 
 def _match_images(reference: Tensor, target: Tensor) -> dict[APProtocol, float]:
@@ -203,18 +176,23 @@ def score_verification(task: Verification, descriptors: Tensor, seed: int) -> Sc
         for level, noise in enumerate(NOISE)
         for kind, negative in task.negative.items()
     }
-    counts = {name: _count_by_sequence(pairs, task.sequences) for name, pairs in lists.items()}
-    spread_by_list = {name: _spread([one], seed) for name, one in counts.items()}
-    spread = _spread(list(counts.values()), seed)
+    ordered = [(SortedPairs(distances, positive), sequence) for distances, positive, sequence in lists.values()]
+
+    def mean_and_each(weights: Floats) -> list[float]:
+        counts = (pairs.counts(torch.from_numpy(weights[sequence])) for pairs, sequence in ordered)
+        precision = [float(average_precision_of_counts(*of_list)) for of_list in counts]
+        return [float(np.mean(precision)), *precision]
+
+    spread, *spreads = bootstrap_intervals(mean_and_each, task.sequences, seed)
     figures = []
     for protocol in AP_PROTOCOLS:
-        values = {name: pair_precision(pairs.distances, pairs.positive, protocol) for name, pairs in lists.items()}
-        parts = {name: _shift(spread_by_list[name], value) for name, value in values.items()}
+        values = {name: pair_precision(*pairs[:2], protocol) for name, pairs in lists.items()}
+        parts = {name: _shift(one, values[name]) for name, one in zip(lists, spreads, strict=True)}
         total = _shift(spread, float(np.mean(list(values.values()))))
         figures.append(Figure(f"verification mAP ({protocol})", "higher", "sequences", total, parts))
-    shown = lists[CURVES_OF]
-    curves = verification_curves(shown.distances, shown.positive, f", {CURVES_OF}")
-    histogram = distance_histogram(shown.distances, shown.positive, whole=descriptors.dtype == torch.uint8)
+    shown = lists[CURVES_OF][:2]
+    curves = verification_curves(*shown, f", {CURVES_OF}")
+    histogram = distance_histogram(*shown, whole=descriptors.dtype == torch.uint8)
     return Scores(tuple(figures), curves, histogram)
 
 
@@ -228,8 +206,14 @@ def pair_precision(distances: Tensor, positive: Tensor, protocol: APProtocol) ->
     return float(average_precision_at_ranks(ranks, len(near), AREA[protocol]))
 
 
-def _pair_list(positive: TaskPairs, negative: TaskPairs, descriptors: Tensor, level: int) -> PairList:
-    """Return a list of the benchmark at one noise level: the first positives and all negatives."""
+def _pair_list(
+    positive: TaskPairs, negative: TaskPairs, descriptors: Tensor, level: int
+) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Return the first positives and all negatives at one noise level.
+
+    Returns:
+        (P,) distances, (P,) bool, and (P,) sequence of the first patch of each pair.
+    """
     strips = descriptors.shape[1]
     negatives = len(negative[0].row)
     positives = int(POSITIVES * negatives)
@@ -241,37 +225,7 @@ def _pair_list(positive: TaskPairs, negative: TaskPairs, descriptors: Tensor, le
         ends.append(row * strips + strip)
     distances = distances_of_pairs(descriptors.flatten(0, 1), torch.from_numpy(np.stack(ends, axis=1)))
     sequence = np.concatenate([positive[0].sequence[:positives], negative[0].sequence])
-    return PairList(distances, torch.arange(len(distances)) < len(distances) - negatives, sequence)
-
-
-def _count_by_sequence(pairs: PairList, units: int) -> tuple[Tensor, Tensor]:
-    """Count the positives (T, U) and negatives (T, U) of U sequences in T ≤ `MAX_CELLS` cells of distance.
-
-    With these counts a bootstrap resample costs two small matrix products instead of sorting a million
-    pairs. Order within a cell is lost, which changes AP by about 1e-4.
-    """
-    ordered, order = pairs.distances.sort()
-    index = np.arange(len(ordered))
-    is_new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).numpy()])
-    # Equal distances get the cell of the first of them.
-    first_equal = np.maximum.accumulate(np.where(is_new, index, 0))
-    cell = np.unique(first_equal * MAX_CELLS // len(ordered), return_inverse=True)[1]
-    key = cell * units + pairs.sequence[order.numpy()]
-    positive = pairs.positive[order].numpy()
-    size = (int(cell[-1]) + 1) * units
-    positives, negatives = (torch.from_numpy(np.bincount(key[kind], minlength=size)) for kind in (positive, ~positive))
-    return positives.view(-1, units).double(), negatives.view(-1, units).double()
-
-
-def _spread(lists: Sequence[tuple[Tensor, Tensor]], seed: int) -> Estimate:
-    """Estimate the mean tie-aware AP of lists of counts, with its interval over sequences."""
-
-    def mean(weights: NDArray[np.float64]) -> float:
-        times = torch.from_numpy(weights)
-        precision = [average_precision_of_counts(positive @ times, negative @ times) for positive, negative in lists]
-        return float(np.mean(precision))
-
-    return bootstrap_interval(mean, lists[0][0].shape[1], seed)
+    return distances, torch.arange(len(distances)) < len(distances) - negatives, sequence
 
 
 def _shift(spread: Estimate, value: float) -> Estimate:

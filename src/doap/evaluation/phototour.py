@@ -43,9 +43,7 @@ class PhotoTourBenchmark:
     `root` is the folder of one set, or a folder of liberty, notredame and yosemite, or some of them.
     """
 
-    class Settings(BenchmarkSettings):
-        """The benchmark `phototour` has no settings."""
-
+    Settings = BenchmarkSettings
     name = "phototour"
     needs: Needs = "patches"
 

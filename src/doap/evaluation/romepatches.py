@@ -31,9 +31,7 @@ from doap.types import Progress, no_progress
 class RomePatchesBenchmark:
     """One or both halves of RomePatches. `root` is the folder of the release."""
 
-    class Settings(BenchmarkSettings):
-        """The benchmark `romepatches` has no settings."""
-
+    Settings = BenchmarkSettings
     name = "romepatches"
     needs: Needs = "patches"
 

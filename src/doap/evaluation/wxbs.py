@@ -77,9 +77,7 @@ class AnnotatedPair:
 class WxbsBenchmark:
     """Pairs of WxBS: ROOT/CATEGORY/NAME with 01 and 02 (.jpg or .png), corrs.txt and crossval_errors.txt."""
 
-    class Settings(KeypointSettings):
-        """Settings of the benchmark `wxbs`."""
-
+    Settings = KeypointSettings
     name = "wxbs"
     needs: Needs = "images"
 
