@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from doap._support.errors import ArgumentError
 from doap.evaluation.overlap import correspondences, one_to_one, overlap_errors
 from doap.images import frames_from_arrays, transform_frames
 
@@ -163,12 +162,6 @@ def test_no_keypoints_have_no_correspondences(number0, number1):
     pairs, errors = correspondences(random_frames(number0, 0), random_frames(number1, 1), np.eye(3))
     assert pairs.shape == (0, 2)
     assert errors.shape == (0,)
-
-
-@pytest.mark.parametrize("threshold", [0.0, 0.51, float("nan")])
-def test_threshold_outside_its_range_is_refused(threshold):
-    with pytest.raises(ArgumentError):
-        correspondences(random_frames(2, 0), random_frames(2, 0), np.eye(3), threshold)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=60))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap._support.random_streams import stream
 from doap.baselines import rootsift
 from doap.describer import Describer
@@ -301,13 +301,6 @@ def test_progress_names_the_sequences(root):
     reported = []
     OxfordBenchmark(root, max_keypoints=50, progress=lambda *one: reported.append(one))
     assert reported == [(0, 1, "blobs"), (1, 1, "done")]
-
-
-def test_bad_settings_are_refused(root):
-    with pytest.raises(ArgumentError):
-        OxfordBenchmark(root, max_keypoints=0)
-    with pytest.raises(ArgumentError):
-        OxfordBenchmark(root, max_keypoints=50, threshold=0.7)
 
 
 @pytest.mark.data("oxford_affine")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from doap import pipeline
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap.data.store import open_set
 from doap.data.writer import SetWriter, UnitGroups
 from doap.evaluation import validation
@@ -252,9 +252,7 @@ def test_patches_of_another_size_are_resampled(many, size):
     )
 
 
-def test_impossible_samples_are_refused(several, tmp_path):
-    with pytest.raises(ArgumentError):
-        PatchSample.draw(several, groups=5, per_group=1, pairs=9)
+def test_a_set_without_distractors_is_refused(tmp_path):
     photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
     with pytest.raises(DataError):
         PatchSample.draw(photos)

@@ -55,18 +55,7 @@ def bootstrap_interval(
     *,
     clusters: ArrayLike | None = None,
 ) -> Estimate:
-    """Estimate any statistic of weighted units with its confidence interval, if there are `MIN_CLUSTERS` units.
-
-    Args:
-        statistic: Function of the weights (units,): how often each unit was drawn, whole numbers that
-            sum to `units`.
-        units: Number of units.
-        seed: Random seed.
-        resamples: Number of resamples.
-        clusters: (units,) labels, for example the scene of each image pair. A resample draws clusters with replacement,
-            and then units within each of them; a cluster that is drawn twice is resampled twice. The estimate counts
-            clusters as units. None treats every unit as independent.
-    """
+    """Estimate one statistic, as `bootstrap_intervals` does."""
     return bootstrap_intervals(lambda weights: [statistic(weights)], units, seed, resamples, clusters=clusters)[0]
 
 
@@ -78,14 +67,17 @@ def bootstrap_intervals(
     *,
     clusters: ArrayLike | None = None,
 ) -> list[Estimate]:
-    """Estimate several statistics of the same resamples, each as `bootstrap_interval` does.
+    """Estimate statistics of weighted units with their confidence intervals, if there are `MIN_CLUSTERS` units.
 
     Args:
-        statistics: Function of the weights (units,) that returns the value of each statistic.
+        statistics: Function of the weights (units,), how often each unit was drawn, that returns the value of each
+            statistic. Weights are whole numbers that sum to `units`.
         units: Number of units.
         seed: Random seed.
-        resamples: Number of resamples.
-        clusters: (units,) labels.
+        resamples: Number of resamples, the same ones for all statistics.
+        clusters: (units,) labels, for example the scene of each image pair. A resample draws clusters with replacement,
+            and then units within each of them; a cluster that is drawn twice is resampled twice. The estimate counts
+            clusters as units. None treats every unit as independent.
     """
     if units < 1:
         raise ArgumentError(f"units: expected 1 or more, got {units}.")

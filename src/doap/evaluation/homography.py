@@ -5,22 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError
 
 Floats = NDArray[np.float64]
 
 
 def reprojection_errors(xy0: ArrayLike, xy1: ArrayLike, homography: ArrayLike) -> Floats:
-    """Return the reprojection errors of matches, in pixels of image 1.
+    """Return the reprojection errors (M,) of matches (M, 2) in pixels of image 1, where x₁ ~ H·x₀.
 
-    Args:
-        xy0: (M, 2) points of image 0.
-        xy1: (M, 2) matched points of image 1.
-        homography: (3, 3) true homography, x₁ ~ H·x₀.
-
-    Returns:
-        (M,) errors; infinite for a point that the homography maps to infinity.
+    The error of a point that the homography maps to infinity is infinite.
     """
     points1 = np.asarray(xy1, np.float64)
     return _distances(project(np.asarray(xy0, np.float64), homography), points1)
@@ -31,10 +24,6 @@ def matching_accuracy(errors: Floats, thresholds: ArrayLike) -> Floats:
 
     >>> matching_accuracy(np.array([0.5, 2.0, 9.0, 30.0]), [1, 3, 10]).tolist()
     [0.25, 0.5, 0.75]
-
-    Args:
-        errors: (M,) reprojection errors.
-        thresholds: (T,) maximum errors of a correct match, in pixels.
     """
     limits = np.asarray(thresholds, np.float64)
     if not len(errors):
@@ -45,10 +34,8 @@ def matching_accuracy(errors: Floats, thresholds: ArrayLike) -> Floats:
 def corner_error(estimated: NDArray[np.float64] | None, truth: ArrayLike, size: tuple[int, int]) -> float:
     """Return the mean distance between the corners of image 0 projected by two homographies, in pixels of image 1.
 
-    Args:
-        estimated: (3, 3) homography; None if the estimation failed, which is an infinite error.
-        truth: (3, 3) true homography.
-        size: (height, width) of image 0; its corners are the centres of its corner pixels.
+    The error is infinite if there is no estimate. `size` is (height, width) of image 0; its corners are the centres of
+    its corner pixels.
     """
     if estimated is None:
         return float("inf")
@@ -65,13 +52,8 @@ def area_under_recall(errors: ArrayLike, threshold: float) -> float:
 
     >>> area_under_recall([1.0, float("inf")], 2.0)
     0.375
-
-    Args:
-        errors: (n,) errors; infinite if the estimation failed.
-        threshold: Upper end of the curve, above 0.
     """
     ordered = np.sort(np.asarray(errors, np.float64))
-    check_shape(ordered, "n", name="errors")
     if not len(ordered):
         raise ArgumentError("errors: expected at least one error, got none.")
     if not threshold > 0:
@@ -85,8 +67,6 @@ def area_under_recall(errors: ArrayLike, threshold: float) -> float:
 def project(points: Floats, homography: ArrayLike) -> Floats:
     """Map points (N, 2) by a homography (3, 3); points at infinity are infinite or NaN."""
     matrix = np.asarray(homography, np.float64)
-    check_shape(points, "N 2", name="points")
-    check_shape(matrix, "3 3", name="homography")
     projected = points @ matrix[:, :2].T + matrix[:, 2]
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(projected[:, :2] / projected[:, 2:])

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap._support.checks import check_shape
 from doap.evaluation.bootstrap import bootstrap_intervals
 from doap.evaluation.result import Estimate, Figure, Scores
 from doap.evaluation.verification import distance_histogram, distances_of_pairs, verification_curves
@@ -149,9 +148,6 @@ def precision_among(
     Returns:
         (Q, V, W) float64. Only a few rows of the (Q, N) distances are in memory at a time.
     """
-    dim = check_shape(queries, "Q D", name="queries")["D"]
-    check_shape(distractors, f"N {dim}", name="distractors")
-    check_shape(matches, f"{len(queries)} V P {dim}", name="matches")
     queries, matches, distractors = widened(queries), widened(matches), widened(distractors)
     rows = rows_at_a_time(distractors)
     blocks = []

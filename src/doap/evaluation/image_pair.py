@@ -64,8 +64,7 @@ class PairMatches:
         average_precision: AP of the matches ranked by distance.
         recall: Share of the correspondences that were found, at any distance.
         precision: Precision at each of `RECALLS`.
-        match_distances: Distances of corresponding keypoints.
-        non_match_distances: Distances of keypoints that do not correspond.
+        match_distances, non_match_distances: Distances of keypoints that correspond and of some that do not.
     """
 
     average_precision: float
@@ -82,7 +81,7 @@ class PairScores:
     Attributes:
         accuracy: Share of mutual nearest neighbours within each of `PIXELS` of the true position.
         corner_error: Corner error of the homography estimated from them.
-        matches: One-to-one matches; None if the pair has no correspondences.
+        matches: None if the pair has no correspondences.
     """
 
     accuracy: Floats

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from doap._support.errors import ArgumentError, DataError, import_extra
-from doap._support.files import make_folder
+from doap._support.files import make_folder, new_folder
 from doap.export.colmap import write_colmap
 from doap.geometry.pose import Pose
 from doap.types import Progress, no_progress
@@ -35,13 +35,9 @@ _COLUMNS = "file, rotation_matrix and translation_vector"
 def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
     """Read world-to-camera poses by scene and file from a CSV with the columns of the Image Matching Challenge.
 
-    Args:
-        file: CSV with the columns `file` (SCENE/NAME), `rotation_matrix` (row by row) and `translation_vector`, whose
-            numbers are separated by semicolons. An optional column `model` names the coordinate frame.
-
-    Returns:
-        Poses by scene and file. A folder whose poses belong to several models becomes several scenes, named by the
-        models.
+    The columns are `file` (SCENE/NAME), `rotation_matrix` (row by row) and `translation_vector`, whose numbers are
+    separated by semicolons. An optional column `model` names the coordinate frame: a folder whose poses belong to
+    several models becomes several scenes, named by the models.
     """
     models: dict[str, dict[str, dict[str, Pose]]] = {}
     if not Path(file).is_file():
@@ -97,9 +93,6 @@ def build_posed_scenes(
             are unmatched.
         max_keypoints: Maximum number of keypoints per image.
         progress: Progress callback over images and image pairs of a scene, and then over rounds of triangulation.
-
-    Returns:
-        The folders of the scenes.
     """
     found: dict[str, dict[Path, Pose]] = {}
     for file, folder in sources:
@@ -147,14 +140,11 @@ def _build(
         for database in databases[1:]:
             _add_matches(pycolmap, merged, database)
     model = _initial_model(pycolmap, merged, by_name)
-    unfinished = out / "sparse.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for number in range(ROUNDS):
-        progress(number, ROUNDS, "triangulation and refinement")
-        model = pycolmap.triangulate_points(model, merged, images, unfinished, refine_intrinsics=True)
-    model.write(unfinished)
-    unfinished.rename(out / "sparse")
+    with new_folder(out / "sparse", "Remove it to build it again.") as unfinished:
+        for number in range(ROUNDS):
+            progress(number, ROUNDS, "triangulation and refinement")
+            model = pycolmap.triangulate_points(model, merged, images, unfinished, refine_intrinsics=True)
+        model.write(unfinished)
 
 
 def _add_matches(pycolmap: Any, merged: Path, added: Path) -> None:

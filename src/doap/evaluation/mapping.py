@@ -33,13 +33,9 @@ class Reconstruction:
 
 
 def map_database(database: Path, images: Path, out: Path, seed: int) -> list[Any]:
-    """Run COLMAP's incremental mapper on the verified matches of a database.
+    """Run COLMAP's incremental mapper on the verified matches of a database; `out` is a new folder for the models.
 
-    Args:
-        database: COLMAP database.
-        images: Folder of the images.
-        out: New folder for the models.
-        seed: Random seed. The mapper runs in one thread, so that a seed determines the result.
+    The mapper runs in one thread, so that a seed determines the result.
 
     Returns:
         The models as `pycolmap.Reconstruction`, the one with most images first.

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap._support.checks import check_shape
-from doap._support.errors import ArgumentError
 from doap.images import transform_frames
 from doap.matching.blocks import BLOCK, row_blocks
 
@@ -25,7 +23,7 @@ _PAIRS_AT_ONCE = 2048
 
 
 def overlap_errors(frames0: NDArray[np.floating], frames1: NDArray[np.floating]) -> Floats:
-    """Return the overlap errors of P pairs of regions.
+    """Return the overlap errors (P,) of pairs of regions.
 
     The areas are integrated over 180 rays from the centre of region 0; see `_shared_area`. Two regions
     that share more than half of their union contain each other's centres, and their error is accurate to
@@ -34,14 +32,9 @@ def overlap_errors(frames0: NDArray[np.floating], frames1: NDArray[np.floating])
     Args:
         frames0: (P, 2, 3) finite frames with a non-zero area.
         frames1: (P, 2, 3) frames of the other image.
-
-    Returns:
-        (P,) errors in 0…1; 0 for identical regions.
     """
-    count = check_shape(frames0, "P 2 3", name="frames0")["P"]
-    check_shape(frames1, f"{count} 2 3", name="frames1")
-    errors = np.empty(count)
-    for start in range(0, count, _PAIRS_AT_ONCE):
+    errors = np.empty(len(frames0))
+    for start in range(0, len(frames0), _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
         region0, region1 = frames0[part].astype(np.float64), frames1[part].astype(np.float64)
         shared = _shared_area(region0, region1)
@@ -70,10 +63,6 @@ def correspondences(
         (P, 2) indices into both, by increasing error, then index, and (P,) their errors. Frames without
         an area, and frames that the homography maps to infinity, are in no pair.
     """
-    check_shape(frames0, "N0 2 3", name="frames0")
-    check_shape(frames1, "N1 2 3", name="frames1")
-    if not 0 < threshold <= 0.5:
-        raise ArgumentError(f"threshold: expected an overlap error above 0 and up to 0.5, got {threshold}.")
     to_image0 = np.linalg.inv(np.asarray(homography, np.float64))
     regions0, regions1 = frames0.astype(np.float64), transform_frames(frames1, to_image0).astype(np.float64)
     valid0, valid1 = _with_area(regions0), _with_area(regions1)
@@ -92,15 +81,7 @@ def correspondences(
 
 
 def one_to_one(pairs: Integers, number0: int, number1: int) -> Integers:
-    """Select pairs greedily: take them in order and skip those with an item that is already used.
-
-    Args:
-        pairs: (P, 2) indices, best pair first.
-        number0, number1: Number of items on each side.
-
-    Returns:
-        (M,) increasing indices of the selected pairs.
-    """
+    """Take pairs (P, 2) of `number0` and `number1` items in order, except those with a used item; return their rows."""
     free0, free1 = np.ones(number0, np.bool_), np.ones(number1, np.bool_)
     selected: list[int] = []
     # Earlier pairs settle most of a long list, so each chunk is filtered at once before the slow loop.

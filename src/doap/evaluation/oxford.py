@@ -61,6 +61,10 @@ from doap.types import Progress, no_progress
 CORNER_THRESHOLDS = (1, 3, 5)
 """Thresholds of the homography AUC, in pixels."""
 RESAMPLES = 400
+MAX_OVERLAP_ERROR = 0.4
+"""Maximum overlap error of corresponding regions."""
+
+Floats = NDArray[np.float64]
 
 
 class OxfordBenchmark:
@@ -74,7 +78,6 @@ class OxfordBenchmark:
 
         detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
         max_keypoints: int = Field(2000, ge=1, description="Maximum number of keypoints per image.")
-        threshold: float = Field(0.4, gt=0, le=0.5, description="Maximum overlap error of corresponding regions.")
 
     name = "oxford"
     needs: Needs = "frames"
@@ -100,15 +103,20 @@ class OxfordBenchmark:
         """Score one descriptor on all image pairs."""
         scores = self._score_pairs(candidate)
         matches = [score.matches for score in scores if score.matches]
-        all_sequences = [pair.sequence for pair in self.pairs]
-        matched_sequences = [pair.sequence for pair, score in zip(self.pairs, scores, strict=True) if score.matches]
+        sequences = np.array([pair.sequence for pair in self.pairs])
+        matched = sequences[[score.matches is not None for score in scores]]
         accuracy = np.array([score.accuracy for score in scores])
         corners = np.array([score.corner_error for score in scores])
         figures = (
-            _mean("mAP", [found.average_precision for found in matches], matched_sequences, seed),
-            _mean("recall", [found.recall for found in matches], matched_sequences, seed),
-            _mean("MMA@3", accuracy[:, PIXELS == 3].ravel().tolist(), all_sequences, seed),
-            *(_area(limit, corners, all_sequences, seed) for limit in CORNER_THRESHOLDS),
+            _figure("mAP", np.array([found.average_precision for found in matches]), matched, _average, seed),
+            _figure("recall", np.array([found.recall for found in matches]), matched, _average, seed),
+            _figure("MMA@3", accuracy[:, PIXELS == 3].ravel(), sequences, _average, seed),
+            *(
+                _figure(
+                    f"homography AUC@{limit}", corners, sequences, partial(area_under_recall, threshold=limit), seed
+                )
+                for limit in CORNER_THRESHOLDS
+            ),
         )
         precision = np.mean([found.precision for found in matches], axis=0)
         curves = (
@@ -136,7 +144,7 @@ def _make_pairs(sequence: ImageSequence, number: int, settings: OxfordBenchmark.
         for index, path in enumerate(sequence.images)
     )
     return [
-        make_pair(sequence.name, first, photo, homography, settings.threshold)
+        make_pair(sequence.name, first, photo, homography, MAX_OVERLAP_ERROR)
         for photo, homography in zip(rest, sequence.homographies[1:], strict=True)
     ]
 
@@ -149,7 +157,7 @@ def _protocol(detector: Detector, settings: OxfordBenchmark.Settings, pairs: Seq
         "keypoints of an image": settings.max_keypoints,
         "keypoints": "the strongest of those whose patches lie in the image",
         "region": "ellipse inscribed in the patch",
-        "overlap error at most": settings.threshold,
+        "overlap error at most": MAX_OVERLAP_ERROR,
         "overlap": f"in image 1, with its region scaled to a radius of {RADIUS:g} px; homography linearised",
         "positives": "one to one, best overlap first, in the part both images see",
         "matches of mAP": "one to one, least distance first, in the part both images see",
@@ -172,40 +180,22 @@ def _checksum(sequences: Sequence[ImageSequence]) -> str:
     return digest.hexdigest()
 
 
-def _mean(name: str, values: Sequence[float], sequences: Sequence[str], seed: int) -> Figure:
-    """Return the mean of (P,) values of image pairs, and by sequence."""
-    return _figure(name, np.array(values), sequences, _weighted_mean, seed)
-
-
-def _area(threshold: int, corners: NDArray[np.float64], sequences: Sequence[str], seed: int) -> Figure:
-    """Return the homography AUC of (P,) corner errors of image pairs, and by sequence."""
-    statistic = partial(_weighted_area, threshold=threshold)
-    return _figure(f"homography AUC@{threshold}", corners, sequences, statistic, seed)
-
-
 def _figure(
-    name: str,
-    values: NDArray[np.float64],
-    sequences: Sequence[str],
-    statistic: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
-    seed: int,
+    name: str, values: Floats, sequences: NDArray[np.str_], statistic: Callable[[Floats], float], seed: int
 ) -> Figure:
-    """Return a statistic of (P,) values and weights of image pairs, in total and by sequence."""
-    names = np.array(sequences)
-    total = bootstrap_interval(partial(statistic, values), len(values), seed, RESAMPLES, clusters=names)
-    parts = {}
-    for sequence in dict.fromkeys(sequences):
-        own = values[names == sequence]
-        parts[sequence] = bootstrap_interval(partial(statistic, own), len(own), seed, RESAMPLES)
+    """Return a statistic of (P,) values of image pairs, in total and by sequence."""
+
+    def of(some: Floats) -> Callable[[Floats], float]:
+        return lambda weights: statistic(np.repeat(some, weights.astype(np.intp)))
+
+    total = bootstrap_interval(of(values), len(values), seed, RESAMPLES, clusters=sequences)
+    members = {sequence: values[sequences == sequence] for sequence in dict.fromkeys(sequences.tolist())}
+    parts = {name: bootstrap_interval(of(own), len(own), seed, RESAMPLES) for name, own in members.items()}
     return Figure(name, "higher", "sequences", total, parts, part_unit="pairs of images")
 
 
-def _weighted_mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    return float(weights @ values / weights.sum())
-
-
-def _weighted_area(errors: NDArray[np.float64], weights: NDArray[np.float64], threshold: int) -> float:
-    return area_under_recall(np.repeat(errors, weights.astype(np.intp)), threshold)
+def _average(values: Floats) -> float:
+    return float(values.mean())
 
 
 def _points(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:

@@ -33,12 +33,7 @@ class KeypointSettings(BenchmarkSettings):
 
 
 class SharedKeypoints:
-    """Images and the keypoints of one detector, read and detected on first use, because pipelines need no keypoints.
-
-    Args:
-        detector: Keypoint detector.
-        max_keypoints: Maximum number of keypoints per image.
-    """
+    """Images and the keypoints of one detector, read and detected on first use, because pipelines need no keypoints."""
 
     def __init__(self, detector: Detector, max_keypoints: int) -> None:
         self.detector, self.max_keypoints = detector, max_keypoints
@@ -73,12 +68,7 @@ class SharedKeypoints:
 
 
 class PairMatcher:
-    """Match image files with one descriptor or pipeline.
-
-    Args:
-        candidate: Descriptor or pipeline.
-        shared: Images and shared keypoints.
-    """
+    """Match image files with one descriptor or pipeline."""
 
     def __init__(self, candidate: Candidate, shared: SharedKeypoints) -> None:
         self.candidate, self._shared = candidate, shared
@@ -97,12 +87,7 @@ class PairMatcher:
         return self._features[path]
 
     def match(self, path0: Path, path1: Path, ratio: float | None = None) -> Matches:
-        """Match two images: mutual nearest neighbours, or the matches of the pipeline.
-
-        Args:
-            path0, path1: Image files.
-            ratio: Threshold of the ratio test, ignored by a pipeline with its own matcher. None or 1 to skip it.
-        """
+        """Match two images: mutual nearest neighbours, or the matches of the pipeline, which ignores the ratio."""
         matcher = self.candidate.matcher or NearestNeighbours(None if ratio == 1 else ratio)
         return matcher.match(self.features(path0), self.features(path1))
 

@@ -151,13 +151,7 @@ def match_nearest(
 
 
 def match_precision(distances: Tensor, correct: Tensor, weights: NDArray[np.float64]) -> float:
-    """Return the AP of matches ranked by distance, where every query counts as a positive.
-
-    Args:
-        distances: (N,) distances of the matches.
-        correct: (N,) bool.
-        weights: (N,) how often each match counts, whole numbers.
-    """
+    """Return the AP of N matches ranked by distance, where every query counts as a positive, `weights` times."""
     times = torch.from_numpy(weights).long()
     distances, correct = distances.repeat_interleave(times), correct.repeat_interleave(times)
     precision = average_precision(distances[None], correct[None], without_positives=0.0)

@@ -43,13 +43,7 @@ BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
 
 
 class PoseBenchmark:
-    """Image pairs with ground-truth poses.
-
-    Args:
-        root: Dataset in one of the formats of `doap.evaluation.posed_scenes`.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
-    """
+    """Image pairs with ground-truth poses. `root` is a dataset in one of the formats of `posed_scenes`."""
 
     class Settings(KeypointSettings):
         """Settings of the benchmark `pose`."""

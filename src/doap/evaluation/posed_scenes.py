@@ -45,14 +45,7 @@ class PosedImage:
 
 @dataclass(frozen=True, eq=False)
 class PosedScene:
-    """Images in one coordinate frame.
-
-    Attributes:
-        name: Name of the scene.
-        folder: Folder of the images.
-        images: The images, sorted by path.
-        shared_camera: Whether one camera with constant intrinsics took all images.
-    """
+    """Images in one coordinate frame, sorted by path, and whether one camera with constant intrinsics took them all."""
 
     name: str
     folder: Path

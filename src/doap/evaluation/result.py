@@ -58,7 +58,6 @@ class Figure:
 
     Attributes:
         name: Name such as `mAP`, unique within a benchmark.
-        better: Which direction is better.
         unit: Independent units that are resampled, in the plural, such as `sequences`.
         total: Value over the whole benchmark.
         parts: Values by sequence, scene or task, without their resamples.
@@ -105,13 +104,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Histograms of the distances of matching and of non-matching pairs, with common bins.
-
-    Attributes:
-        edges: B + 1 bin edges, increasing.
-        matches: B shares of the matching pairs; they sum to 1.
-        others: B shares of the non-matching pairs; they sum to 1.
-    """
+    """Shares (B,) of the distances of matching and of other pairs in bins with B + 1 increasing edges."""
 
     __pydantic_config__ = FORBID_EXTRA
 
@@ -128,9 +121,7 @@ class Histogram:
 class Scores:
     """Everything a benchmark measures for one descriptor; tables are sorted by the first figure.
 
-    Attributes:
-        figures, curves, histogram: The measurements.
-        selected: Settings that were selected for this descriptor on validation data, for example its ratio threshold.
+    `selected` are settings that were selected for it on validation data, for example its ratio threshold.
     """
 
     figures: tuple[Figure, ...]
@@ -155,7 +146,6 @@ class DescriptorInfo:
 
     Attributes:
         name: Name in tables.
-        kind: `real` or `binary`.
         dim: Number of dimensions or bits.
         bytes: Size of one descriptor.
         fingerprint: Checksum of the descriptor's weights and settings.
@@ -181,10 +171,7 @@ class Result:
     Attributes:
         benchmark: Name of the benchmark in `BENCHMARKS`.
         protocol: Every choice that affects the figures.
-        dataset: Data of the benchmark.
-        descriptor: Evaluated descriptor.
         figures: Metrics; the first one is the headline.
-        curves: Curves of the report.
         histogram: Distances of matching and non-matching pairs, if measured.
         seed: Seed of the bootstrap.
         date: ISO date of the run.

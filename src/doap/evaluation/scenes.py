@@ -23,10 +23,7 @@ def split_scenes(scenes: Sequence[str], validation: str, test: str = "") -> tupl
     >>> split_scenes(["church", "fountain", "taj_mahal"], "taj_mahal, fountain")
     (['taj_mahal', 'fountain'], ['church'])
 
-    Args:
-        scenes: Names of all scenes.
-        validation: Comma-separated names of the validation scenes.
-        test: Comma-separated names of the test scenes; empty for all others.
+    Names are separated by commas; without test scenes, all others are for the test.
     """
     for_validation, for_test = _parse("validation", validation, scenes), _parse("test", test, scenes)
     for_test = for_test or [scene for scene in scenes if scene not in for_validation]
@@ -60,14 +57,9 @@ def mean_of_scenes(scenes: Sequence[str], errors: Errors, statistic: Callable[[E
 def scene_figure(
     name: str, scenes: Sequence[str] | NDArray[np.str_], errors: Errors, statistic: Callable[[Errors], float], seed: int
 ) -> Figure:
-    """Return the mean of a statistic over scenes, with an interval over scenes and their pairs.
+    """Return the mean over scenes of a statistic of the errors (P, …) of their P pairs, where higher is better.
 
-    Args:
-        name: Name of the figure; higher is better.
-        scenes: Scene of each of the P pairs.
-        errors: (P, …) errors of the pairs.
-        statistic: Function of the errors (n, …) of the pairs of one scene, where a pair may occur several times.
-        seed: Seed of the bootstrap.
+    The interval resamples scenes and their pairs, so that a pair may occur several times.
     """
     labels = np.array(scenes)
     members = {scene: labels == scene for scene in dict.fromkeys(labels.tolist())}

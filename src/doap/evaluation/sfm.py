@@ -12,13 +12,10 @@ reconstruction benchmark:
     points, track length  Number of 3D points of the largest model, and mean number of images that observe a point.
     reprojection error    Mean reprojection error of the largest model in pixels, over the scenes with a model.
 
-COLMAP's benchmark has no headline. Here it is AUC@5: the poses of internet photos are themselves estimates, good to
-about one degree. There are two differences. COLMAP counts a pair once for every model that contains it, this benchmark
-uses the largest of them. COLMAP ignores the translation of pairs with a baseline below the accuracy of the true
-positions, which is unknown for scenes of arbitrary scale.
-
-Track length and reprojection error depend on which points are reconstructed: a descriptor that only matches easy points
-has a smaller reprojection error.
+The headline is AUC@5, because the poses of internet photos are themselves estimates, good to about one degree. There
+are two differences to COLMAP's benchmark. It counts a pair once for every model that contains it, this benchmark uses
+the largest of them. It ignores the translation of pairs with a baseline below the accuracy of the true positions, which
+is unknown for scenes of arbitrary scale. A descriptor that only matches easy points has a smaller reprojection error.
 
 Figures are means over scenes. Intervals of the AUC resample scenes, and image pairs within each scene; other intervals
 resample scenes. The ratio threshold is fixed, or selected on validation scenes as in the benchmark `pose`, because six
@@ -62,13 +59,7 @@ THRESHOLDS = (5, 0.5, 1, 10)
 
 @dataclass(frozen=True, eq=False)
 class ReconstructedScene:
-    """A reconstruction of a scene, compared with the truth.
-
-    Attributes:
-        errors: (P, 2) relative pose errors of P image pairs in degrees, in both directions.
-        registered: Share of the images in the largest model.
-        model: Summary of the largest model.
-    """
+    """Pose errors (P, 2) of image pairs in both directions, share of images in the largest model, and its summary."""
 
     errors: Errors
     registered: float
@@ -78,10 +69,7 @@ class ReconstructedScene:
 class SfmBenchmark:
     """Scenes with ground-truth poses that COLMAP reconstructs.
 
-    Args:
-        root: Scenes in one of the formats of `doap.evaluation.posed_scenes`.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
+    `root` has scenes in one of the formats of `doap.evaluation.posed_scenes`.
     """
 
     class Settings(KeypointSettings):
@@ -190,14 +178,9 @@ def _draw(scene: PosedScene, limit: int) -> PosedScene:
     return replace(scene, images=tuple(image for image in scene.images if image.path in drawn))
 
 
-def _pooled(found: dict[str, ReconstructedScene]) -> tuple[list[str], Errors]:
-    """Return the scene of each image pair, and the errors (P, 2) of all pairs."""
-    scenes = [name for name, scene in found.items() for _ in scene.errors]
-    return scenes, np.concatenate([scene.errors for scene in found.values()])
-
-
 def _scores(found: dict[str, ReconstructedScene], selected: dict[str, float], seed: int) -> Scores:
-    scenes, errors = _pooled(found)
+    scenes = [name for name, scene in found.items() for _ in scene.errors]
+    errors = np.concatenate([scene.errors for scene in found.values()])
     figures = [
         scene_figure(f"AUC@{limit:g}", scenes, errors, partial(_area, limit=limit), seed) for limit in THRESHOLDS
     ]

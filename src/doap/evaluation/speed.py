@@ -38,22 +38,13 @@ from doap.detectors import sift
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting, dataset_of
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean
 from doap.evaluation.candidates import Candidate, Needs, extract_whole
+from doap.evaluation.image_pair import Photo
 from doap.evaluation.result import Figure, Scores
 from doap.images import list_images, read_grey
 from doap.matching import NearestNeighbours
 from doap.types import Features, Progress, no_progress
 
 T = TypeVar("T")
-Frames = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class SpeedPhoto:
-    """A photo and its shared keypoints."""
-
-    path: Path
-    image: NDArray[np.uint8]
-    frames: Frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +52,6 @@ class PhotoTimes:
     """Times of one photo in seconds.
 
     Attributes:
-        features: Features of the photo.
         description: Description of the features; with their detection if the describer has its own detector.
         detection: Detection of shared keypoints; 0 if the describer has its own detector.
         sift: `SIFT.compute` of OpenCV's own keypoints.
@@ -76,13 +66,7 @@ class PhotoTimes:
 
 
 class SpeedBenchmark:
-    """Photos with shared keypoints.
-
-    Args:
-        root: Folder of two or more photos.
-        progress: Progress callback.
-        settings: Keyword arguments; see `Settings`.
-    """
+    """Photos with shared keypoints. `root` is a folder of two or more photos."""
 
     class Settings(BenchmarkSettings):
         """Settings of the benchmark `speed`."""
@@ -90,7 +74,6 @@ class SpeedBenchmark:
         detector: DetectorSetting = Field(default_factory=sift, description="Keypoint detector; SIFT by default.")
         max_keypoints: int = Field(2048, ge=1, description="Maximum number of keypoints per image.")
         photos: int = Field(10, ge=2, description="Number of photos of the folder, the first by name.")
-
         repeats: int = Field(3, ge=1, description="Number of measurements; the minimum counts.")
 
     name = "speed"
@@ -101,14 +84,14 @@ class SpeedBenchmark:
         paths = list_images(root)[: chosen.photos]
         if len(paths) < 2:
             raise DataError(f"{root}: expected 2 or more photos, to match them, got {len(paths)}.")
-        self.photos: list[SpeedPhoto] = []
+        self.photos: list[Photo] = []
         for number, path in enumerate(paths):
             progress(number, len(paths), path.name)
             image = read_grey(path)
             frames, _ = chosen.detector.detect(image, chosen.max_keypoints)
             if not len(frames):
                 raise DataError(f"{path}: {chosen.detector.name} detects no keypoints in this photo. Remove it.")
-            self.photos.append(SpeedPhoto(path, image, frames))
+            self.photos.append(Photo(image, frames))
         progress(len(paths), len(paths), "done")
         self.dataset = dataset_of(root, paths)
         self.protocol: dict[str, Any] = {
@@ -134,7 +117,7 @@ class SpeedBenchmark:
             matching = [self._shortest(partial(matcher.match, *pair))[1] for pair in pairs]
         return Scores(_figures(times, matching, seed))
 
-    def _measure(self, measured: Candidate, photo: SpeedPhoto) -> PhotoTimes:
+    def _measure(self, measured: Candidate, photo: Photo) -> PhotoTimes:
         detection = 0.0
         if not measured.extractor:
             detector, limit = self.settings.detector, self.settings.max_keypoints
@@ -149,10 +132,10 @@ class SpeedBenchmark:
         else:
             features, description = self._shortest(lambda: self._process(measured, photo))
         if not len(features):
-            raise ArgumentError(f"{photo.path}: the pipeline detects no keypoints in this photo. Remove it.")
+            raise ArgumentError(f"{measured.name}: the pipeline detects no keypoints in a photo. Remove flat photos.")
         return PhotoTimes(features, description, detection, sift_time, len(keypoints))
 
-    def _process(self, measured: Candidate, photo: SpeedPhoto) -> Features:
+    def _process(self, measured: Candidate, photo: Photo) -> Features:
         """Describe the shared keypoints of a photo, or those of the candidate's own detector."""
         if measured.extractor:
             features = extract_whole(measured.extractor, photo.image, self.settings.max_keypoints)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap._support.random_streams import stream
 from doap.data.batches import Batches
 from doap.data.sampler import GroupSource, Integers, Sampler
@@ -69,10 +69,6 @@ class PatchSample:
             seed: Random seed.
             among: (G,) bool, the groups that may be drawn; None for all.
         """
-        if groups < 2 or per_group < 2 or pairs < 1:
-            raise ArgumentError(
-                f"groups, per_group and pairs: expected at least 2, 2 and 1, got {groups}, {per_group} and {pairs}."
-            )
         sampler = _EvenSampler(source, groups, seed, per_group, among)
         patches, relation = Batches(source, sampler, seed=seed)[0]
         generator = stream(seed, "validation pairs")
@@ -141,13 +137,7 @@ def _unordered_keys(pairs: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class RetrievalResult:
-    """Retrieval of Q queries.
-
-    Attributes:
-        average_precision: (Q,) expected AP over random orders of ties.
-        triplets: (Q, 3) indices of the query, its nearest match and its nearest distractor.
-        distances: (Q, 2) from the query to these two.
-    """
+    """AP (Q,) of queries, rows (Q, 3) of query, nearest match and nearest distractor, and distances (Q, 2) to these."""
 
     average_precision: NDArray[np.float64]
     triplets: NDArray[np.int64]
@@ -155,12 +145,7 @@ class RetrievalResult:
 
 
 def retrieve(descriptors: Tensor, relation: Relation) -> RetrievalResult:
-    """Query all other items with each item that has a match, a few rows of the (M, M) distances at a time.
-
-    Args:
-        descriptors: (M, D) float32 or (M, D/8) uint8.
-        relation: Relation of the M items.
-    """
+    """Query all others of M items with each that has a match, a few rows of the (M, M) distances at a time."""
     precision, triplets, apart = [], [], []
     for rows, distances, positive, distractor in _blocks(descriptors, relation):
         precision.append(average_precision_by_counting(distances, positive, distractor))

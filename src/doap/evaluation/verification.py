@@ -34,15 +34,10 @@ Statistic = Callable[[Tensor, Tensor], float]
 def verification_scores(
     descriptors: Tensor, positives: Tensor, negatives: Tensor, seed: int, *, scenes: NDArray[np.int64] | None = None
 ) -> Scores:
-    """Score verification on one list of pairs.
+    """Score verification on one list of pairs (P, 2) of rows of descriptors (N, D).
 
-    Args:
-        descriptors: (N, D) float32 or (N, D/8) uint8.
-        positives: (P, 2) rows of `descriptors` that match.
-        negatives: (P′, 2) rows that do not match.
-        seed: Seed of the bootstrap.
-        scenes: (N,) scene of each row. The bootstrap then resamples scenes, and pairs within them, where a pair belongs
-            to the scene of its first row. None treats pairs as independent.
+    With the scene (N,) of each row, the bootstrap resamples scenes, and pairs within them, where a pair belongs to the
+    scene of its first row. None treats pairs as independent.
     """
     pairs = torch.cat([positives, negatives])
     distances, positive = distances_of_pairs(descriptors, pairs), torch.arange(len(pairs)) < len(positives)
@@ -130,12 +125,9 @@ def thinned_curve(name: str, x: str, y: str, xs: Tensor, ys: Tensor, x_base: int
 
 
 def distance_histogram(distances: Tensor, positive: Tensor, *, whole: bool) -> Histogram:
-    """Return the histograms of positive and of negative pairs in at most `BINS` + 1 bins.
+    """Return the histograms of the distances (P,) of positive and of negative pairs in at most `BINS` + 1 bins.
 
-    Args:
-        distances: (P,) distances.
-        positive: (P,) bool.
-        whole: Whether the distances are whole numbers. Each bin then covers equally many of them.
+    Each bin covers equally many whole numbers if the distances are whole numbers.
     """
     largest = float(distances.max()) or 1.0
     if whole:
