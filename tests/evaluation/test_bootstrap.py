@@ -38,10 +38,6 @@ def test_values_of_one_cluster_count_once():
     assert careless.high - careless.low < 0.5 * (single.high - single.low)
 
 
-def test_clusters_weigh_by_their_number_of_values():
-    assert bootstrap_mean([0.0, 0.0, 0.0, 1.0], seed=0, clusters=np.array([7, 7, 7, 2])).value == 0.25
-
-
 def test_weights_are_whole_numbers_that_sum_to_the_number_of_units():
     drawn = []
     found = bootstrap_interval(lambda weights: drawn.append(weights) or float(weights[0]), 6, seed=0, resamples=20)

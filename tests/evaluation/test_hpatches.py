@@ -263,14 +263,6 @@ def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path)
     assert (scores.curves, scores.histogram) == ((), None)
 
 
-def test_checksum_depends_on_patches_and_tasks(root: Path, benchmark_: HPatchesBenchmark, tmp_path: Path) -> None:
-    shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
-    assert HPatchesBenchmark(root, tasks=tmp_path).dataset == benchmark_.dataset
-    with (tmp_path / "retr_queries_split-a.csv").open("a") as file:
-        file.write("v_wall,1\n")
-    assert HPatchesBenchmark(root, tasks=tmp_path).dataset.sha256 != benchmark_.dataset.sha256
-
-
 @pytest.mark.parametrize(
     ("file", "header", "rows"),
     [

@@ -15,7 +15,6 @@ from doap.evaluation.image_pair import (
     match_one_to_one,
     precision_at,
     score_one_to_one,
-    score_pair,
 )
 from doap.images import frames_from_arrays
 
@@ -83,7 +82,3 @@ def test_non_matches_combine_a_keypoint_with_the_correspondence_of_another(row_o
     others = np.roll(pair.positives[:, 1], 1)
     expected = [abs(float(one[a] - other[b])) for a, b in zip(pair.positives[:, 0], others, strict=True)]
     assert score_one_to_one(pair, one, other).non_match_distances.tolist() == expected
-
-
-def test_the_accuracy_of_a_pair_counts_mutual_neighbours_near_the_true_position(row_of_four):
-    assert score_pair(*row_of_four).accuracy.tolist() == [0.5] * 10

@@ -7,7 +7,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap.evaluation.known_poses import build_posed_scenes, read_poses
 from doap.evaluation.posed_scenes import read_posed_pairs
 from doap.geometry.pose import Pose
@@ -115,11 +115,6 @@ def test_models_of_one_folder_become_scenes_of_their_own(tmp_path):
         "up-two": ["stairs/2.jpg"],
         "pond": ["pond/1.jpg"],
     }
-
-
-def test_unknown_scene_is_named(rendered, tmp_path):
-    with pytest.raises(ArgumentError):
-        build_posed_scenes([(rendered / "poses.csv", rendered)], tmp_path, scenes=["harbour"])
 
 
 @pytest.mark.parametrize(

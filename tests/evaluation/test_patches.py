@@ -9,30 +9,19 @@ import pytest
 import torch
 
 from doap._support.random_streams import stream
-from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import from_function
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.patches import PatchesBenchmark, match_nearest, match_precision
 from doap.evaluation.validation import retrieve
 from doap.metrics import average_precision
+from oracles.coded_patches import write_units
 from oracles.listwise import relation_tables
 
 SIDE = 32
 
 
-def write_set(folder, units, ignore=()):
-    """Write units (scene, source, number of groups); the first two pixels of a patch encode its group."""
-    writer = SetWriter(folder, SIDE, {"name": "test"}, [])
-    random, first = np.random.default_rng(0), 0
-    for index, (scene, source, number) in enumerate(units):
-        counts = random.integers(2, 5, number)
-        patches = random.integers(0, 256, (counts.sum(), SIDE, SIDE), dtype=np.uint8)
-        group = np.repeat(np.arange(first, first + number), counts)
-        patches[:, 0, 0], patches[:, 0, 1] = group // 256, group % 256
-        first += number
-        pairs = np.array(ignore if index == 0 else (), dtype=np.int64).reshape(-1, 2)
-        writer.add(str(index), patches, UnitGroups(counts, scene, np.zeros((number, 3), np.float32), source, pairs))
-    return writer.finish()
+def sizes(groups):
+    return np.random.default_rng(groups).integers(2, 5, groups).tolist()
 
 
 def group_of(patches):
@@ -57,8 +46,10 @@ def weak_bits(patches):
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
     """Two scenes: one with two groups that ignore each other, one with two photos whose groups ignore each other."""
-    units = [("wall", "tracks", 40), ("graf", "a.png", 30), ("graf", "b.png", 30)]
-    return PatchesBenchmark(write_set(tmp_path_factory.mktemp("sets") / "own", units, ignore=[(0, 1)]), pairs=5000)
+    units = [("wall", "tracks", sizes(40)), ("graf", "a.png", sizes(30)), ("graf", "b.png", sizes(30))]
+    return PatchesBenchmark(
+        write_units(tmp_path_factory.mktemp("sets") / "own", SIDE, units, ignore=[(0, 1)]), pairs=5000
+    )
 
 
 @functools.cache
@@ -136,8 +127,10 @@ def test_controls_score_chance(benchmark, name):
 
 
 def test_intervals_contain_the_value_and_resample_scenes(tmp_path):
-    units = [(scene, "a.png", number) for scene, number in (("wall", 20), ("graf", 30), ("boat", 15), ("bark", 25))]
-    benchmark = PatchesBenchmark(write_set(tmp_path / "four", units), pairs=2000)
+    units = [
+        (scene, "a.png", sizes(number)) for scene, number in (("wall", 20), ("graf", 30), ("boat", 15), ("bark", 25))
+    ]
+    benchmark = PatchesBenchmark(write_units(tmp_path / "four", SIDE, units), pairs=2000)
     assert benchmark.protocol["resampled"].startswith("scenes, and groups within scenes")
     figures = evaluate(benchmark, weak)
     for figure in figures.values():
@@ -150,8 +143,8 @@ def test_intervals_contain_the_value_and_resample_scenes(tmp_path):
 
 def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path):
     """The oracle pools the queries of the drawn groups of the drawn scenes."""
-    units = [(scene, "a.png", number) for scene, number in (("wall", 6), ("graf", 9), ("boat", 4))]
-    benchmark = PatchesBenchmark(write_set(tmp_path / "three", units), pairs=200)
+    units = [(scene, "a.png", sizes(number)) for scene, number in (("wall", 6), ("graf", 9), ("boat", 4))]
+    benchmark = PatchesBenchmark(write_units(tmp_path / "three", SIDE, units), pairs=200)
     described = open_candidate(from_function(weak)).describe_patches(benchmark.sample.patches)
     retrieved = retrieve(described, benchmark.sample.relation)
     scenes: dict[int, dict[int, list[float]]] = {}

@@ -8,35 +8,10 @@ import json
 import pytest
 
 from doap._support.errors import DataError
-from doap.evaluation.result import (
-    FORMAT,
-    Curve,
-    Dataset,
-    DescriptorInfo,
-    Estimate,
-    Figure,
-    Histogram,
-    Result,
-    read_results,
-    write_results,
-)
+from doap.evaluation.result import FORMAT, DescriptorInfo, Estimate, Figure, read_results, write_results
+from oracles.results import make_result
 
-RESULT = Result(
-    benchmark="oxford",
-    protocol={"detector": "sift", "overlap": 0.4, "list": [1, 2]},
-    dataset=Dataset("graf", "ab" * 32),
-    descriptor=DescriptorInfo("my <net>", "real", 128, 512, "cd" * 32, None),
-    figures=(
-        Figure("mAP", "higher", "pairs of images", Estimate(0.5, 0.4, 0.6, 5), {"graf": Estimate(0.5, 0.4, 0.6, 5)}),
-        Figure("FPR95", "lower", "pairs", Estimate(0.1, 0.05, 0.2, 100)),
-    ),
-    curves=(Curve("precision-recall", "recall", "precision", [(0.0, 1.0), (1.0, 0.5)]),),
-    histogram=Histogram([0.0, 1.0, 2.0], [0.9, 0.1], [0.2, 0.8]),
-    seed=3,
-    date="2026-01-02",
-    seconds={"describe": 1.5, "score": 2.0},
-    versions={"doap": "0.1.0"},
-)
+RESULT = make_result("my <net>")
 
 
 @pytest.mark.parametrize("histogram", [RESULT.histogram, None])
@@ -67,7 +42,7 @@ def test_an_estimate_without_an_interval_is_valid_json(tmp_path):
 
 def test_figures_are_found_by_name():
     assert RESULT.headline.name == "mAP"
-    assert RESULT.figure("FPR95").total.value == 0.1
+    assert RESULT.figure("FPR95") is RESULT.figures[1]
     assert RESULT.figure("nothing") is None
 
 

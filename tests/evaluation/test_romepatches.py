@@ -82,13 +82,6 @@ def test_total_is_of_the_test_half_and_over_groups(rome: RomePatchesBenchmark) -
         assert figure.total.low < figure.total.value < figure.total.high
 
 
-def test_without_a_test_half_the_total_is_the_train_half(tmp_path: Path) -> None:
-    write_half(tmp_path, "train", 0)
-    rome = RomePatchesBenchmark(tmp_path)
-    assert rome.protocol["total"] == "train"
-    assert list(figures(rome, perfect(SIDE))["mAP"].parts) == ["train"]
-
-
 def test_queries_without_a_match_are_left_out_and_counted(tmp_path: Path) -> None:
     labels = [7, 1, 2, 1, 1, 2, 9]
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=3)
@@ -102,10 +95,3 @@ def test_half_without_matches_is_refused(tmp_path: Path) -> None:
     formats.write_romepatches(tmp_path, "test", coded_patches(np.array(labels), SIDE), labels, queries=2)
     with pytest.raises(DataError):
         RomePatchesBenchmark(tmp_path)
-
-
-def test_checksum_depends_on_the_labels(root: Path, tmp_path: Path) -> None:
-    write_half(tmp_path, "test", 1)
-    before = RomePatchesBenchmark(tmp_path).dataset.sha256
-    formats.write_romepatches(tmp_path, "test", coded_patches(np.array([1, 1, 1]), SIDE), [1, 1, 1], queries=1)
-    assert RomePatchesBenchmark(tmp_path).dataset.sha256 != before

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 
 from doap._support.errors import ArgumentError, DataError
-from doap._support.files import OutputLock, sha256
 from doap.baselines import colmap_rootsift, sift
 from doap.describer import from_function
-from doap.descriptor import Descriptor
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
-from doap.evaluation import evaluate, read_results
+from doap.evaluation import BENCHMARKS, evaluate, read_results
 from doap.evaluation.candidates import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 
@@ -66,13 +66,6 @@ def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):
     assert reported == [(0, 2, "no"), (1, 2, "sift"), (2, 2, "done")]
 
 
-def test_the_result_has_the_checksum_of_the_descriptors_file(tmp_path):
-    file = Descriptor.build(dim=16).save(tmp_path / "my.safetensors")
-    evaluation = evaluate([file, "sift"], Toy(), None, tmp_path / "out")
-    assert evaluation.results["my"].descriptor.file_sha256 == sha256(file)
-    assert evaluation.results["sift"].descriptor.file_sha256 is None
-
-
 def test_a_resumed_run_keeps_results_of_the_same_conditions_only(tmp_path):
     class Counted(Toy):
         protocol = {"patches": 6, "sizes": (1, 2)}  # noqa: RUF012
@@ -115,11 +108,6 @@ def test_a_damaged_file_of_results_is_an_error_before_the_evaluation(tmp_path):
     assert (tmp_path / "toy-six.json").read_text() == "{"
 
 
-def test_results_have_one_writer(tmp_path):
-    with OutputLock(tmp_path / "toy-six.json"), pytest.raises(DataError):
-        evaluate("sift", Toy(), None, tmp_path)
-
-
 @pytest.mark.gpu
 def test_a_network_on_a_gpu_scores_the_same(cuda, tmp_path):
     values = [
@@ -157,3 +145,13 @@ def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, n
 def test_wrong_arguments_are_refused(tmp_path, benchmark, root, settings):
     with pytest.raises(ArgumentError):
         evaluate("sift", benchmark, root, tmp_path, settings=settings)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_registered_benchmark_knows_its_name_and_describes_its_settings(name):
+    benchmark = BENCHMARKS[name]
+    assert benchmark.name == name
+    assert list(inspect.signature(benchmark).parameters) == ["root", "progress", "settings"]
+    for setting in benchmark.Settings.model_fields.values():
+        assert setting.description
+        assert not setting.is_required()

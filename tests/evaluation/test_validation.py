@@ -9,29 +9,15 @@ import torch
 from doap import pipeline
 from doap._support.errors import DataError
 from doap.data.store import open_set
-from doap.data.writer import SetWriter, UnitGroups
 from doap.evaluation import validation
 from doap.evaluation.validation import PatchSample, validate
-from doap.metrics import average_precision, fpr_at_recall, pack_bits
+from doap.metrics import average_precision, pack_bits
 from doap.pipeline import describe_patches
+from oracles.coded_patches import write_units
 from oracles.listwise import relation_tables
 from oracles.memory_source import memory_source
 
 SIDE = 8
-
-
-def write_set(folder, units, ignore=()):
-    """Write units (scene, source, sizes of its groups); the first pixel of a patch is its group, the rest is noise."""
-    writer = SetWriter(folder, SIDE, {"name": "test"}, [])
-    random, first = np.random.default_rng(0), 0
-    for index, (scene, source, counts) in enumerate(units):
-        patches = random.integers(0, 256, (sum(counts), SIDE, SIDE), dtype=np.uint8)
-        patches[:, 0, 0] = np.repeat(np.arange(first, first + len(counts)), counts)
-        first += len(counts)
-        pairs = np.array(ignore if index == 0 else (), dtype=np.int64).reshape(-1, 2)
-        position = np.zeros((len(counts), 3), dtype=np.float32)
-        writer.add(f"{index}", patches, UnitGroups(np.array(counts), scene, position, source, pairs))
-    return open_set(writer.finish())
 
 
 class Fake:
@@ -44,7 +30,7 @@ class Fake:
         self.dim, self.extent = 64, 1.0
 
     def describe_patches(self, patches):
-        groups = (patches[:, 0, 0, 0] * 255).round().long()
+        groups = (patches[:, 0, 0, 1] * 255).round().long()
         described = self.function(groups, patches).float()
         return pack_bits(described) if self.kind == "binary" else described
 
@@ -87,12 +73,12 @@ def several(tmp_path):
         ("graf", "b.png", [2, 2]),
         ("boat", "t", [3]),
     ]
-    return write_set(tmp_path / "several", units, ignore=[(0, 1), (2, 3)])
+    return open_set(write_units(tmp_path / "several", SIDE, units, ignore=[(0, 1), (2, 3)]))
 
 
 @pytest.fixture
 def many(tmp_path):
-    return write_set(tmp_path / "many", [("wall", "tracks", [4] * 30), ("graf", "tracks", [3] * 30)])
+    return open_set(write_units(tmp_path / "many", SIDE, [("wall", "tracks", [4] * 30), ("graf", "tracks", [3] * 30)]))
 
 
 def slow(describer, drawn):
@@ -147,17 +133,6 @@ def test_block_size_does_not_change_the_scores(several, monkeypatch):
     assert all(np.array_equal(one, other) for one, other in zip(hardest(describer, drawn), worst, strict=True))
 
 
-def test_fpr95_equals_the_metric_on_the_pairs(several):
-    describer, drawn = Fake(coarse, "binary"), PatchSample.draw(several)
-    codes = np.unpackbits(describer.describe_patches(torch.from_numpy(drawn.patches)[:, None] / 255).numpy(), axis=1)
-    pairs = torch.cat([drawn.positives, drawn.negatives]).tolist()
-    distances = torch.tensor([(codes[one] != codes[other]).sum() for one, other in pairs])
-    positive = torch.arange(len(pairs)) < len(drawn.positives)
-    scores = validate(describer, drawn)
-    assert scores.fpr95 == fpr_at_recall(distances, positive, ties="pessimistic")
-    assert scores.fpr95_expected == fpr_at_recall(distances, positive, ties="expected")
-
-
 def confused(groups, patches):
     """Return one-hot descriptors that confuse groups 0 and 1."""
     return one_hot(groups.clamp(min=1), patches)
@@ -170,18 +145,11 @@ def test_ignored_pairs_do_not_count(tmp_path, sources, ignore):
     units = [("wall", sources[0], [3, 3]), ("boat", "tracks", [3, 3])]
     if not ignore:
         units[:1] = [("wall", source, [3]) for source in sources]
-    drawn = PatchSample.draw(write_set(tmp_path / "ignoring", units, ignore))
+    drawn = PatchSample.draw(open_set(write_units(tmp_path / "ignoring", SIDE, units, ignore)))
     scores = validate(Fake(confused), drawn)
     assert scores.map == pytest.approx(1)
     assert scores.fpr95 == 0
     assert len(hardest(Fake(confused), drawn)[0]) == 0
-
-
-def test_the_same_pairs_count_if_they_are_not_ignored(tmp_path):
-    drawn = PatchSample.draw(write_set(tmp_path / "set", [("wall", "tracks", [3, 3]), ("boat", "tracks", [3, 3])]))
-    scores = validate(Fake(confused), drawn)
-    assert scores.map < 0.9
-    assert scores.fpr95 > 0.1
 
 
 def test_the_same_seed_draws_the_same(several):
@@ -209,7 +177,7 @@ def test_groups_are_cut_to_per_group_and_single_patches_are_left_out(several):
 def test_only_allowed_groups_are_drawn(several):
     among = several.scene_ids == several.scene_names.index("graf")
     # Groups of different photos of a scene ignore each other; groups of one photo do not.
-    assert set(PatchSample.draw(several, among=among).patches[:, 0, 0].tolist()) == {4, 5, 7, 8}
+    assert set(PatchSample.draw(several, among=among).patches[:, 0, 1].tolist()) == {4, 5, 7, 8}
 
 
 def test_positive_pairs_match_and_negative_pairs_are_distractors(several):
@@ -239,20 +207,7 @@ def test_hardest_equals_a_slow_loop(several):
     assert drawn.patches[triples].shape == (5, 3, SIDE, SIDE)
 
 
-@pytest.mark.parametrize("size", [4, 13])
-def test_patches_of_another_size_are_resampled(many, size):
-    given = []
-    describer = Fake(lambda groups, patches: given.append(patches) or torch.ones(len(patches), 2), patch_size=size)
-    drawn = PatchSample.draw(many)
-    validate(describer, drawn)
-    assert given[0].shape == (len(drawn), 1, size, size)
-    # A mean that stays shows that nothing is cut off and nothing is shifted.
-    torch.testing.assert_close(
-        given[0].mean(dim=(1, 2, 3)), torch.from_numpy(drawn.patches).float().mean(dim=(1, 2)) / 255, atol=0.05, rtol=0
-    )
-
-
 def test_a_set_without_distractors_is_refused(tmp_path):
-    photos = write_set(tmp_path / "photos", [("wall", f"{name}.png", [3]) for name in "abc"])
+    photos = open_set(write_units(tmp_path / "photos", SIDE, [("wall", f"{name}.png", [3]) for name in "abc"]))
     with pytest.raises(DataError):
         PatchSample.draw(photos)

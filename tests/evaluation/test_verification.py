@@ -7,20 +7,16 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
 from torch.nn.functional import normalize
 
-from doap._support.errors import ArgumentError
 from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (
     distance_histogram,
     thinned_curve,
-    verification_figures,
     verification_scores,
 )
 from doap.metrics import average_precision, pack_bits
-from doap.metrics.metrics import SortedPairs
 
 
 def pairs_of(generator: torch.Generator, groups: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,12 +56,6 @@ def slow_distances(real: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> tup
     pairs = [*positives.tolist(), *negatives.tolist()]
     distances = [float((described[a].double() - described[b].double()).norm()) for a, b in pairs]
     return np.array(distances), np.arange(len(pairs)) < len(positives)
-
-
-def test_average_precision_equals_scikit_learn(real, scores) -> None:
-    distances, positive = slow_distances(real)
-    ours = figure(scores, "verification AP").total.value
-    assert ours == pytest.approx(average_precision_score(positive, -distances), abs=1e-6)
 
 
 def test_fpr95_equals_a_scan_of_all_thresholds(real, scores) -> None:
@@ -108,16 +98,6 @@ def test_intervals_resample_the_scenes_of_the_pairs(real) -> None:
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
-def test_several_lists_give_their_mean_and_one_part_each(generator) -> None:
-    lists = {}
-    for name, reach in ("near", 0.5), ("far", 2.0):
-        positive = torch.rand(300, generator=generator) < 0.5
-        lists[name] = SortedPairs(torch.rand(300, generator=generator) + reach * ~positive, positive)
-    for one in verification_figures(lists, seed=0):
-        assert list(one.parts) == ["near", "far"]
-        assert one.total.value == pytest.approx(np.mean([part.value for part in one.parts.values()]))
-
-
 def test_a_thinned_curve_keeps_its_ends_and_corner() -> None:
     # A good ROC curve is nearly all corner, at the upper left.
     xs = torch.cat([torch.zeros(5000), torch.linspace(0, 1, 5001)])
@@ -137,9 +117,3 @@ def test_histogram_counts_every_pair_once(generator, largest: float, whole: bool
     assert len(histogram.edges) - 1 == len(histogram.matches) == len(histogram.others) <= 65
     assert sum(histogram.matches) == pytest.approx(1)
     assert sum(histogram.others) == pytest.approx(1)
-
-
-def test_pairs_of_one_kind_are_refused(real) -> None:
-    described, positives, negatives = real
-    with pytest.raises(ArgumentError):
-        verification_scores(described, positives, negatives[:0], seed=0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from doap.data.writer import SetWriter, UnitGroups
 from doap.describer import FunctionDescriber, from_function
 from doap.metrics import pack_bits
 
@@ -20,6 +24,21 @@ def coded_patches(groups: NDArray[np.int64], side: int, seed: int = 0) -> NDArra
     patches = np.random.default_rng(seed).integers(0, 256, (len(groups), side, side), dtype=np.uint8)
     patches[:, 0, 0], patches[:, 0, 1] = groups // 256, groups % 256
     return patches
+
+
+def write_units(
+    folder: Path, side: int, units: list[tuple[str, str, list[int]]], ignore: Sequence[tuple[int, int]] = ()
+) -> Path:
+    """Write units (scene, source, sizes of groups) as a patch set; `ignore` are pairs of groups of the first unit."""
+    writer = SetWriter(folder, side, {"name": "test"}, [])
+    first = 0
+    for number, (scene, source, sizes) in enumerate(units):
+        patches = coded_patches(np.repeat(np.arange(first, first + len(sizes)), sizes), side, number)
+        first += len(sizes)
+        pairs = np.array(() if number else ignore, np.int64).reshape(-1, 2)
+        positions = np.zeros((len(sizes), 3), np.float32)
+        writer.add(str(number), patches, UnitGroups(np.array(sizes), scene, positions, source, pairs))
+    return writer.finish()
 
 
 def perfect(side: int) -> FunctionDescriber:
