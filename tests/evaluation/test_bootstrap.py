@@ -38,15 +38,6 @@ def test_values_of_one_cluster_count_once():
     assert careless.high - careless.low < 0.5 * (single.high - single.low)
 
 
-def test_weights_are_whole_numbers_that_sum_to_the_number_of_units():
-    drawn = []
-    found = bootstrap_interval(lambda weights: drawn.append(weights) or float(weights[0]), 6, seed=0, resamples=20)
-    assert all(weights.sum() == 6 and np.array_equal(weights, weights.astype(int)) for weights in drawn)
-    assert len(drawn) == 21
-    assert found.value == 1
-    assert 0 <= found.low <= found.high
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_independent_units_have_a_value_but_no_interval(count):
     values = np.arange(4.0 * count)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import BASELINES, load_baseline, rootsift, teblid
+from doap.baselines import load_baseline, rootsift, teblid
 from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.detectors import sift
-from doap.evaluation.candidates import CONTROLS, open_candidate, open_candidates
+from doap.evaluation.candidates import open_candidate, open_candidates
 from doap.extractor import KeypointExtractor
 from doap.images import extract_patches, frames_from_arrays
 from doap.pipeline import describe_patches
@@ -37,12 +37,6 @@ def weights(tmp_path):
         (tmp_path / folder).mkdir()
         Descriptor.build(dim=16).save(tmp_path / folder / "best.safetensors")
     return tmp_path
-
-
-def test_baselines_and_controls_are_words_for_many():
-    opened = open_candidates(["sift", "baselines", "controls"])
-    assert list(opened) == list(dict.fromkeys(["sift", *BASELINES, *CONTROLS]))
-    assert not any(one.file for one in opened.values())
 
 
 def test_names_are_short_and_unique(weights, code):
@@ -76,11 +70,6 @@ def test_frames_are_described_from_their_patches_and_timed():
     expected = describe_patches(means, extract_patches(IMAGE, frames, 32))
     assert torch.equal(candidate.describe(IMAGE, frames), expected)
     assert candidate.seconds > 0
-
-
-def test_patches_with_negative_strides_are_described():
-    mirrored, candidate = PATCHES[:, :, ::-1], open_candidate(rootsift())
-    assert torch.equal(candidate.describe_patches(mirrored), candidate.describe_patches(mirrored.copy()))
 
 
 def test_an_extractor_extracts_with_its_own_detector():

@@ -75,10 +75,3 @@ def test_one_to_one_matches_have_the_known_scores(row_of_four):
     assert found.precision.tolist() == pytest.approx(expected)
     assert (RECALLS[0], RECALLS[-1]) == (0.02, 1)
     assert sorted(found.match_distances.tolist()) == [1, 4, 7, 12]
-
-
-def test_non_matches_combine_a_keypoint_with_the_correspondence_of_another(row_of_four):
-    pair, one, other = row_of_four
-    others = np.roll(pair.positives[:, 1], 1)
-    expected = [abs(float(one[a] - other[b])) for a, b in zip(pair.positives[:, 0], others, strict=True)]
-    assert score_one_to_one(pair, one, other).non_match_distances.tolist() == expected

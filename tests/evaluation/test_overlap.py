@@ -134,13 +134,6 @@ def test_correspondences_do_not_depend_on_the_other_keypoints():
     np.testing.assert_array_equal(pairs[pairs[:, 0] >= 800], few + np.array([800, 0]))
 
 
-@pytest.mark.parametrize(("aside", "number"), [(11.8, 1), (12.3, 0)])
-def test_a_region_of_30_pixels_may_be_shifted_by_12_pixels(aside, number):
-    """The error 1 − lens/(2π − lens) of unit circles is 0.4 at a distance of 0.404."""
-    frames0, frames1 = (frames_from_arrays([[x, 50]], [7]) for x in (50, 50 + aside))
-    assert len(correspondences(frames0, frames1, np.eye(3))[0]) == number
-
-
 def test_frames_at_infinity_or_without_area_have_no_correspondence():
     frames = frames_from_arrays([[100, 10], [200, 10], [300, 10]], [5, 5, 5])
     to_infinity = np.array([[1, 0, 0], [0, 1, 0], [-1 / 200, 0, 1]])

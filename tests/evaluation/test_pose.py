@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,7 @@ from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import RATIOS, PairMatcher, SharedKeypoints
 from doap.evaluation.pose import BANDS, PoseBenchmark, pose_errors
-from doap.evaluation.scenes import draw_images
-from oracles.posed_scene import POINTS, PosedScene
+from oracles.posed_scene import PosedScene
 
 NAMES = ("arc", "bow", "curve")
 
@@ -80,13 +77,6 @@ def test_validation_scenes_select_the_ratio_and_are_not_scored(root, scene):
     assert benchmark.protocol["ratio"] == "selected on arc by AUC@10"
 
 
-def test_drawn_images_do_not_depend_on_the_others():
-    paths = [Path(f"{number}.png") for number in range(50)]
-    drawn = draw_images(paths, 10)
-    assert draw_images([*paths[25:], *drawn], 10) == drawn
-    assert draw_images(paths, 100) == sorted(paths)
-
-
 def test_checksum_depends_on_images_and_poses(root, scene, tmp_path):
     other = PosedScene(6)
     other.poses[1] = other.poses[2]
@@ -94,13 +84,3 @@ def test_checksum_depends_on_images_and_poses(root, scene, tmp_path):
     scene.write_colmap(tmp_path / "same" / "arc")
     first = PoseBenchmark(tmp_path / "same", detector=scene).dataset.sha256
     assert first != PoseBenchmark(tmp_path, detector=scene).dataset.sha256
-
-
-def test_matched_points_of_the_oracle_are_projections_of_the_same_points(scene, tmp_path):
-    paths = scene.write_images(tmp_path)
-    matcher = PairMatcher(open_candidate(scene), SharedKeypoints(scene, 2048))
-    xy0, xy1 = matcher.matched_points(paths[0], paths[1])
-    assert len(xy0) == POINTS
-    number = [int(np.linalg.norm(scene.positions[0] - point, axis=1).argmin()) for point in xy0]
-    np.testing.assert_allclose(xy1, scene.positions[1][number], atol=1e-4)
-    assert len(matcher.match(paths[0], paths[1], ratio=1.0)) == POINTS

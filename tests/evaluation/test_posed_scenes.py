@@ -69,12 +69,6 @@ def test_colmap_models_give_pairs_with_the_share_of_common_points(tmp_path, scen
     assert_true(pairs, scene)
 
 
-def test_images_without_a_common_point_are_no_pair(tmp_path, scene):
-    seen = [np.arange(POINTS), np.arange(40), np.arange(50, POINTS)]
-    scene.write_colmap(tmp_path / "arc", seen)
-    assert [pair.name for pair in read_posed_pairs(tmp_path)] == ["0-1", "0-2"]
-
-
 @pytest.mark.parametrize(
     ("model", "parameters", "distortion"),
     [

@@ -10,7 +10,7 @@ from doap._support.errors import DataError
 from doap.baselines import rootsift
 from doap.detectors import fast
 from doap.evaluation.candidates import CONTROLS, open_candidate
-from doap.evaluation.sweeps import SweepsBenchmark, falls, make_view
+from doap.evaluation.sweeps import SweepsBenchmark, make_view
 from doap.images import centres
 from oracles.photos import write_photo
 
@@ -75,10 +75,6 @@ def test_controls_score_chance(benchmark, name):
     scores = benchmark.evaluate(open_candidate(CONTROLS[name]()), seed=0)
     assert value(scores, "inlier ratio at 0°, ×1") < 0.1
     assert value(scores, "rotation fall") == 1
-
-
-def test_fall_is_one_if_the_reference_is_zero():
-    assert falls(np.array([[0.8, 0.4, 0.6], [0.0, 0.0, 0.1], [0.5, 0.5, 0.5]]), 0).tolist() == [0.5, 1, 0]
 
 
 def test_the_first_photos_of_a_folder_are_used(tmp_path):

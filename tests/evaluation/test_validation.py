@@ -152,13 +152,6 @@ def test_ignored_pairs_do_not_count(tmp_path, sources, ignore):
     assert len(hardest(Fake(confused), drawn)[0]) == 0
 
 
-def test_the_same_seed_draws_the_same(several):
-    one, again, other = (PatchSample.draw(several, groups=5, per_group=2, seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(one.patches, again.patches)
-    assert torch.equal(one.negatives, again.negatives)
-    assert not np.array_equal(one.patches, other.patches)
-
-
 def test_scenes_contribute_evenly():
     source = memory_source([3] * 60, [0] * 40 + [1] * 15 + [2] * 5)
     drawn = PatchSample.draw(source, groups=35)
