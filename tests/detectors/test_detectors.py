@@ -10,13 +10,12 @@ from skimage import data
 
 from doap._support.errors import ArgumentError, MissingExtra
 from doap.baselines import rootsift
-from doap.detectors import DETECTORS, affine, akaze, as_detector, harris_laplace, orb, sift
+from doap.detectors import DETECTORS, affine, akaze, as_detector, orb, sift
 from doap.images import angles, centres, inside, scales, transform_frames
 from doap.images.correspondence import corresponding
 from doap.pipeline import extract, match
 
 ORIENTED = ("sift", "orb", "akaze", "affine")
-UPRIGHT = ("fast", "harris-laplace")
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
 TOP, LEFT, HEIGHT, WIDTH = 20, 120, 240, 300
@@ -74,15 +73,13 @@ def test_scale_and_orientation_follow_the_image(found, name, view):
     assert same.any(axis=1).mean() > 0.5
 
 
-@pytest.mark.parametrize("name", UPRIGHT)
-def test_frames_without_orientation_are_upright(found, name):
-    frames, _ = found[name]["turned"]
+def test_frames_without_orientation_are_upright(found):
+    frames, _ = found["fast"]["turned"]
     assert np.array_equal(frames[:, 0, 0], frames[:, 1, 1])
-    assert not frames[:, 0, 1].any()
-    assert not frames[:, 1, 0].any()
+    assert not frames[:, [0, 1], [1, 0]].any()
 
 
-@pytest.mark.parametrize("name", ["sift", "orb", "fast", "akaze", "harris-laplace"])
+@pytest.mark.parametrize("name", ["sift", "orb", "fast", "akaze"])
 def test_keypoints_move_with_an_image_rotated_by_180_degrees(name):
     errors = errors_after_rotation(DETECTORS[name]())
     np.testing.assert_allclose(np.median(errors, axis=0), 0, atol=0.03)
@@ -190,19 +187,16 @@ def test_affine_frames_preserve_position_and_area(found):
     assert np.median(lengths[:, 0] / lengths[:, 1]) > 1.3
 
 
-@pytest.mark.parametrize(
-    ("create", "function"), [(akaze, "AKAZE_create"), (harris_laplace, "HarrisLaplaceFeatureDetector_create")]
-)
-def test_an_opencv_without_contrib_is_reported(monkeypatch, create, function):
-    monkeypatch.delattr(cv2.xfeatures2d, function, raising=False)
-    monkeypatch.delattr(cv2, function, raising=False)
-    with pytest.raises(ArgumentError, match=rf"this OpenCV lacks xfeatures2d\.{function}.*contrib"):
-        create()
+def test_an_opencv_without_contrib_is_reported(monkeypatch):
+    monkeypatch.delattr(cv2.xfeatures2d, "AKAZE_create", raising=False)
+    monkeypatch.delattr(cv2, "AKAZE_create", raising=False)
+    with pytest.raises(ArgumentError):
+        akaze().detect(IMAGE)
 
 
-def test_missing_kornia_names_its_extra(monkeypatch):
+def test_missing_kornia_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "kornia.feature", None)
-    with pytest.raises(MissingExtra, match=r"doap\[kornia\]"):
+    with pytest.raises(MissingExtra):
         affine().detect(IMAGE)
 
 
@@ -211,23 +205,10 @@ def test_a_higher_threshold_finds_fewer_keypoints():
     assert len(akaze(threshold=0.01).detect(IMAGE)[0]) < len(akaze().detect(IMAGE)[0])
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_as_detector_opens_every_registered_name(name):
-    assert as_detector(name).name == name
-
-
-def test_as_detector_returns_a_detector_unchanged_and_defaults_to_sift():
+def test_as_detector_takes_names_and_detectors():
+    assert [as_detector(name).name for name in DETECTORS] == list(DETECTORS)
     detector = orb(threshold=10)
     assert as_detector(detector) is detector
     assert as_detector(None).name == "sift"
-
-
-def test_unknown_detector_name_is_refused_with_the_known_names():
-    with pytest.raises(ArgumentError, match=r"detector: expected one of sift.*surf"):
+    with pytest.raises(ArgumentError):
         as_detector("surf")
-
-
-def test_repr_shows_the_settings():
-    assert repr(sift(contrast=0.01)) == "OpenCVDetector(name='sift', contrast=0.01, precise=True, magnification=6.0)"
-    assert repr(orb(threshold=9)) == "OpenCVDetector(name='orb', threshold=9, magnification=1.0)"
-    assert "contrast=0.01" in repr(affine(contrast=0.01))

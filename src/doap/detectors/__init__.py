@@ -5,13 +5,9 @@ from collections.abc import Callable
 from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError
 from doap.detectors.affine import AffineDetector, affine
-from doap.detectors.akaze import akaze
 from doap.detectors.colmap import ColmapDetector, colmap, colmap_default
-from doap.detectors.detector import Detector, OpenCVDetector
-from doap.detectors.fast import fast
-from doap.detectors.harris_laplace import harris_laplace
-from doap.detectors.orb import orb
-from doap.detectors.sift import sift
+from doap.detectors.detector import Detector
+from doap.detectors.opencv import OpenCVDetector, akaze, fast, orb, sift
 
 __all__ = [
     "DETECTORS",
@@ -25,7 +21,6 @@ __all__ = [
     "colmap",
     "colmap_default",
     "fast",
-    "harris_laplace",
     "orb",
     "sift",
 ]
@@ -35,7 +30,6 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
     "orb": orb,
     "fast": fast,
     "akaze": akaze,
-    "harris-laplace": harris_laplace,
     "affine": affine,
     "colmap": colmap,
     "colmap-default": colmap_default,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from doap._support.errors import MissingExtra
-from doap.detectors.detector import DetectedFrames, Image, OpenCVDetector
-from doap.detectors.sift import sift
+from doap.detectors.detector import DetectedFrames, Image
+from doap.detectors.opencv import OpenCVDetector, sift
 from doap.images import frames_from_keypoints, frames_from_lafs, resize_frames
 
 
@@ -58,7 +58,6 @@ def affine(contrast: float = 0.02, magnification: float = 6.0) -> AffineDetector
 
     Args:
         contrast: Contrast threshold. Lower values find more and weaker blobs.
-        magnification: Side of a square with the area of the patch, relative to `KeyPoint.size` (2
-            σ).
+        magnification: Side of a square with the area of the patch, relative to `KeyPoint.size` (2 σ).
     """
     return AffineDetector("affine", sift(contrast), magnification)
