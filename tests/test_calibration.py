@@ -13,7 +13,7 @@ from doap.baselines import BASELINES, rootsift
 from doap.calibration import calibrate
 from doap.detectors import DETECTORS, sift
 from doap.images import centres, frames_from_arrays, read_grey, transform_frames
-from doap.images.correspondence import corresponding
+from doap.images.frames import corresponding
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from oracles.photos import write_photo
 

@@ -34,7 +34,7 @@ from doap.describer import Describer
 from doap.descriptor import as_describer
 from doap.detectors import Detector, as_detector
 from doap.images import ImageSource, Pyramid, as_grey, resize_frames, shrink
-from doap.images.correspondence import corresponding, visible
+from doap.images.frames import corresponding, visible
 from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.matching import match_descriptors
 from doap.metrics import average_precision

@@ -12,7 +12,7 @@ from doap._support.errors import ArgumentError, MissingExtra
 from doap.baselines import rootsift
 from doap.detectors import DETECTORS, affine, akaze, as_detector, orb, sift
 from doap.images import angles, centres, inside, scales, transform_frames
-from doap.images.correspondence import corresponding
+from doap.images.frames import corresponding
 from doap.pipeline import extract, match
 
 ORIENTED = ("sift", "orb", "akaze", "affine")

@@ -15,7 +15,7 @@ from doap.evaluation.homography import corner_error, matching_accuracy, reprojec
 from doap.evaluation.overlap import Floats, Integers, correspondences, one_to_one
 from doap.geometry import estimate_geometry
 from doap.images import centres, inside
-from doap.images.correspondence import visible
+from doap.images.frames import visible
 from doap.matching import match_descriptors
 from doap.metrics import average_precision, pair_distances, table_distances
 

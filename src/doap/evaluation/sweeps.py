@@ -33,7 +33,7 @@ from doap.evaluation.candidates import Candidate, Needs
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.evaluation.result import Curve, Direction, Figure, Scores
 from doap.images import list_images, read_grey, scales, shrink
-from doap.images.correspondence import corresponding, visible
+from doap.images.frames import corresponding, visible
 from doap.matching import match_descriptors
 from doap.types import Progress, no_progress
 

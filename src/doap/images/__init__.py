@@ -8,11 +8,12 @@ from doap.images.frames import (
     frames_from_arrays,
     frames_from_keypoints,
     frames_from_lafs,
+    inside,
     resize_frames,
     scales,
     transform_frames,
 )
-from doap.images.patches import Pyramid, extract_patches, inside, resize_patches
+from doap.images.patches import Pyramid, extract_patches, resize_patches
 from doap.images.read import (
     ImageSource,
     as_colour,

@@ -143,6 +143,52 @@ def transform_frames(frames: NDArray[np.floating], homography: ArrayLike) -> Fra
         return frames_from_affine(image, jacobian @ shape)
 
 
+def inside(frames: NDArray[np.floating], height: int, width: int, margin: float = 0.0) -> NDArray[np.bool_]:
+    """Return whether all four corners of each frame (N,) are inside the image.
+
+    Pixels are squares around their centres, so the image extends from −0.5 to width − 0.5. A frame
+    that is not finite is outside.
+
+    Args:
+        frames: (N, 2, 3).
+        height, width: Size of the image.
+        margin: Required distance from the border in pixels; negative values allow frames to exceed it.
+    """
+    check_shape(frames, "N 2 3", name="frames")
+    # The corners are t ± (first column) ± (second column).
+    reach = np.abs(frames[:, :, :2]).sum(axis=2, dtype=np.float64) + margin
+    centre = frames[:, :, 2].astype(np.float64)
+    within = (centre - reach >= -0.5) & (centre + reach <= np.array([width, height]) - 0.5)
+    return np.asarray(within.all(axis=1))
+
+
+def corresponding(
+    frames0: Frames, frames1: Frames, homography: NDArray[np.float64], max_distance: float = 3.0
+) -> NDArray[np.bool_]:
+    """Return which keypoints of two images correspond, as a table (N0, N1).
+
+    Args:
+        frames0: (N0, 2, 3) of image 0.
+        frames1: (N1, 2, 3) of image 1.
+        homography: (3, 3) from image 0 to image 1, x₁ ~ H·x₀.
+        max_distance: Maximum distance between centres, in pixels of the image that is coarser
+            there.
+    """
+    projected = transform_frames(frames0, homography)
+    at_infinity = np.asarray(~np.isfinite(projected).all(axis=(1, 2)))
+    projected[at_infinity] = 0
+    zoom = np.maximum(scales(projected) / scales(frames0), 1)
+    distance = np.linalg.norm(centres(projected)[:, None] - centres(frames1), axis=2)
+    return np.asarray((distance <= max_distance * zoom[:, None]) & ~at_infinity[:, None])
+
+
+def visible(frames: Frames, homography: NDArray[np.float64], size: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which centres (N,) a homography maps into an image of this (height, width)."""
+    points = transform_frames(frames, homography)
+    points[:, :, :2] = 0
+    return inside(points, *size)
+
+
 def _points(xy: ArrayLike, count: int) -> Floats:
     points = np.asarray(xy, dtype=np.float64)
     # An empty list has no second axis.

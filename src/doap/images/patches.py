@@ -100,27 +100,6 @@ def resize_patches(patches: NDArray[Any], size: int) -> NDArray[Any]:
     return resized
 
 
-def inside(frames: NDArray[np.floating], height: int, width: int, margin: float = 0.0) -> NDArray[np.bool_]:
-    """Return whether all four corners of each frame (N,) are inside the image.
-
-    Pixels are squares around their centres, so the image extends from −0.5 to width − 0.5. A frame
-    that is not finite is outside.
-
-    Args:
-        frames: (N, 2, 3).
-        height: Height of the image.
-        width: Width of the image.
-        margin: Required distance from the border in pixels; negative values allow frames to exceed
-            it.
-    """
-    check_shape(frames, "N 2 3", name="frames")
-    # The corners are t ± (first column) ± (second column).
-    reach = np.abs(frames[:, :, :2]).sum(axis=2, dtype=np.float64) + margin
-    centre = frames[:, :, 2].astype(np.float64)
-    within = (centre - reach >= -0.5) & (centre + reach <= np.array([width, height]) - 0.5)
-    return np.asarray(within.all(axis=1))
-
-
 def _coarser(image: Image, *, halve: bool) -> Image:
     """Return the next level. Its variance doubles, so the blur to add equals the present one."""
     import cv2
