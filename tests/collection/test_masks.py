@@ -32,7 +32,7 @@ def masks(tmp_path):
 
 
 def run(images, masks, **settings):
-    options = {"max_keypoints": 60, "workers": 1, "stored": "float32"} | settings
+    options = {"max_keypoints": 60, "workers": 1} | settings
     return extract_folder(images, images.parent / "features", rootsift(), masks=masks, **options)
 
 
@@ -76,40 +76,19 @@ def test_a_new_changed_or_removed_mask_extracts_its_image_again(images, masks):
     assert (run(images, masks).extracted, run(images, None).extracted, run(images, None).masks) == (1, 1, None)
 
 
-def test_masks_of_another_size_are_one_error_before_any_work(images, masks):
-    for name in ("a/0.png", "a/1.jpg"):
-        write_mask(masks, name, slice(0, 70), size=(50, 70))
-    write_mask(masks, "2.png", slice(0, 70))
-    expected = r"0\.png\.png: expected the size of a/0\.png, 140 × 100, got 70 × 50\. 2 masks of 3 must be resized\."
-    with pytest.raises(DataError, match=expected):
-        run(images, masks)
-    assert FeatureSet(images.parent / "features").names == []
-
-
-def test_a_damaged_mask_is_named_in_the_reason_why_its_image_is_skipped(images, masks):
+def test_a_damaged_mask_or_one_of_another_size_is_the_reason_why_its_image_is_skipped(images, masks):
     (masks / "2.png.png").write_text("not an image")
-    cv2.imwrite(str(masks / "other.tiff"), np.zeros((7, 9), np.uint8))
-    (masks / "a" / "0.png.png").write_bytes(_with_late_directory((masks / "other.tiff").read_bytes()))
+    write_mask(masks, "a/0.png", slice(0, 70), size=(50, 70))
     done = run(images, masks)
-    assert done.extracted == 1
-    assert "2.png.png: OpenCV cannot decode the file" in done.skipped["2.png"]
-    assert "0.png.png: expected (100, 140), got (7, 9)" in done.skipped["a/0.png"]
-
-
-def _with_late_directory(data):
-    """Move the directory of a TIFF file beyond the part that is read for the check before extraction."""
-    start = int.from_bytes(data[4:8], "little")
-    padded = data + bytes((1 << 20) + len(data) % 2)
-    return padded[:4] + len(padded).to_bytes(4, "little") + padded[8:] + data[start:]
+    assert (done.extracted, sorted(done.skipped)) == (1, ["2.png", "a/0.png"])
+    assert str(masks / "2.png.png") in done.skipped["2.png"]
+    assert "(100, 140), got (50, 70)" in done.skipped["a/0.png"]
 
 
 def test_a_folder_of_masks_must_exist_and_not_be_among_the_images(images, masks):
-    with pytest.raises(DataError, match="expected a folder of masks, but it does not exist"):
-        run(images, images.parent / "none")
-    with pytest.raises(DataError, match="expected a folder of masks, but it is a file"):
-        run(images, images / "2.png")
-    with pytest.raises(DataError, match="inside the folder of images"):
-        run(images, images / "a")
+    for folder in (images.parent / "none", images / "2.png", images / "a"):
+        with pytest.raises(DataError):
+            run(images, folder)
 
 
 @pytest.mark.parametrize("write", [write_colmap, write_hloc])
@@ -136,7 +115,7 @@ def test_a_link_without_a_target_is_the_reason_why_its_image_is_skipped(images, 
     link.symlink_to(images.parent / "unmounted.png")
     done = run(images, masks)
     assert (done.extracted, list(done.skipped)) == (2, ["2.png"])
-    assert f"2.png: cannot be read: {link} is a link without a target" in done.skipped["2.png"]
+    assert str(link) in done.skipped["2.png"]
     target.rename(images.parent / "unmounted.png")
     again = run(images, masks)
     assert (again.extracted, again.reused, again.skipped) == (1, 2, {})

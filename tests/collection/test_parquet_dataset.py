@@ -11,7 +11,7 @@ import pytest
 
 from doap._support.files import OutputLock, atomic_write
 from doap.collection.extractor import ExtractorInfo
-from doap.collection.features import SCHEMA, FailedImage, FeatureSet, PartWriter, RemovedImage, StoredImage, make_table
+from doap.collection.features import REMOVED, SCHEMA, FailedImage, FeatureSet, PartWriter, StoredImage, make_table
 from oracles.feature_sets import random_features
 
 INFO = ExtractorInfo("this", "some", "sift", 6.0, 100, "real", 32, "float16")
@@ -29,7 +29,7 @@ def features(tmp_path):
     folder = tmp_path / "features"
     first = {name: random_features(seed, 5) for seed, name in enumerate([*NAMES, "gone.png"])}
     write(folder, [StoredImage(name, "old", one) for name, one in first.items()])
-    write(folder, [FailedImage("damaged.png", "x", "truncated"), RemovedImage("gone.png")])
+    write(folder, [FailedImage("damaged.png", "x", "truncated"), FailedImage("gone.png", "", REMOVED)])
     write(folder, [StoredImage("a.png", "new", random_features(7, 9)), StoredImage("empty", "", random_features(8, 0))])
     return folder
 

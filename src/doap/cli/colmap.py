@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from doap._support.text import counted
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, Verify, count_masks
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Device, Masks, Tile, count_masks
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 
@@ -47,7 +47,6 @@ def colmap(
         ),
     ] = "auto",
     no_matches: Annotated[bool, typer.Option("--no-matches", help="Leave matching to COLMAP's matcher.")] = False,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -71,7 +70,6 @@ def colmap(
             ratio=ratio,
             max_error=max_error,
             camera_mode=camera_mode,
-            verify=verify,
             device=device,
             progress=progress,
         )

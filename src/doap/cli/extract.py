@@ -18,7 +18,6 @@ from doap.cli.options import (
     MaxKeypoints,
     NetworkPrecision,
     Tile,
-    Verify,
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -32,15 +31,6 @@ def extract(
     max_keypoints: MaxKeypoints = 2048,
     masks: Masks = None,
     tile: Tile = None,
-    stored: Annotated[
-        Literal["float32", "float16", "uint8"] | None,
-        typer.Option(help="Storage type of real-valued descriptors.", show_default="float16"),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Only part I of N, into a subfolder of --out."),
-    ] = None,
-    verify: Verify = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This machine, or Ray on one machine or a cluster.")
     ] = "local",
@@ -73,9 +63,6 @@ def extract(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            stored=stored,
-            shard=None if shard is None else _parse_shard(shard),
-            verify=verify,
             engine=engine,
             workers=workers,
             address=address,
@@ -84,10 +71,3 @@ def extract(
             progress=progress,
         )
     report_extraction(done, done.out, as_json, images)
-
-
-def _parse_shard(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal()):
-        raise typer.BadParameter(f"Expected I/N, such as 3/100, got {text}.", param_hint="--shard")
-    return int(number), int(count)

@@ -16,7 +16,6 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     Tile,
-    Verify,
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -31,7 +30,6 @@ def features(
     max_keypoints: MaxKeypoints = 8192,
     masks: Masks = None,
     tile: Tile = None,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +46,6 @@ def features(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            verify=verify,
             device=device,
             progress=progress,
         )

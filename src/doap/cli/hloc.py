@@ -18,7 +18,6 @@ from doap.cli.options import (
     MaxKeypoints,
     Ratio,
     Tile,
-    Verify,
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -36,7 +35,6 @@ def hloc(
     masks: Masks = None,
     tile: Tile = None,
     ratio: Ratio = None,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +55,6 @@ def hloc(
             pairs=pairs,
             matches=matches,
             ratio=ratio,
-            verify=verify,
             device=device,
             progress=progress,
         )

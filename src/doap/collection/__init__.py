@@ -4,7 +4,7 @@ Two images need nothing of this package. The libraries of an engine are imported
 """
 
 from doap.collection.extraction import Engine, ExtractionSummary, extract_folder
-from doap.collection.extractor import ExtractorInfo, Stored
+from doap.collection.extractor import ExtractorInfo
 from doap.collection.features import FeatureSet, StoredImage
 from doap.collection.index import (
     Compaction,
@@ -37,7 +37,6 @@ __all__ = [
     "IndexKind",
     "MilvusIndex",
     "SearchResult",
-    "Stored",
     "StoredImage",
     "VocabularySummary",
     "add_images",

@@ -8,10 +8,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from doap._support.checks import check_choice
@@ -19,19 +18,18 @@ from doap._support.device import Precision
 from doap._support.errors import ArgumentError, DataError
 from doap._support.processes import check_workers
 from doap._support.text import counted
-from doap.collection.extractor import ConfiguredExtractor, Stored, open_extractor
-from doap.collection.features import DamagedPart, FeatureSet, PartWriter, RemovedImage, make_table
-from doap.collection.image_folder import ImageFolder, Shard, Source
-from doap.collection.local import extract_in_process, extract_locally
-from doap.collection.stages import make_portable, make_stages
-from doap.collection.storage import LocalFolder, Storage, open_storage
+from doap.collection.extractor import ConfiguredExtractor, open_extractor
+from doap.collection.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
+from doap.collection.image_folder import ImageFolder
+from doap.collection.stages import extract_in_process, extract_locally, make_portable, make_stages
+from doap.collection.storage import LocalFolder, Storage, StoredFile, open_storage
 from doap.detectors import Detector
 from doap.extractor import DescriptorSource
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
 """Extraction engine: processes on this machine, or Ray."""
-Run = Callable[[Sequence[Source], PartWriter], Generator[pa.Table]]
+Run = Callable[[Sequence[StoredFile], PartWriter], Generator[pa.Table]]
 """A configured engine: extracts images, passes their rows to the writer, and yields what it has passed."""
 
 _Result = TypeVar("_Result")
@@ -73,9 +71,6 @@ def extract_folder(
     max_keypoints: int = 2048,
     masks: str | Path | None = None,
     tile: int | None = None,
-    stored: Stored | None = None,
-    shard: tuple[int, int] | None = None,
-    verify: bool = False,
     engine: Engine = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -85,9 +80,9 @@ def extract_folder(
 ) -> ExtractionSummary:
     """Extract the features of all images in a folder into a `FeatureSet`, as `doap.extract` does for one image.
 
-    Resumable: only images that are new or have changed, or whose mask has, are extracted; all of them if a setting has
-    changed. An image that cannot be read is skipped. Keypoints are in the pixels as stored in the file. More than one
-    worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
+    Resumable: only images whose size or modification time is new, or that of whose mask is, are extracted; all of them
+    if a setting has changed. An image that cannot be read is skipped. Keypoints are in the pixels as stored in the
+    file. More than one worker, and Ray, start other processes. A script then needs `if __name__ == "__main__":`.
 
     >>> import doap
     >>> doap.extract_folder("photos", "features").extracted  # doctest: +SKIP
@@ -101,9 +96,6 @@ def extract_folder(
         max_keypoints: Maximum number of keypoints per image.
         masks: Folder of masks: keypoints of `a/b.jpg` are detected where `a/b.jpg.png` is not zero, if it exists.
         tile: Side in pixels of the tiles in which larger images are processed; see `doap.extract`.
-        stored: Storage type of real descriptors: `float32`, `float16` (default) or `uint8`.
-        shard: (i, n): extract only the images whose names hash to shard i = 1…n, into a subfolder of `out`.
-        verify: Compare checksums to find changed images, instead of sizes and modification times.
         engine: `local` for this machine, `ray` for Ray on this machine or a cluster.
         workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, or fewer
             for a few images. A cluster ignores it.
@@ -113,24 +105,20 @@ def extract_folder(
         progress: Called with the number of processed images, the number of images, and the speed.
     """
     folder = ImageFolder.open(images, masks)
-    chosen = None if shard is None else Shard(*shard)
-    listing = folder.list(chosen)
-    settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "stored": stored}
+    listing = folder.list()
     # The machine that starts Ray may have no GPU, and the fingerprint does not depend on the device.
-    here = "cpu" if engine == "ray" else device
-    extractor = open_extractor(descriptor, device=here, precision=precision, **settings)
+    extractor = open_extractor(
+        descriptor,
+        detector=detector,
+        max_keypoints=max_keypoints,
+        tile=tile,
+        device="cpu" if engine == "ray" else device,
+        precision=precision,
+    )
     run = _make_engine(folder, extractor, workers, engine, address, str(device))
-    storage = open_storage(out if chosen is None else _join(out, chosen.folder))
+    storage = open_storage(out)
     with storage.lock():
-        return _update(folder, listing, storage, extractor, run, progress, verify)[1]
-
-
-def _join(folder: str | Path, name: str) -> str | Path:
-    """Return a subfolder of a path or URL."""
-    if isinstance(folder, Path) or "://" not in folder:
-        return Path(folder) / name
-    path, mark, query = folder.partition("?")
-    return f"{path.rstrip('/')}/{name}{mark}{query}"
+        return _update(folder, listing, storage, extractor, run, progress)[1]
 
 
 def use_features(
@@ -142,8 +130,6 @@ def use_features(
     total: int,
     progress: Progress,
     action: Callable[[FeatureSet, ExtractionSummary], _Result],
-    *,
-    verify: bool = False,
 ) -> _Result:
     """Bring a feature set up to date with images of a folder, given with their stamps, and run an action that reads it.
 
@@ -158,7 +144,7 @@ def use_features(
     with storage.lock():
         while True:
             try:
-                features, summary = _update(folder, listing, storage, extractor, run, report, verify)
+                features, summary = _update(folder, listing, storage, extractor, run, report)
                 if not features.names:
                     reason = next(iter(features.failed.values()))
                     raise DataError(
@@ -177,27 +163,26 @@ def _update(
     extractor: ConfiguredExtractor,
     run: Run,
     progress: Progress,
-    verify: bool = False,
 ) -> tuple[FeatureSet, ExtractionSummary]:
     """Bring a feature set up to date with images of a folder, given with their stamps."""
     start, total = time.perf_counter(), len(listing)
     with PartWriter(storage, extractor.info) as writer:
         progress(0, total, "comparing with earlier runs")
-        known = writer.before.known
-        missing = find_missing(listing, known, verify)
-        folder.check_masks([source.name for source in missing])
-        gone = pc.invert(pc.is_in(known["name"], pa.array(listing.keys(), pa.string())))
-        removed = known["name"].filter(gone).to_pylist()
+        rows = writer.before.known
+        known = zip(*(rows[key].to_pylist() for key in ("name", "stamp", "checksum")), strict=True)
+        # Images without a checksum could not be read.
+        stamps = {name: stamp if checksum else None for name, stamp, checksum in known}
+        missing = [StoredFile(name, stamp) for name, stamp in listing.items() if stamps.get(name) != stamp]
+        removed = [FailedImage(name, "", REMOVED) for name in stamps if name not in listing]
         if removed:
-            writer.add(make_table([RemovedImage(name) for name in removed], extractor.info))
+            writer.add(make_table(removed, extractor.info))
         progress(total - len(missing), total, "starting")
         processed, extracted, engine_start = 0, 0, time.perf_counter()
         # An empty list does not start the engine.
         with closing(run(missing, writer)) as tables:
             for table in tables if missing else ():
                 processed += len(table)
-                # Rows of unchanged images have no checksum.
-                extracted += table["error"].null_count - table["checksum"].null_count
+                extracted += table["error"].null_count
                 speed = processed / (time.perf_counter() - engine_start)
                 progress(total - len(missing) + processed, total, f"{speed:,.1f} images/s")
     # A run without changes does not open the set again.
@@ -205,37 +190,16 @@ def _update(
     for part in features.superseded:
         storage.delete(part)
     seconds = time.perf_counter() - start
-    reused, masks = len(features) - extracted, folder.count_masks(list(listing))
     return features, ExtractionSummary(
         storage.local or str(storage),
         extracted,
-        reused,
+        len(features) - extracted,
         len(removed),
         features.failed,
         seconds,
         processed / seconds,
-        masks,
+        folder.count_masks(listing.values()),
     )
-
-
-def find_missing(listing: Mapping[str, str], known: pa.Table, verify: bool = False) -> list[Source]:
-    """Return the images that are new, may have changed (or their mask has), or could not be read before.
-
-    Args:
-        listing: Names and stamps of all images.
-        known: Rows of the manifest, sorted by name.
-        verify: Return all images, in order to compare their checksums.
-    """
-    names, stamps = pa.array(listing.keys(), pa.string()), pa.array(listing.values(), pa.string())
-    rows = pc.index_in(names, known["name"].combine_chunks())
-    if not verify:
-        readable = pc.not_equal(known["checksum"].combine_chunks(), "").take(rows)
-        same = pc.and_(pc.equal(known["stamp"].combine_chunks().take(rows), stamps), readable)
-        chosen = pc.invert(pc.fill_null(same, False))
-        names, stamps, rows = (column.filter(chosen) for column in (names, stamps, rows))
-    checksums = pc.fill_null(known["checksum"].combine_chunks().take(rows), "")
-    columns = (column.to_pylist() for column in (names, stamps, checksums))
-    return [Source(*values) for values in zip(*columns, strict=True)]
 
 
 def _make_engine(
@@ -253,9 +217,9 @@ def _make_engine(
     if address is not None and engine != "ray":
         raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
     detect, describe = make_stages(folder, extractor)
-    if engine == "local" and workers == 1:
-        return lambda sources, writer: _pass_on(extract_in_process(sources, detect, describe), writer.add)
-    portable, processors = make_portable(detect, extractor.reopen), os.cpu_count() or 1
+    here = engine == "local" and workers == 1
+    portable = detect if here else make_portable(detect, extractor.reopen)
+    processors = os.cpu_count() or 1
     if engine == "ray":
         from doap.collection.ray import extract_with_ray
 
@@ -263,7 +227,7 @@ def _make_engine(
         settings = (portable, second, workers or processors, address, device)
         return lambda sources, writer: _pass_on(extract_with_ray(sources, writer.target, *settings), writer.commit)
 
-    def run(sources: Sequence[Source], writer: PartWriter) -> Generator[pa.Table]:
+    def run(sources: Sequence[StoredFile], writer: PartWriter) -> Generator[pa.Table]:
         processes = workers or min(processors, 1 + len(sources) // _IMAGES_PER_WORKER)
         if processes == 1:
             return _pass_on(extract_in_process(sources, detect, describe), writer.add)

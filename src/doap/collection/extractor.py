@@ -9,16 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import normalize
 
-from doap._support.checks import check_choice
 from doap._support.device import Precision
 from doap._support.errors import ArgumentError
 from doap._support.settings import FORBID_EXTRA
@@ -30,10 +28,8 @@ from doap.images.tiles import MIN_TILE
 from doap.pipeline import as_extractor
 from doap.types import Features, Kind
 
-Stored = Literal["float32", "float16", "uint8", "bits"]
+Stored = Literal["float32", "float16", "bits"]
 """Storage type of descriptors: `bits` for binary descriptors, one of the others for real ones."""
-
-_UINT8_ZERO, _UINT8_STEPS = 128, 127
 
 
 @dataclass(frozen=True)
@@ -107,15 +103,14 @@ def open_extractor(
     default_detector: str = "sift",
     max_keypoints: int = 2048,
     tile: int | None = None,
-    stored: Stored | None = None,
     exact: bool = False,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
 ) -> ConfiguredExtractor:
     """Load a descriptor and a detector, check that they fit together, and compute their fingerprint.
 
-    The arguments are those of `doap.extract_folder` and `as_extractor`. `exact` changes the default of `stored` to
-    float32.
+    The arguments are those of `doap.extract_folder` and `as_extractor`. Real descriptors are stored as float16, or as
+    float32 if they must be `exact`.
     """
     name = reopen = None
     opened = partial(as_extractor, detector=detector, default_detector=default_detector, precision=precision)
@@ -125,12 +120,7 @@ def open_extractor(
         descriptor = name = str(file) if file.is_file() and not is_known(name) else name
         reopen = partial(opened, name, device="cpu")
     extractor = opened(descriptor, device=device)
-    binary = extractor.kind == "binary"
-    stored = stored or ("bits" if binary else "float32" if exact else "float16")
-    check_choice(stored, get_args(Stored), name="stored")
-    if (stored == "bits") != binary:
-        allowed = "bits" if binary else "float32, float16 or uint8"
-        raise ArgumentError(f"stored: expected {allowed} for a {extractor.kind} descriptor, got {stored}.")
+    stored: Stored = "bits" if extractor.kind == "binary" else "float32" if exact else "float16"
     if max_keypoints < 1:
         raise ArgumentError(f"max_keypoints: expected 1 or more, got {max_keypoints}.")
     if tile is not None and tile < MIN_TILE:
@@ -161,20 +151,9 @@ def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> 
 
 
 def encode(descriptors: Tensor, stored: Stored) -> bytes:
-    """Convert descriptors (N, D) float32 or (N, D/8) uint8 to bytes in row-major order.
-
-    `uint8` stores each value relative to the largest absolute value of its row, in 127 steps on either side of zero.
-    The largest value itself is not stored, because rows have unit length. These bytes differ from COLMAP's
-    (`doap.metrics.quantise`), which are compared directly and cannot be converted back.
-    """
+    """Convert descriptors (N, D) float32 or (N, D/8) uint8 to bytes in row-major order."""
     rows = descriptors.cpu()
-    if stored == "uint8":
-        lengths = rows.norm(dim=1)
-        if not bool(((lengths - 1).abs() < 1e-3).logical_or(lengths == 0).all()):
-            raise ArgumentError("stored: uint8 requires descriptors of unit length. Use float16 or float32.")
-        largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-        rows = (rows / largest * _UINT8_STEPS + _UINT8_ZERO).round().to(torch.uint8)
-    elif stored != "bits":
+    if stored != "bits":
         rows = rows.half() if stored == "float16" else rows
         if not bool(torch.isfinite(rows).all()):
             limit = " up to 65,504" if stored == "float16" else ""
@@ -185,13 +164,9 @@ def encode(descriptors: Tensor, stored: Stored) -> bytes:
 def decode(content: bytes, dim: int, stored: Stored) -> Tensor:
     """Convert bytes back to descriptors: (N, D) float32 or, for bits, (N, D/8) uint8.
 
-    float32 and bits are exact, and float16 is accurate to 0.05 % of each value. Rows stored as uint8 are normalised to
-    unit length and move by less than 2·√D/254 of their largest value; zero rows stay zero.
+    float32 and bits are exact, and float16 is accurate to 0.05 % of each value.
     """
-    width = dim // 8 if stored == "bits" else dim
+    dtype, width = ("uint8", dim // 8) if stored == "bits" else (stored, dim)
     # A copy, because torch requires writable memory.
-    values = np.frombuffer(content, "uint8" if stored == "bits" else stored).reshape(-1, width).copy()
-    rows = torch.from_numpy(values)
-    if stored == "bits":
-        return rows
-    return normalize(rows.float() - _UINT8_ZERO) if stored == "uint8" else rows.float()
+    rows = torch.from_numpy(np.frombuffer(content, dtype).reshape(-1, width).copy())
+    return rows if stored == "bits" else rows.float()

@@ -15,9 +15,6 @@ be read has a row with the reason and no features. An image that was removed fro
 
 The manifest saves opening every part. It is written at the end of a run. Parts that it does not list, because a run was
 killed, are opened, so nothing is lost.
-
-The shards of a set are sets in subfolders `shard-000001-of-000004`, from independent runs. Opening the folder above
-opens all of them as one set.
 """
 
 from __future__ import annotations
@@ -77,16 +74,13 @@ MANIFEST_SCHEMA = pa.schema(
     [*(SCHEMA.field(name) for name in _COPIED), pa.field("part", pa.string()), pa.field("row", pa.int32())]
 )
 META, MANIFEST = "_meta.json", "_manifest.arrow"
-# The reason in the row of an image that was removed; all others start with a path.
-_REMOVED = "removed from the folder"
+REMOVED = "removed from the folder"
+"""The reason in the row of an image that was removed; all others start with a path."""
 # A row group is read as a whole. It is small, so that reading a single image is fast.
 _ROW_GROUP_BYTES, _ROW_GROUP_ROWS = 5 << 20, 8
 # A part is written when it reaches this size or age: few files, and little work lost in a power cut.
 _PART_BYTES, _PART_SECONDS = 64 << 20, 120
-# A table takes 9 kB in addition to its rows, in blocks too small for the allocator to return, so tables are combined.
-_BLOCK_TABLES = 64
-_PART = re.compile(r"(?P<shard>shard-\d{6}-of-(?P<count>\d{6})/)?part-(?P<run>\d{6,})-[0-9a-f]{16}\.parquet")
-_SHARD = re.compile(r"(shard-\d{6}-of-(?P<count>\d{6})/)" + META)
+_PART = re.compile(r"part-\d{6,}-[0-9a-f]{16}\.parquet")
 _LOG = logging.getLogger(__name__)
 
 
@@ -102,7 +96,7 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class FailedImage:
-    """An image without features, and the reason; the checksum is "" if the file could not be read."""
+    """An image without features, and the reason; without a checksum, the next run tries it again."""
 
     name: str
     checksum: str
@@ -110,22 +104,7 @@ class FailedImage:
     stamp: str = ""
 
 
-@dataclass(frozen=True)
-class RemovedImage:
-    """An image that is no longer in the folder."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class UnchangedImage:
-    """An image that has its features already, in another part; only its stamp is new."""
-
-    name: str
-    stamp: str
-
-
-ImageRow = StoredImage | FailedImage | RemovedImage | UnchangedImage
+ImageRow = StoredImage | FailedImage
 
 
 class DamagedPart(DataError):  # noqa: N818 - the name of the condition
@@ -147,7 +126,7 @@ class FeatureSet:
     Opening reads names and checksums only, about 300 bytes per image. Features are read one row group at a time.
 
     Args:
-        folder: Folder or URL written by `doap.extract_folder`, or the folder above several shards.
+        folder: Folder or URL written by `doap.extract_folder`.
 
     Attributes:
         folder: The folder or URL.
@@ -161,22 +140,12 @@ class FeatureSet:
         self._storage = open_storage(folder) if isinstance(folder, str | Path) else folder
         self.folder: Path | str = self._storage.local or str(self._storage)
         files = {file.name for file in self._storage.list()}
-        roots = [""] if META in files else _find_shards(self._storage, files)
-        self._meta = [self._storage.read(root + META) for root in roots] if roots else []
-        if not roots:
+        if META not in files:
             raise DataError(f"{self.folder}: not a feature set (no {META}). Create one with doap extract.")
-        first, *others = (
-            _parse_meta(content, self._storage.locate(root + META))
-            for root, content in zip(roots, self._meta, strict=True)
-        )
-        self.extractor: ExtractorInfo = first
-        for root, other in zip(roots[1:], others, strict=True):
-            if difference := first.difference(other):
-                start = roots[0].rstrip("/")
-                raise DataError(f"{self._storage.locate(root)}: other features than in {start}: {difference}.")
+        self._meta = self._storage.read(META)
+        self.extractor: ExtractorInfo = _parse_meta(self._meta, self._storage.locate(META))
         self._parts = list_parts(files, str(self.folder))
-        manifests = [root + MANIFEST for root in roots if root + MANIFEST in files]
-        rows = [_read_manifest(self._storage, name, first.fingerprint, self._parts) for name in manifests]
+        rows = [self._read_manifest()] if MANIFEST in files else []
         listed = {part for table in rows for part in pc.unique(table["part"]).to_pylist()}
         self.unlisted = [part for part in self._parts if part not in listed]
         with ThreadPoolExecutor(16) as pool:
@@ -196,7 +165,7 @@ class FeatureSet:
         """Images without features, and the reasons."""
         rows = self.manifest.filter(pc.is_valid(self.manifest["error"]))
         errors = zip(rows["name"].to_pylist(), rows["error"].to_pylist(), strict=True)
-        return {name: error for name, error in errors if error != _REMOVED}
+        return {name: error for name, error in errors if error != REMOVED}
 
     @cached_property
     def checksums(self) -> dict[str, str]:
@@ -207,9 +176,7 @@ class FeatureSet:
     @property
     def known(self) -> pa.Table:
         """Rows of all images that were not removed, with or without features; columns of `MANIFEST_SCHEMA`."""
-        kept = pc.fill_null(pc.not_equal(self.manifest["error"], _REMOVED), True)
-        # A copy of a million rows takes 200 MB.
-        return self.manifest if pc.all(kept, min_count=0).as_py() else self.manifest.filter(kept)
+        return self.manifest.filter(pc.fill_null(pc.not_equal(self.manifest["error"], REMOVED), True))
 
     @cached_property
     def _stored(self) -> pa.Table:
@@ -254,9 +221,7 @@ class FeatureSet:
 
     def checksum(self) -> str:
         """Return a checksum of _meta.json and the names of all parts; it changes whenever something is written."""
-        digest = hashlib.sha256(b"".join(self._meta))
-        digest.update("\n".join(self._parts).encode())
-        return digest.hexdigest()
+        return hashlib.sha256(self._meta + "\n".join(self._parts).encode()).hexdigest()
 
     def _find(self, name: str) -> int:
         """Return the position of an image among those with features."""
@@ -264,6 +229,25 @@ class FeatureSet:
             reason = self.failed.get(name, "the set has no image of this name")
             raise DataError(f"{self.folder}: no features of {name}: {reason}")
         return bisect_left(self.names, name)
+
+    def _read_manifest(self) -> pa.Table:
+        """Read the rows of existing parts; nothing if the manifest is damaged or of another extractor."""
+        try:
+            with pa.ipc.open_file(pa.BufferReader(self._storage.read(MANIFEST))) as file:
+                rows = file.read_all()
+            rows.validate(full=True)
+            if not rows.schema.equals(MANIFEST_SCHEMA):
+                raise pa.ArrowInvalid("other columns")
+            if any(rows[key].null_count for key in ("name", "checksum", "row")) or any(rows["row"].to_numpy() < 0):
+                raise pa.ArrowInvalid("no or negative rows")
+        # Arrow reports some damage as an OSError.
+        except (pa.ArrowException, ValueError, OSError) as error:
+            _LOG.warning("%s: damaged (%s). The parts are read instead.", self._storage.locate(MANIFEST), error)
+            return MANIFEST_SCHEMA.empty_table()
+        if (rows.schema.metadata or {}).get(b"fingerprint") != self.extractor.fingerprint.encode():
+            return MANIFEST_SCHEMA.empty_table()
+        existing = pc.is_in(rows["part"], pa.array(self._parts, pa.string()))
+        return rows.replace_schema_metadata(None).filter(existing)
 
     def _read_positions(self, part: str) -> pa.Table:
         """Return the rows of a part with the columns of the manifest."""
@@ -281,7 +265,7 @@ class FeatureSet:
             groups = np.searchsorted(ends, rows, side="right")
             for group in np.unique(groups):
                 if group == len(ends):
-                    raise DataError(f"{self.folder}: {MANIFEST} lists rows that {part} does not have. Delete it.")
+                    raise DataError(f"{self.folder}: {MANIFEST} does not fit {part}. Delete {MANIFEST}.")
                 table = file.read_row_group(int(group))
                 first = int(ends[group]) - len(table)
                 for position in np.flatnonzero(groups == group).tolist():
@@ -314,18 +298,11 @@ def as_feature_set(features: str | Path | FeatureSet) -> FeatureSet:
 
 
 def make_table(images: Sequence[ImageRow], extractor: ExtractorInfo) -> pa.Table:
-    """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one.
-
-    Rows of unchanged images have no checksum, and reach the manifest but no part.
-    """
+    """Convert images to rows for `PartWriter`; an image whose descriptors cannot be stored becomes a failed one."""
     return pa.Table.from_pylist([_make_row(image, extractor) for image in images], _ROWS)
 
 
 def _make_row(image: ImageRow, extractor: ExtractorInfo) -> dict[str, Any]:
-    if isinstance(image, RemovedImage):
-        return _make_row(FailedImage(image.name, "", _REMOVED), extractor)
-    if isinstance(image, UnchangedImage):
-        return {"name": image.name, "stamp": image.stamp}
     row: dict[str, Any] = {
         "name": image.name,
         "checksum": image.checksum,
@@ -359,23 +336,14 @@ class PartTarget:
     meta: str
 
     def write(self, rows: pa.Table) -> pa.Table:
-        """Write a part with rows of `make_table`; return its rows of the manifest.
-
-        Rows of unchanged images are not written. Their rows of the manifest have no part.
-        """
-        unchanged = pc.is_null(rows["checksum"])
-        kept, rows = rows.filter(unchanged), rows.filter(pc.invert(unchanged))
-        parts = [_add_positions(_number(kept, self.run).select(list(_COPIED)), None)]
-        if len(rows):
-            images = "\n".join(
-                map(" ".join, zip(*(rows[key].to_pylist() for key in ("checksum", "name")), strict=True))
-            )
-            identity = hashlib.sha256(f"{self.meta}\n{self.run}\n{images}".encode()).hexdigest()[:16]
-            part = f"part-{self.run:06}-{identity}.parquet"
-            rows = _number(rows, self.run)
-            self.storage.write(part, _encode_part(rows.replace_schema_metadata({"doap": self.meta})))
-            parts.append(_add_positions(rows.select(list(_COPIED)), part))
-        return pa.concat_tables([part.cast(MANIFEST_SCHEMA) for part in parts])
+        """Write a part with rows of `make_table`; return its rows of the manifest."""
+        keys = zip(rows["checksum"].to_pylist(), rows["name"].to_pylist(), strict=True)
+        images = "\n".join(f"{checksum} {name}" for checksum, name in keys)
+        identity = hashlib.sha256(f"{self.meta}\n{self.run}\n{images}".encode()).hexdigest()[:16]
+        part = f"part-{self.run:06}-{identity}.parquet"
+        rows = rows.append_column(SCHEMA.field("run"), pa.array(np.full(len(rows), self.run, np.int32)))
+        self.storage.write(part, _encode_part(rows.replace_schema_metadata({"doap": self.meta})))
+        return _add_positions(rows.select(list(_COPIED)), part)
 
 
 class PartWriter:
@@ -399,15 +367,15 @@ class PartWriter:
             raise DataError(
                 f"{storage}: expected a feature set or an empty folder, got other files. Choose another one."
             )
-        runs = [int(_PART.fullmatch(part)["run"]) for part in list_parts(files, str(storage))]  # type: ignore[index]
+        runs = [int(part.split("-")[1]) for part in list_parts(files, str(storage))]
         meta = {"format": FORMAT, "extractor": dataclasses.asdict(extractor)}
         content = json.dumps(meta, indent=1, sort_keys=True) + "\n"
         if META not in files or storage.read(META).decode(errors="replace") != content:
             storage.write(META, content.encode())
         self.target = PartTarget(storage, max(runs, default=0) + 1, json.dumps(meta, sort_keys=True))
         self.before = FeatureSet(storage)
+        self._has_manifest = MANIFEST in files
         self._waiting: list[pa.Table] = []
-        self._blocks: list[pa.Table] = []
         self._size, self._since = 0, 0.0
         self._committed: list[pa.Table] = []
 
@@ -418,11 +386,10 @@ class PartWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._write()
-        rows = self._merge()
         # A run without changes leaves the files as they are.
-        if self._committed or self.before.unlisted or not self.target.storage.exists(MANIFEST):
-            fingerprint = self.before.extractor.fingerprint
-            self.target.storage.write(MANIFEST, _encode_manifest(rows, fingerprint))
+        if self._committed or self.before.unlisted or not self._has_manifest:
+            rows = newest_rows([self.before.manifest, *self._committed])
+            self.target.storage.write(MANIFEST, _encode_manifest(rows, self.before.extractor.fingerprint))
 
     def add(self, rows: pa.Table) -> None:
         """Add rows; they reach the disk when the part is full, after two minutes, or on exit."""
@@ -432,70 +399,40 @@ class PartWriter:
         self._size += rows.nbytes
         if self._size >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
             self._write()
-        elif len(self._waiting) == _BLOCK_TABLES:
-            self._blocks.append(pa.concat_tables(self._waiting).combine_chunks())
-            self._waiting = []
 
     def commit(self, rows: pa.Table) -> None:
         """Add rows of the manifest, from a part that a worker has written."""
-        self._committed.append(rows.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA))
+        self._committed.append(rows)
 
     def _write(self) -> None:
         if self._size:
-            self.commit(self.target.write(pa.concat_tables([*self._blocks, *self._waiting])))
-            self._blocks, self._waiting, self._size = [], [], 0
-
-    def _merge(self) -> pa.Table:
-        """Return the newest row of every image."""
-        new = pa.concat_tables([MANIFEST_SCHEMA.empty_table(), *self._committed])
-        unchanged = pc.is_null(new["checksum"])
-        same, before = new.filter(unchanged), self.before.manifest
-        if len(same):
-            stamps = dict(zip(same["name"].to_pylist(), same["stamp"].to_pylist(), strict=True))
-            pairs = zip(before["name"].to_pylist(), before["stamp"].to_pylist(), strict=True)
-            column = pa.array([stamps.get(name, stamp) for name, stamp in pairs], pa.string())
-            before = before.set_column(MANIFEST_SCHEMA.get_field_index("stamp"), "stamp", column)
-        return newest_rows([before, new.filter(pc.invert(unchanged))])
+            self.commit(self.target.write(pa.concat_tables(self._waiting)))
+            self._waiting, self._size = [], 0
 
 
 def newest_rows(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the row of the newest run for each image, sorted by name; columns of `MANIFEST_SCHEMA`."""
-    tables = [table for table in tables if len(table)]
-    if not tables:
-        return MANIFEST_SCHEMA.empty_table()
-    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-    # A manifest as it was written is not copied.
-    if len(tables) > 1 or not _is_increasing(rows["name"]):
-        rows = rows.sort_by([(key, "ascending") for key in ("name", "run", "part", "row")])
-        names = rows["name"].combine_chunks()
-        last = pc.not_equal(names.slice(0, len(names) - 1), names.slice(1))
-        rows = rows.filter(pa.concat_arrays([last, pa.array([True])]))
-    return rows.combine_chunks()
-
-
-def _is_increasing(names: pa.ChunkedArray) -> bool:
-    values = names.combine_chunks()
-    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1)), min_count=0).as_py())
+    rows = pa.concat_tables([MANIFEST_SCHEMA.empty_table(), *tables])
+    rows = rows.sort_by([(key, "ascending") for key in ("name", "run", "part", "row")])
+    names = rows["name"].combine_chunks()
+    last = np.append(pc.not_equal(names[:-1], names[1:]).to_numpy(zero_copy_only=False), True)
+    return rows.filter(pa.array(last[: len(rows)], pa.bool_())).combine_chunks()
 
 
 def list_parts(files: Collection[str], folder: str) -> list[str]:
     """Return the names of the parts among the files of a set, oldest run first."""
-    parts = [name for name in files if name.rpartition("/")[2].startswith("part-") and name.endswith(".parquet")]
+    parts = [name for name in files if name.startswith("part-") and name.endswith(".parquet")]
     for part in parts:
         if not _PART.fullmatch(part):
             raise DataError(f"{folder}/{part}: not the name of a part. Move the file out of the feature set.")
     return sorted(parts)
 
 
-def _number(rows: pa.Table, run: int) -> pa.Table:
-    """Append the column with the number of the run."""
-    return rows.append_column(SCHEMA.field("run"), pa.array(np.full(len(rows), run, np.int32)))
-
-
-def _add_positions(rows: pa.Table, part: str | None) -> pa.Table:
+def _add_positions(rows: pa.Table, part: str) -> pa.Table:
     """Append the columns of the manifest to the copied columns of a part."""
     positions = pa.array(np.arange(len(rows), dtype=np.int32))
-    return rows.append_column("part", pa.array([part] * len(rows), pa.string())).append_column("row", positions)
+    rows = rows.append_column("part", pa.array([part] * len(rows), pa.string())).append_column("row", positions)
+    return rows.cast(MANIFEST_SCHEMA)
 
 
 def _encode_part(rows: pa.Table) -> pa.Buffer:
@@ -520,42 +457,6 @@ def _encode_manifest(rows: pa.Table, fingerprint: str) -> pa.Buffer:
     with pa.ipc.new_file(out, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
         file.write_table(rows.replace_schema_metadata(schema.metadata))
     return out.getvalue()
-
-
-def _read_manifest(storage: Storage, name: str, fingerprint: str, parts: Collection[str]) -> pa.Table:
-    """Read the rows of existing parts; nothing if the manifest is damaged or of another extractor."""
-    root, content = name.removesuffix(MANIFEST), pa.BufferReader(storage.read(name))
-    try:
-        with pa.ipc.open_file(content) as file:
-            rows = file.read_all()
-        rows.validate(full=True)
-        if not rows.schema.equals(MANIFEST_SCHEMA) or any(rows[key].null_count for key in ("name", "checksum", "row")):
-            raise pa.ArrowInvalid("other columns")
-        if len(rows) and pc.min(rows["row"]).as_py() < 0:
-            raise pa.ArrowInvalid("negative rows")
-    # Arrow reports some damage as an OSError.
-    except (pa.ArrowException, ValueError, OSError) as error:
-        _LOG.warning("%s: damaged (%s). The parts are read instead.", storage.locate(name), error)
-        return MANIFEST_SCHEMA.empty_table()
-    if (rows.schema.metadata or {}).get(b"fingerprint") != fingerprint.encode():
-        return MANIFEST_SCHEMA.empty_table()
-    rows = rows.replace_schema_metadata(None)
-    if root:
-        column = pc.binary_join_element_wise(pa.scalar(root), rows["part"], "")
-        rows = rows.set_column(MANIFEST_SCHEMA.get_field_index("part"), "part", column)
-    existing = pc.is_in(rows["part"], pa.array(parts, pa.string()))
-    return rows if pc.all(existing, min_count=0).as_py() else rows.filter(existing)
-
-
-def _find_shards(storage: Storage, files: Collection[str]) -> list[str]:
-    """Return the prefixes of the shards among the files of a folder."""
-    found = [match for name in sorted(files) if (match := _SHARD.fullmatch(name))]
-    counts = {int(match["count"]) for match in found}
-    if len(counts) > 1:
-        raise DataError(f"{storage}: shards of {' and '.join(map(str, sorted(counts)))}. Delete those of one number.")
-    if found and len(found) < max(counts):
-        _LOG.warning("%s: %d of %d shards. The images of the others are missing.", storage, len(found), max(counts))
-    return [match[1] for match in found]
 
 
 def _parse_meta(content: bytes, path: str) -> ExtractorInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from doap._support.errors import ArgumentError, DataError
-from doap._support.text import counted
+from doap._support.errors import DataError
 from doap.collection.storage import LocalFolder, Storage, open_storage
-from doap.images.header import read_size
 from doap.images.read import check_names, decode_colour, decode_grey, decode_mask, is_image
 
 # A changed image with the same size and time is not extracted again.
@@ -22,21 +20,6 @@ _CHANGED = (
     "the image or its mask changed after its features were extracted. Run the same command again. If that does not "
     "help, delete the folder of features first."
 )
-
-
-class Source(NamedTuple):
-    """An image to extract.
-
-    Attributes:
-        name: Path inside the folder.
-        stamp: Stamp of the image file and of its mask, from the listing of the folder.
-        checksum: Checksum of its stored features, "" if there are none. If the files still have it, the features are
-            kept.
-    """
-
-    name: str
-    stamp: str = ""
-    checksum: str = ""
 
 
 class Contents(NamedTuple):
@@ -50,31 +33,6 @@ class Contents(NamedTuple):
     image: bytes
     mask: bytes | None
     checksum: str
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One of several parts of a folder. The name of an image decides which part it belongs to.
-
-    >>> Shard(2, 3)
-    Shard(number=2, count=3)
-    """
-
-    number: int
-    count: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.count:
-            raise ArgumentError(f"shard: expected i/n with 1 ≤ i ≤ n, got {self.number}/{self.count}.")
-
-    def __contains__(self, name: str) -> bool:
-        digest = hashlib.sha256(name.encode(errors="surrogateescape")).digest()
-        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
-
-    @property
-    def folder(self) -> str:
-        """Name of its folder inside the folder of features."""
-        return f"shard-{self.number:06}-of-{self.count:06}"
 
 
 @dataclass(frozen=True)
@@ -110,18 +68,20 @@ class ImageFolder:
         """Return the path or URL of an image."""
         return self.images.locate(name)
 
-    def list(self, shard: Shard | None = None) -> dict[str, str]:
-        """Return the sorted names of all images, or of those of a shard, and their stamps."""
+    def list(self) -> dict[str, str]:
+        """Return the sorted names of all images, and their stamps: that of the file, and that of its mask if any."""
         local = self.images.local
         if local and not local.is_dir():
             fault = "is a file" if local.exists() else "does not exist"
             raise DataError(f"{local}: expected a folder of images, but it {fault}.")
-        files = (file for file in self.images.list() if file.stamp and is_image(file.name))
-        # A shard of an archive takes memory for its own images only.
-        found = dict(file for file in files if shard is None or file.name in shard)
-        names = check_names(found, str(self.images), may_be_empty=shard is not None)
-        masks = {} if self.masks is None else {file.name: file.stamp for file in self.masks.list()}
-        return {name: _join(found.pop(name), masks.get(f"{name}.png")) for name in names}
+        found = dict(file for file in self.images.list() if file.stamp and is_image(file.name))
+        masks = {} if self.masks is None else dict(self.masks.list())
+        pairs = ((name, masks.get(f"{name}.png")) for name in check_names(found, str(self.images)))
+        return {name: found[name] if not mask else f"{found[name]} {mask}" for name, mask in pairs}
+
+    def count_masks(self, stamps: Iterable[str]) -> int | None:
+        """Return how many images have a mask, given the stamps of `list`; None without a folder of masks."""
+        return None if self.masks is None else sum(" " in stamp for stamp in stamps)
 
     def read(self, name: str) -> Contents:
         """Read an image and its mask, once."""
@@ -160,28 +120,6 @@ class ImageFolder:
         if changed := next((name for name, stamp in listing.items() if current.get(name) != stamp), None):
             raise DataError(f"{self.locate(changed)}: {_CHANGED}")
 
-    def check_masks(self, names: Sequence[str]) -> None:
-        """Refuse masks on this machine whose headers declare another size than those of their images."""
-        if self.masks is None or self.masks.local is None or self.images.local is None:
-            return
-        images, masks = self.images.local, self.masks.local
-        pairs = {name: (images / name, masks / f"{name}.png") for name in names}
-        sizes = {name: (read_size(image), read_size(mask)) for name, (image, mask) in pairs.items() if mask.is_file()}
-        wrong = {name: (image, mask) for name, (image, mask) in sizes.items() if image and mask and image != mask}
-        if wrong:
-            name, ((height, width), (mask_height, mask_width)) = next(iter(wrong.items()))
-            raise DataError(
-                f"{pairs[name][1]}: expected the size of {name}, {width} × {height}, got {mask_width} × "
-                f"{mask_height}. {counted(len(wrong), 'mask')} of {len(sizes):,} must be resized."
-            )
-
-    def count_masks(self, names: Sequence[str]) -> int | None:
-        """Return how many of the named images have a mask; None without a folder of masks."""
-        if self.masks is None:
-            return None
-        masks = {file.name for file in self.masks.list()}
-        return sum(f"{name}.png" in masks for name in names)
-
 
 def _open(folder: str | Path) -> Storage:
     storage: Storage = open_storage(folder)
@@ -189,7 +127,3 @@ def _open(folder: str | Path) -> Storage:
     if storage.local is not None:
         storage = LocalFolder(storage.local.absolute())
     return storage
-
-
-def _join(image: str, mask: str | None) -> str:
-    return image if not mask else f"{image} {mask}"

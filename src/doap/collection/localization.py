@@ -34,8 +34,8 @@ from doap.detectors import Detector
 from doap.extractor import DescriptorSource
 from doap.geometry.colmap import camera_from_colmap, import_pycolmap, pose_from_colmap
 from doap.geometry.pose import Camera, Pose
+from doap.images import read_grey
 from doap.images.frames import COLMAP_PIXEL_CENTRE
-from doap.images.header import read_size
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress
 
@@ -127,10 +127,9 @@ class Localizer:
         if not listing:
             expected = f"the images of the model {model}" + (f", such as {min(self._images)}" if self._images else "")
             raise DataError(f"{images}: expected {expected}, got none of them.")
-        for name in listing:
-            # The size in an unusual header is compared when the image is matched.
-            if (size := read_size(folder / name)) is not None:
-                self._check_size(name, size)
+        # The sizes of the others are compared when they are matched.
+        first = next(iter(listing))
+        self._check_size(first, read_grey(folder / first).shape)
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
         own = make_folder(Path(cache) / self._extractor.info.fingerprint[:16])
         self._index_folder = own / "index"
@@ -146,7 +145,7 @@ class Localizer:
         """Return the camera of an image of the model, as an object of pycolmap."""
         return self._model.cameras[self._images[name].camera_id]
 
-    def _check_size(self, name: str, size: tuple[int, int]) -> None:
+    def _check_size(self, name: str, size: tuple[int, ...]) -> None:
         """Refuse an image of another size (height, width) than its camera's."""
         camera = self._camera(name)
         if size != (camera.height, camera.width):

@@ -151,7 +151,9 @@ def extract_query(
     given = load_stored(info.descriptor, index.name, device) if descriptor is None else descriptor
     opened = as_extractor(given, default_detector=info.detector, device=device)
     if opened.kind == info.kind:
-        extractor = open_extractor(opened, max_keypoints=info.max_keypoints, tile=info.tile, stored=info.stored)
+        extractor = open_extractor(
+            opened, max_keypoints=info.max_keypoints, tile=info.tile, exact=info.stored == "float32"
+        )
         if not info.difference(extractor.info):
             return extractor.extract(image)
     raise DataError(

@@ -115,7 +115,6 @@ def write_colmap(
     ratio: float | None = RATIO,
     max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
-    verify: bool = False,
     workers: int | None = 1,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -132,7 +131,7 @@ def write_colmap(
     Args:
         images: Folder of images; names in the database are paths inside it.
         out: The database. A file that doap did not write, or that was changed since, is never overwritten.
-        descriptor, masks, tile, verify, workers: As for `doap.extract_folder`.
+        descriptor, masks, tile, workers: As for `doap.extract_folder`.
         detector: Keypoint detector. By default COLMAP's SIFT, or the descriptor's own detector.
         max_keypoints: Maximum number of keypoints per image, counted as in COLMAP: two orientations count once.
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
@@ -160,7 +159,7 @@ def write_colmap(
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write)
 
 
 def _write_database(

@@ -71,7 +71,6 @@ def write_features(
     max_keypoints: int = 8192,
     masks: str | Path | None = None,
     tile: int | None = None,
-    verify: bool = False,
     workers: int | None = 1,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -89,7 +88,7 @@ def write_features(
         images: Folder of images. Both programs ignore subfolders in names, so two images may not have the same name.
         out: Folder of the files: `features` in an OpenSfM project, or the folder of matches of openMVG. Feature files
             that doap did not write are not overwritten.
-        descriptor, detector, masks, tile, verify, workers: As for `doap.extract_folder`.
+        descriptor, detector, masks, tile, workers: As for `doap.extract_folder`.
         to: Format, `opensfm` or `openmvg`.
         max_keypoints: Maximum number of keypoints per image.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -109,7 +108,7 @@ def write_features(
         _claim(out, [*common, *(file for name in names for file in target.files(name))])
         folder = beside(out, "{}.features")
         write = partial(_write_files, source, out, target, common)
-        return use_features(source, listing, folder, extractor, workers, len(names), progress, write, verify=verify)
+        return use_features(source, listing, folder, extractor, workers, len(names), progress, write)
 
 
 def _check_names(names: Sequence[str], target: FeatureFormat) -> None:

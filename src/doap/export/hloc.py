@@ -98,7 +98,6 @@ def write_hloc(
     pairs: Pairs | None = None,
     matches: str | Path | None = None,
     ratio: float | None = None,
-    verify: bool = False,
     workers: int | None = 1,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -115,7 +114,7 @@ def write_hloc(
     Args:
         images: Folder of images; names in the files are paths inside it.
         out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.
-        descriptor, detector, max_keypoints, masks, tile, verify, workers: As for `doap.extract_folder`.
+        descriptor, detector, max_keypoints, masks, tile, workers: As for `doap.extract_folder`.
         pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
         matches: The matches file (HDF5), with the same rules as `out`.
         ratio: Ratio test; see `doap.match`.
@@ -142,7 +141,7 @@ def write_hloc(
         for path in files.paths:
             locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
         write = partial(files.write, files.read_replaceable(), total, progress)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write)
 
 
 @dataclass(frozen=True)

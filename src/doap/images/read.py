@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -15,7 +17,6 @@ from numpy.typing import NDArray
 
 from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError, DataError, ShapeError, is_out_of_memory
-from doap.images.header import declared_size, ignore_orientation
 
 
 class PillowImage(Protocol):
@@ -31,8 +32,6 @@ ImageSource = str | Path | NDArray[Any] | PillowImage
 
 _LOG = logging.getLogger(__name__)
 
-MAX_PIXELS = 1 << 29
-"""Default limit of the pixels of an image."""
 HEIF_EXTENSIONS = frozenset({".heic", ".heif"})
 """Files that need the extra `heif`."""
 EXTENSIONS = HEIF_EXTENSIONS | {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
@@ -42,26 +41,25 @@ _MAX_16_BIT = 65535
 _LUMA = (3737, 19234, 9797)
 # Counts images with stretched values. Only the first is reported, because a folder may hold thousands.
 _stretched = count()
-
-# A marker is 0xFF and a code. Within coded pixels, 0xFF is followed by 0 (escape) or 0xD0…0xD7
-# (restart).
+# A marker is 0xFF and a code. Within coded pixels, 0xFF is followed by 0 (escape) or 0xD0…0xD7 (restart).
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])", re.DOTALL)
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xd9"
 # Name and checksum of the last chunk of every PNG.
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+_TIFF_ORDERS = {b"II*\x00": "<", b"MM\x00*": ">"}
+_TIFF_ORIENTATION, _TIFF_SHORT = 274, 3
 
 
 def read_grey(path: str | Path) -> NDArray[np.uint8]:
     """Read an image as 8-bit grey.
 
-    Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and
-    hloc. Colour is converted to luma and transparency is dropped. 16-bit values are divided by 257,
-    which maps the full range to the full range. If they span a quarter of that range or less, such
-    as the 12 bits of many cameras or the counts of a thermal sensor, the range from the 0.1 to the
-    99.9 percentile is stretched instead, and a warning is logged for the first such image. Truncated
-    files raise an error, because decoders may fill the missing part with grey. So do images with
-    more than 2²⁹ pixels (about 23,000 × 23,000), because a small file can declare a size that does
-    not fit into memory. Set the environment variable DOAP_MAX_PIXELS to read larger ones.
+    Pixels are returned as stored in the file. The EXIF orientation is ignored, as in COLMAP and hloc. Colour is
+    converted to luma and transparency is dropped. 16-bit values are divided by 257, which maps the full range to the
+    full range. If they span a quarter of that range or less, such as the 12 bits of many cameras or the counts of a
+    thermal sensor, the range from the 0.1 to the 99.9 percentile is stretched instead, and a warning is logged for the
+    first such image. Truncated files raise an error, because decoders may fill the missing part with grey. So do images
+    with more pixels than OpenCV's limit, 2³⁰ by default, because a small file can declare a size that does not fit into
+    memory.
 
         image = read_grey("photo.jpg")   # (H, W) uint8
 
@@ -112,16 +110,18 @@ def _decode(data: bytes, name: str, mode: int) -> NDArray[Any]:
         raise DataError(f"{name}: the image file is empty. Copy it again.")
     if _is_truncated(data):
         raise DataError(f"{name}: the image file is truncated. Copy it again.")
-    check_pixels(name, data)
     if Path(name).suffix.lower() in HEIF_EXTENSIONS:
         colour = _decode_heif(data, name)
         return colour if mode == cv2.IMREAD_COLOR else np.asarray(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY), np.uint8)
     flags = mode | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        image = cv2.imdecode(np.frombuffer(ignore_orientation(data), np.uint8), flags)
+        image = cv2.imdecode(np.frombuffer(_ignore_orientation(data), np.uint8), flags)
     except cv2.error as error:
         if is_out_of_memory(error):
             raise
+        if "CV_IO_MAX_IMAGE" in str(error):
+            remedy = "Set OPENCV_IO_MAX_IMAGE_PIXELS to read larger images."
+            raise DataError(f"{name}: the image has more pixels than OpenCV's limit. {remedy}") from error
         image = None
     if image is None:
         raise DataError(f"{name}: OpenCV cannot decode the file. It is damaged or not an image.")
@@ -205,22 +205,19 @@ def list_images(folder: str | Path) -> list[Path]:
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: expected a folder of images, but it {fault}.")
-    return [folder / name for name in check_names(_list(folder), str(folder))]
-
-
-def _list(folder: Path) -> Iterator[str]:
     files = ((name, folder / name) for name in walk_files(folder) if is_image(name))
-    return (name for name, path in files if path.is_file() or not path.exists())
+    names = (name for name, path in files if path.is_file() or not path.exists())
+    return [folder / name for name in check_names(names, str(folder))]
 
 
-def check_names(names: Iterable[str], folder: str, *, may_be_empty: bool = False) -> list[str]:
+def check_names(names: Iterable[str], folder: str) -> list[str]:
     """Return the sorted names of the images of a folder; refuse names that are not UTF-8, and a folder without any."""
     images = sorted(names)
     for name in images:
         # Names are stored in text files, Parquet and databases.
         if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise DataError(f"{folder}/{name}: the file name is not UTF-8. Rename the image.")
-    if not images and not may_be_empty:
+    if not images:
         known = " ".join(sorted(EXTENSIONS))
         raise DataError(f"{folder}: expected images ({known}), but the folder contains none.")
     return images
@@ -229,24 +226,6 @@ def check_names(names: Iterable[str], folder: str, *, may_be_empty: bool = False
 def is_image(name: str) -> bool:
     """Return whether the extension of a file is that of an image."""
     return PurePosixPath(name).suffix.lower() in EXTENSIONS
-
-
-def check_pixels(path: str | Path, data: bytes | None = None) -> None:
-    """Refuse an image whose header declares too many pixels; see `read_grey`.
-
-    Args:
-        path: Image file.
-        data: Its contents, if they were read before.
-    """
-    setting = os.environ.get("DOAP_MAX_PIXELS", str(MAX_PIXELS))
-    if not setting.isdecimal():
-        raise ArgumentError(f"DOAP_MAX_PIXELS: expected a number of pixels, got {setting!r}.")
-    height, width = declared_size(Path(path).read_bytes() if data is None else data) or (0, 0)
-    if height * width > int(setting):
-        raise DataError(
-            f"{path}: expected at most {int(setting):,} pixels, got {width:,} × {height:,}. "
-            "Set DOAP_MAX_PIXELS to read larger images."
-        )
 
 
 def check_grey(image: NDArray[np.uint8]) -> tuple[int, int]:
@@ -305,10 +284,25 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
     while marker := _JPEG_MARKER.search(data, position):
         if marker[1] == _JPEG_END:
             return True
-        # The length includes its own two bytes. The next search skips coded pixels after a scan
-        # header.
+        # The length includes its own two bytes. The next search skips coded pixels after a scan header.
         position = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
     return False
+
+
+def _ignore_orientation(data: bytes) -> bytes | bytearray:
+    """Overwrite the orientation of a TIFF, which OpenCV applies despite IMREAD_IGNORE_ORIENTATION."""
+    order = _TIFF_ORDERS.get(data[:4])
+    if order is None:
+        return data
+    changed = bytearray(data)
+    # The decoder reports damage.
+    with suppress(struct.error):
+        (directory,) = struct.unpack_from(f"{order}I", data, 4)
+        (tags,) = struct.unpack_from(f"{order}H", data, directory)
+        for position in range(directory + 2, directory + 2 + 12 * tags, 12):
+            if struct.unpack_from(f"{order}H", data, position)[0] == _TIFF_ORIENTATION:
+                struct.pack_into(f"{order}HIH", changed, position + 2, _TIFF_SHORT, 1, 1)
+    return changed
 
 
 def walk_files(folder: Path) -> Iterator[str]:
