@@ -87,5 +87,5 @@ def test_wrong_usage_exits_with_two(photos, tmp_path):
 
 def test_defaults_are_those_of_the_public_function():
     command, function = inspect.signature(colmap).parameters, inspect.signature(write_colmap).parameters
-    for name in ("descriptor", "max_keypoints", "pairs", "overlap", "ratio", "camera_mode", "verify", "device"):
+    for name in ("descriptor", "max_keypoints", "pairs", "overlap", "ratio", "camera_mode", "device"):
         assert command[name].default == function[name].default

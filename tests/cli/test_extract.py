@@ -1,7 +1,6 @@
 """The `doap extract` command."""
 
 import json
-import re
 import socket
 
 import pytest
@@ -45,12 +44,11 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
 def test_a_descriptor_file_is_stored_with_its_absolute_path(doap, images, tmp_path, monkeypatch):
     Descriptor.build().save(tmp_path / "mine.safetensors")
     monkeypatch.chdir(tmp_path)
-    settings = ["--descriptor", "mine.safetensors", "--max-keypoints", 50, "--workers", 1, "--stored", "uint8"]
+    settings = ["--descriptor", "mine.safetensors", "--max-keypoints", 50, "--workers", 1]
     ran = doap("extract", "images", "--out", "features", *settings)
     assert ran.returncode == 0, ran.stderr
     features = FeatureSet(tmp_path / "features")
-    assert (features.extractor.descriptor, features.extractor.stored) == (str(tmp_path / "mine.safetensors"), "uint8")
-    assert len(features) == 3
+    assert (features.extractor.descriptor, len(features)) == (str(tmp_path / "mine.safetensors"), 3)
 
 
 def test_the_number_of_masks_is_printed(doap, images, tmp_path):
@@ -63,19 +61,21 @@ def test_the_number_of_masks_is_printed(doap, images, tmp_path):
 
 
 def test_errors_are_one_line(doap, images, tmp_path):
-    for arguments, word in [
-        ([tmp_path / "none"], "expected a folder of images"),
-        ([images, "--detector", "swift"], "detector: expected one of"),
-    ]:
+    for arguments in ([tmp_path / "none"], [images, "--detector", "swift"]):
         ran = doap("extract", *arguments, "--out", tmp_path / "features")
-        assert (ran.returncode, ran.stdout) == (1, "")
-        assert len([line for line in ran.stderr.splitlines() if line.startswith("doap: ") and word in line]) == 1
-        assert "Traceback" not in ran.stderr
+        assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("address", "variable"), [("127.0.0.1:{port}", ""), ("ray://127.0.0.1:{port}", ""), ("auto", "127.0.0.1:{port}")]
+    ("address", "variable"),
+    [
+        ("127.0.0.1:{port}", ""),
+        ("ray://127.0.0.1:{port}", ""),
+        ("auto", "127.0.0.1:{port}"),
+        ("nonsense", ""),
+        ("a:b", ""),
+    ],
 )
 def test_a_ray_cluster_that_does_not_answer_is_one_line_at_once(doap, images, tmp_path, monkeypatch, address, variable):
     pytest.importorskip("ray")
@@ -85,17 +85,6 @@ def test_a_ray_cluster_that_does_not_answer_is_one_line_at_once(doap, images, tm
     words = ("--descriptor", "rootsift", "--engine", "ray", "--address", address.format(port=port))
     ran = doap("extract", images, "--out", tmp_path / "features", *words)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert re.search(rf"address: cannot connect to Ray at .*127\.0\.0\.1:{port}: .* Check the address", ran.stderr)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:port"])
-def test_an_address_that_is_none_is_one_line(doap, images, tmp_path, address):
-    pytest.importorskip("ray")
-    words = ("--descriptor", "rootsift", "--engine", "ray", "--address", address)
-    ran = doap("extract", images, "--out", tmp_path / "features", *words)
-    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert ran.stderr.startswith("doap: address: ")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -106,7 +95,6 @@ def test_ray_that_cannot_start_is_one_line(doap, images, tmp_path, monkeypatch):
     words = ("--descriptor", "rootsift", "--engine", "ray")
     ran = doap("extract", images, "--out", tmp_path / "features", *words)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert re.match(r"doap: engine: Ray cannot start on this machine: .* Use the local engine", ran.stderr)
 
 
 def test_wrong_usage_exits_with_two(doap, images, tmp_path):
@@ -115,27 +103,7 @@ def test_wrong_usage_exits_with_two(doap, images, tmp_path):
         ["extract", images, "--out", tmp_path / "f.h5"],
         [*folder, "--address", "auto"],
         [*folder, "--engine", "spark"],
-        [*folder, "--stored", "bits"],
         [*folder, "--workers", "0"],
     ):
         assert doap(*arguments).returncode == 2
     assert not (tmp_path / "features").exists()
-
-
-def test_shards_have_folders_of_their_own_and_verify_reads_all_images(doap, images, tmp_path):
-    out = tmp_path / "features"
-    command = ["extract", images, "--out", out, "--descriptor", "teblid", "--workers", 1]
-    for number in (1, 2):
-        ran = doap(*command, "--shard", f"{number}/2")
-        assert f"{out}/shard-00000{number}-of-000002: " in ran.stdout
-    assert FeatureSet(out).names == ["0.png", "1.png", "2.png"]
-    counts = [len(FeatureSet(out / f"shard-00000{number}-of-000002")) for number in (1, 2)]
-    for number, count in enumerate(counts, start=1):
-        ran = doap(*command, "--shard", f"{number}/2", "--verify")
-        assert f"0 images extracted, {count} unchanged, 0 skipped" in ran.stdout
-    for wrong in ("2", "a/b", "1-2"):
-        ran = doap(*command, "--shard", wrong)
-        assert ran.returncode == 2
-        assert f"Expected I/N, such as 3/100, got {wrong}" in ran.stderr
-    ran = doap(*command, "--shard", "3/2")
-    assert (ran.returncode, "expected i/n with 1 ≤ i ≤ n, got 3/2" in ran.stderr) == (1, True)

@@ -10,26 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import oracles
 from doap._support.errors import ArgumentError, DataError, MissingExtra
 from doap.collection import FeatureSet, extract_folder
 from doap.collection.extractor import open_extractor
 from doap.collection.features import PartWriter
-from doap.collection.image_folder import ImageFolder, Source
-from doap.collection.ray import (
-    IMAGES_PER_PART,
-    Plan,
-    Stages,
-    extract_with_ray,
-    plan_workers,
-    run_tasks,
-    run_with_actors,
-    split_into_parts,
-)
+from doap.collection.image_folder import ImageFolder
+from doap.collection.ray import Stages, extract_with_ray, plan_tasks
 from doap.collection.stages import Describe, make_stages
+from doap.collection.storage import StoredFile
 from doap.descriptor import Descriptor
 from doap.images import list_images
 from doap.pipeline import extract
@@ -132,26 +122,16 @@ def stages_of(photos, out, descriptor, detector="sift"):
     folder = ImageFolder.open(photos)
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
     detect, describe = make_stages(folder, extractor)
-    sources = [Source(name, stamp) for name, stamp in folder.list().items()]
+    sources = [StoredFile(name, stamp) for name, stamp in folder.list().items()]
     with PartWriter(out, extractor.info) as writer:
         return sources, Stages(detect, describe, writer.target)
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_actors_describe_what_tasks_detect(photos, network, cluster, tmp_path, together):
-    """As with GPUs, but on processors."""
-    sources, stages = stages_of(photos, tmp_path / "actors", network)
-    tables = list(run_with_actors(sources, stages, Plan("cpu", 2, {"num_cpus": 0}), together))
-    assert sorted(name for rows in tables for name in rows["name"].to_pylist()) == [source.name for source in sources]
-    run(photos, tmp_path / "local", network, "local")
-    assert rows_of(tmp_path / "actors") == rows_of(tmp_path / "local")
 
 
 def test_features_that_cannot_be_written_end_the_run(photos, network, cluster, tmp_path):
     sources, stages = stages_of(photos, tmp_path / "f", network)
     shutil.rmtree(tmp_path / "f")
     (tmp_path / "f").touch()
-    with pytest.raises(DataError, match="cannot be written: Not a directory"):
+    with pytest.raises(DataError):
         list(extract_with_ray(sources, stages.target, stages.detect, stages.describe, 2, None, "cpu"))
 
 
@@ -160,7 +140,8 @@ def test_an_interrupted_run_leaves_no_task_behind(photos, network, cluster, tmp_
 
     detector = SlowDetector(seconds=1)
     sources, stages = stages_of(photos, tmp_path / "f", network, detector)
-    with closing(run_tasks(sources, stages, Plan("cpu", 2, {"num_cpus": 1}), False)) as tables:
+    run = extract_with_ray(sources, stages.target, stages.detect, stages.describe, 2, None, "cpu")
+    with closing(run) as tables:
         next(tables)
     while ray.available_resources().get("CPU") != 2:
         time.sleep(0.1)
@@ -170,48 +151,18 @@ def test_an_interrupted_run_leaves_no_task_behind(photos, network, cluster, tmp_
     assert list((tmp_path / "f").glob("part-*")) == written
 
 
-@given(st.integers(0, 2000), st.integers(1, 50), st.integers(1, 200))
-def test_parts_hold_all_images_in_order_and_become_smaller(images, workers, largest):
-    sources = [Source(str(number)) for number in range(images)]
-    parts = list(split_into_parts(sources, workers, largest))
-    assert [source for part in parts for source in part] == sources
-    sizes = [len(part) for part in parts]
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes, default=0) <= largest
-
-
-def test_images_per_task_grow_with_the_archive_up_to_a_limit():
-    """The process that starts the run pays per task."""
-    largest = [len(next(split_into_parts(range(images), 8, IMAGES_PER_PART))) for images in (10, 1000, 10_000_000)]
-    assert largest == [4, 63, IMAGES_PER_PART]
-
-
 def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"ray is not installed\. Run `pip install 'doap\[scale\]'`"):
+    with pytest.raises(MissingExtra):
         run(photos, tmp_path / "f", network, "ray")
 
 
-@pytest.mark.parametrize(
-    ("cluster", "device", "expected"),
-    [
-        ({"CPU": 8.0}, "auto", ("cpu", 8, {"num_cpus": 1})),
-        ({"CPU": 8.0, "GPU": 2.0}, "auto", ("cuda", 2, {"num_gpus": 1})),
-        ({"CPU": 8.0, "GPU": 2.0}, "cuda:1", ("cuda", 2, {"num_gpus": 1})),
-        ({"CPU": 8.0, "GPU": 2.0}, "cpu", ("cpu", 8, {"num_cpus": 1})),
-    ],
-)
-def test_workers_request_the_gpus_or_processors_of_the_cluster(network, cluster, device, expected):
-    describe = describe_stage(network)
-    assert plan_workers(cluster, describe, device) == expected
-
-
-def test_workers_without_a_network_request_no_gpu():
-    describe = describe_stage("rootsift")
-    assert plan_workers({"CPU": 8.0, "GPU": 2.0}, describe, "cuda") == ("cpu", 8, {"num_cpus": 1})
-
-
-def test_a_cluster_without_gpus_refuses_cuda(network):
-    describe = describe_stage(network)
-    with pytest.raises(ArgumentError, match="device: the Ray cluster has no GPU for cuda"):
-        plan_workers({"CPU": 8.0}, describe, "cuda")
+def test_tasks_request_processors_and_a_share_of_a_gpu_for_a_network(network):
+    describe, own = describe_stage(network), describe_stage("rootsift")
+    processors, share = ("cpu", {"num_cpus": 1}), ("cuda", {"num_cpus": 1, "num_gpus": 0.125})
+    gpus = {"CPU": 8.0, "GPU": 2.0}
+    assert plan_tasks({"CPU": 8.0}, describe, "auto") == plan_tasks(gpus, describe, "cpu") == processors
+    assert plan_tasks(gpus, describe, "auto") == plan_tasks(gpus, describe, "cuda:1") == share
+    assert plan_tasks(gpus, own, "cuda") == processors
+    with pytest.raises(ArgumentError):
+        plan_tasks({"CPU": 8.0}, describe, "cuda")

@@ -59,7 +59,7 @@ def _nothing(inputs: Path, out: Path) -> None:
 
 _FAST = "--descriptor rootsift --detector sift --max-keypoints 30 --device cpu"
 _MORE = {
-    "extract": "--masks {inputs}/masks --shard 1/1 --device cpu",
+    "extract": "--masks {inputs}/masks --device cpu",
     "colmap": "--masks {inputs}/masks --pairs {inputs}/pairs.txt --device cpu",
     "hloc": "--masks {inputs}/masks --device cpu",
     "features": "--masks {inputs}/masks --device cpu",

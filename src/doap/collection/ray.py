@@ -8,6 +8,7 @@ share of one. Ray repeats a task whose process or machine is lost.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -113,6 +114,9 @@ def _start_ray(ray: Any, workers: int, address: str | None) -> None:
 
 def _check_answer(address: str) -> None:
     """Refuse an address that nobody listens at. Ray itself would try for minutes, and then end the process."""
+    if address == "auto":
+        # Ray prefers the variable to a search on this machine.
+        address = os.environ.get("RAY_ADDRESS") or address
     try:
         parts = urlsplit(address if "://" in address else f"ray://{address}")
         host, port = parts.hostname, parts.port

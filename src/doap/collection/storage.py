@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -167,8 +167,14 @@ class ObjectStore:
 
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
-        with suppress(FileNotFoundError), self._request(self.locate(name)):
-            self._filesystem.delete_file(f"{self._root}/{name}")
+        path = f"{self._root}/{name}"
+        with self._request(self.locate(name)):
+            try:
+                self._filesystem.delete_file(path)
+            except OSError:
+                # Some servers refuse the object for the folder that pyarrow creates after the deletion.
+                if self._filesystem.get_file_info(path).type != pyarrow.fs.FileType.NotFound:
+                    raise
 
     def lock(self) -> AbstractContextManager[object]:
         """Return a context manager without effect."""
