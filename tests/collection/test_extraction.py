@@ -214,7 +214,6 @@ def test_another_extractor_extracts_everything_again_and_deletes_old_parts(netwo
     again = run(few, tmp_path / "f", "rootsift")
     assert (again.extracted, again.reused) == (3, 0)
     assert [part.name[:11] for part in sorted((tmp_path / "f").iterdir())] == [
-        "_manifest.a",
         "_meta.json",
         "part-000002",
     ]

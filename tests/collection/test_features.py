@@ -123,7 +123,7 @@ def test_a_part_is_named_after_its_run_and_its_images(tmp_path):
     assert len(parts_of(tmp_path / "a")) == 3
 
 
-def test_a_killed_run_without_a_manifest_loses_nothing(tmp_path):
+def test_a_killed_run_loses_no_part_that_it_wrote(tmp_path):
     folder = write(tmp_path / "features", [image("a", 1), image("b", 1)])
     writer = PartWriter(folder, extractor())
     writer.add(make_table([image("a", 2), image("c", 2)], extractor()))
@@ -132,28 +132,6 @@ def test_a_killed_run_without_a_manifest_loses_nothing(tmp_path):
     assert found.checksums == {"a": "checksum 2", "b": "checksum 1", "c": "checksum 2"}
     write(folder, [FailedImage("b", "", REMOVED)])
     assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
-    (folder / "_manifest.arrow").unlink()
-    assert FeatureSet(folder).checksums == {"a": "checksum 2", "c": "checksum 2"}
-
-
-def test_a_damaged_manifest_is_ignored(tmp_path):
-    folder = write(tmp_path, [image("a"), image("b")])
-    manifest = folder / "_manifest.arrow"
-    good = manifest.read_bytes()
-    for bad in (good[:100], b"", b"x" * 1000, good[:-200] + bytes(200)):
-        manifest.write_bytes(bad)
-        assert FeatureSet(folder).names == ["a", "b"]
-
-
-def test_a_manifest_that_does_not_fit_its_parts_is_never_believed(tmp_path):
-    """Features of another image would be a wrong result without a message."""
-    folder = write(tmp_path, [image("a"), image("b")])
-    other = write(tmp_path / "other", [image("b"), image("a")])
-    parts_of(other)[0].replace(parts_of(folder)[0])
-    with pytest.raises(DataError):
-        FeatureSet(folder).read("a")
-    (folder / "_manifest.arrow").unlink()
-    assert_same(FeatureSet(folder).read("a"), image("a"), 2**-11)
 
 
 def test_rows_of_another_extractor_are_ignored(tmp_path):
@@ -249,9 +227,6 @@ def test_a_row_without_name_or_checksum_is_damaged(tmp_path, column):
     table = pq.read_table(part)
     values = pa.array([None, *table[column].to_pylist()[1:]], pa.string())
     pq.write_table(table.set_column(table.column_names.index(column), column, values), part)
-    with pytest.raises(DamagedPart):
-        FeatureSet(tmp_path).read("a")
-    (tmp_path / "_manifest.arrow").unlink()
     with pytest.raises(DamagedPart):
         FeatureSet(tmp_path)
 

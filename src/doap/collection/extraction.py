@@ -30,7 +30,7 @@ from doap.types import Progress, no_progress
 Engine = Literal["local", "ray"]
 """Extraction engine: processes on this machine, or Ray."""
 Run = Callable[[Sequence[StoredFile], PartWriter], Generator[pa.Table]]
-"""A configured engine: extracts images, passes their rows to the writer, and yields what it has passed."""
+"""A configured engine: extracts images, writes their rows, and yields tables with their names and errors."""
 
 _Result = TypeVar("_Result")
 # Starting a worker process takes as long as extracting about this many images.
@@ -225,20 +225,20 @@ def _make_engine(
 
         second = make_portable(describe.to("cpu"), extractor.reopen)
         settings = (portable, second, workers or processors, address, device)
-        return lambda sources, writer: _pass_on(extract_with_ray(sources, writer.target, *settings), writer.commit)
+        return lambda sources, writer: extract_with_ray(sources, writer.target, *settings)
 
     def run(sources: Sequence[StoredFile], writer: PartWriter) -> Generator[pa.Table]:
         processes = workers or min(processors, 1 + len(sources) // _IMAGES_PER_WORKER)
         if processes == 1:
-            return _pass_on(extract_in_process(sources, detect, describe), writer.add)
-        return _pass_on(extract_locally(sources, portable, describe, processes), writer.add)
+            return _add(writer, extract_in_process(sources, detect, describe))
+        return _add(writer, extract_locally(sources, portable, describe, processes))
 
     return run
 
 
-def _pass_on(tables: Generator[pa.Table], receive: Callable[[pa.Table], None]) -> Generator[pa.Table]:
-    """Pass tables to a function, and yield them."""
+def _add(writer: PartWriter, tables: Generator[pa.Table]) -> Generator[pa.Table]:
+    """Pass tables to a writer, and yield them."""
     with closing(tables):
         for table in tables:
-            receive(table)
+            writer.add(table)
             yield table

@@ -1,7 +1,7 @@
 """The Ray engine: every task extracts some images and writes their part, on one machine or a cluster.
 
 Features never pass through the calling process: it starts tasks, keeps a bounded number of them waiting, and receives
-one row of the manifest per image. Tasks of many images keep its work per image small. With GPUs, every task gets a
+the names of their images. Tasks of many images keep its work per image small. With GPUs, every task gets a
 share of one. Ray repeats a task whose process or machine is lost.
 """
 
@@ -55,7 +55,7 @@ def extract_with_ray(
     address: str | None,
     device: str,
 ) -> Generator[pa.Table]:
-    """Write the rows of images, and yield those of the manifest, part by part, in the order in which they are ready.
+    """Write the rows of images, and yield their names and errors, part by part, in the order in which they are ready.
 
     A task processes several images. The images of a task that Ray gives up are processed again, one per task, so that
     only the image that crashes processes fails. It has no checksum, so the next run tries it again.
@@ -174,7 +174,7 @@ def _count_processors(ray: Any) -> int:
 
 
 def _extract_part(sources: Sequence[StoredFile], shared: list[Any], device: str) -> pa.Table:
-    """Run both stages on some images and write their part; return the rows of the manifest."""
+    """Run both stages on some images and write their part; return their names and errors."""
     detect, describe, target = _fetch(shared[0], device)
     batches = _split(sources, IMAGES_PER_BATCH)
     return target.write(pa.concat_tables([describe([detect(source) for source in batch]) for batch in batches]))
