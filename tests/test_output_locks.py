@@ -12,8 +12,6 @@ from doap.describer import from_function
 from doap.training.config import Config
 from oracles.photos import write_photo
 
-REFUSED = "is writing to it"
-
 
 def mean(patches):
     return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(patches, 8).flatten(1), dim=1)
@@ -35,7 +33,7 @@ def describer():
 def test_a_feature_set_has_one_writer(photos, describer, tmp_path):
     out = tmp_path / "features"
     out.mkdir()
-    with OutputLock(out, inside=True), pytest.raises(DataError, match=REFUSED):
+    with OutputLock(out, inside=True), pytest.raises(DataError):
         doap.extract_folder(photos, out, describer, workers=1)
     assert doap.extract_folder(photos, out, describer, workers=1).extracted == 2
     assert not list(out.glob("*.lock"))
@@ -43,37 +41,37 @@ def test_a_feature_set_has_one_writer(photos, describer, tmp_path):
 
 def test_a_database_has_one_writer(photos, describer, tmp_path):
     pytest.importorskip("pycolmap")
-    with OutputLock(tmp_path / "a.db"), pytest.raises(DataError, match=REFUSED):
+    with OutputLock(tmp_path / "a.db"), pytest.raises(DataError):
         doap.write_colmap(photos, tmp_path / "a.db", describer)
 
 
 @pytest.mark.parametrize("locked", ["f.h5", "m.h5"])
 def test_both_files_of_hloc_have_one_writer(photos, describer, tmp_path, locked):
     pytest.importorskip("h5py")
-    with OutputLock(tmp_path / locked), pytest.raises(DataError, match=f"{locked}: .* {REFUSED}"):
+    with OutputLock(tmp_path / locked), pytest.raises(DataError):
         doap.write_hloc(photos, tmp_path / "f.h5", describer, pairs="exhaustive", matches=tmp_path / "m.h5")
 
 
 def test_an_index_has_one_writer(photos, describer, tmp_path):
     pytest.importorskip("faiss")
-    doap.extract_folder(photos, tmp_path / "features", describer, workers=1, stored="float32")
-    with OutputLock(tmp_path / "index"), pytest.raises(DataError, match=REFUSED):
+    doap.extract_folder(photos, tmp_path / "features", describer, workers=1)
+    with OutputLock(tmp_path / "index"), pytest.raises(DataError):
         build_index(tmp_path / "features", tmp_path / "index")
     build_index(tmp_path / "features", tmp_path / "index")
     with OutputLock(tmp_path / "index", inside=True):
-        with pytest.raises(DataError, match=REFUSED):
+        with pytest.raises(DataError):
             add_images(tmp_path / "index", tmp_path / "features")
-        with pytest.raises(DataError, match=REFUSED):
+        with pytest.raises(DataError):
             remove_images(tmp_path / "index", ["0.png"])
 
 
 def test_a_patch_set_has_one_writer(tmp_path):
-    with SetWriter(tmp_path / "set", 8, {}, []), pytest.raises(DataError, match=REFUSED):
+    with SetWriter(tmp_path / "set", 8, {}, []), pytest.raises(DataError):
         SetWriter(tmp_path / "set", 8, {}, [])
     with SetWriter(tmp_path / "set", 8, {}, []) as writer:
         assert writer.done == 0
 
 
 def test_a_training_run_has_one_writer(tmp_path):
-    with OutputLock(tmp_path, inside=True), pytest.raises(DataError, match=REFUSED):
+    with OutputLock(tmp_path, inside=True), pytest.raises(DataError):
         doap.train(Config(), tmp_path)

@@ -70,7 +70,7 @@ class Sample:
 def write_features(folder: Path) -> None:
     for seed in range(2):
         write_photo(folder / "photos" / f"{seed}.png", seed, 80, 100)
-    settings: dict[str, Any] = {"max_keypoints": 20, "workers": 1, "stored": "float32"}
+    settings: dict[str, Any] = {"max_keypoints": 20, "workers": 1}
     doap.extract_folder(folder / "photos", folder / "features", DESCRIPTOR, **settings)
 
 
@@ -207,7 +207,7 @@ SAMPLES: dict[str, Sample] = {
     "log": Sample(write_run, ("log.jsonl",), lambda folder: write_training_page(folder, folder / "report.html")),
     "features": Sample(
         write_features,
-        ("features/_meta.json", "features/_manifest.arrow", "features/part-*.parquet"),
+        ("features/_meta.json", "features/part-*.parquet"),
         lambda folder: list(FeatureSet(folder / "features").stream()),
     ),
     "index": Sample(
