@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from doap._support.errors import ArgumentError
@@ -30,8 +29,8 @@ _CHILD = (
 # Limits of a child process that reads files. Real ones are read a hundred times as fast.
 _SECONDS, _BYTES_PER_SECOND = 10, 1e6
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 20
-# How a child process that takes too long is ended, by its alarm or by its parent.
-_TIMEOUT_CODES = () if sys.platform == "win32" else (-signal.SIGALRM, -signal.SIGKILL)
+# How a child process that takes too long is ended by its alarm.
+_TIMEOUT = () if sys.platform == "win32" else (-signal.SIGALRM,)
 NO_START = (
     "workers: a worker process ended before its first task. A script with more than one worker needs "
     "`if __name__ == '__main__':` around its code. Otherwise, memory may be too small for the workers."
@@ -124,14 +123,17 @@ def worker_context(module: str) -> SpawnContext | ForkServerContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([module])
-    # The server finds the same modules as this process.
-    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    before = dict(os.environ)
     try:
-        with interrupts_blocked(), _environment({**os.environ, **search}):
+        with interrupts_blocked():
+            # The server finds the same modules as this process.
+            os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
             forkserver.ensure_running()
     # Its socket needs a temporary folder that can be written and has a short path.
     except OSError:
         return multiprocessing.get_context("spawn")
+    finally:
+        _set_environment(before)
     return context
 
 
@@ -148,17 +150,6 @@ def starting_workers() -> Iterator[None]:
     # The server that forks workers has ended.
     except (EOFError, ConnectionError) as error:
         raise ArgumentError(NO_START) from error
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set all environment variables for a block."""
-    before = dict(os.environ)
-    _set_environment(variables)
-    try:
-        yield
-    finally:
-        _set_environment(before)
 
 
 def _set_environment(variables: Mapping[str, str]) -> None:
@@ -192,47 +183,30 @@ class ChildFault(Exception):  # noqa: N818 - named after what happened
     """A call in a child process failed, crashed or exceeded a limit; the message is the reason."""
 
 
-def call_in_child(
-    function: Callable[..., Any], *arguments: Any, size: int | None = None, items: Iterable[Any] | None = None
-) -> Any:
+def call_in_child(function: Callable[..., Any], *arguments: Any, size: int) -> Any:
     """Call a function of a module in a child process.
 
-    Libraries in C can hang or crash while they read a damaged file or write to a full disk, and Python cannot
-    interrupt them.
+    Libraries in C can hang or crash while they read a damaged file, and Python cannot interrupt them.
 
     Args:
         function: Function at the top level of a module. Its result is sent as JSON.
         arguments: Its arguments.
-        size: Number of bytes that it reads, which limits its time and memory. By default, there is no limit.
-        items: Objects that the function receives as an iterator, its last argument. The next one is made after it has
-            processed the one before.
+        size: Number of bytes that it reads, which limits its time and memory.
 
     Raises:
         ChildFault: If the function raises an exception, crashes or exceeds a limit.
     """
-    seconds = None if size is None else math.ceil(_SECONDS + size / _BYTES_PER_SECOND)
-    memory = None if size is None else _MEMORY + _MEMORY_PER_BYTE * size
-    call = function, arguments, seconds, memory, items is not None
-    command, pipe, answer = [sys.executable, "-c", _CHILD, "\n".join(sys.path)], subprocess.PIPE, b""
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with suppress(BrokenPipeError):
-            for item in chain([call], items or ()):
-                pickle.dump(item, child.stdin)
-                child.stdin.flush()
-                # An empty line requests the next item.
-                if items is not None and (answer := child.stdout.readline()) != b"\n":
-                    break
-        try:
-            answer += child.communicate(timeout=seconds and seconds + 5)[0]
-        except subprocess.TimeoutExpired:
-            child.kill()
-    if child.returncode in _TIMEOUT_CODES:
-        raise ChildFault(f"reading takes more than {seconds} s")
+    seconds = math.ceil(_SECONDS + size / _BYTES_PER_SECOND)
+    call = pickle.dumps((function, arguments, seconds, _MEMORY + _MEMORY_PER_BYTE * size))
+    command, timeout = [sys.executable, "-c", _CHILD, "\n".join(sys.path)], f"reading takes more than {seconds} s"
+    try:
+        child = subprocess.run(command, input=call, capture_output=True, timeout=seconds + 5)
+    except subprocess.TimeoutExpired as error:
+        raise ChildFault(timeout) from error
     if child.returncode:
-        raise ChildFault(f"its process ended with exit code {child.returncode}")
-    value, fault = json.loads(answer)
+        reason = f"its process ended with exit code {child.returncode}"
+        raise ChildFault(timeout if child.returncode in _TIMEOUT else reason)
+    value, fault = json.loads(child.stdout)
     if fault:
         raise ChildFault(fault)
     return value
@@ -240,8 +214,8 @@ def call_in_child(
 
 def serve_call() -> None:
     """Make the call of `call_in_child` in the child process."""
-    function, arguments, seconds, memory, has_items = pickle.load(sys.stdin.buffer)
-    if sys.platform != "win32" and seconds:
+    function, arguments, seconds, memory = pickle.load(sys.stdin.buffer)
+    if sys.platform != "win32":
         import resource
 
         # The system ends the process, even while a library does not return to Python.
@@ -250,20 +224,11 @@ def serve_call() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     value, fault = None, None
     try:
-        value = function(*arguments, *([_requested()] if has_items else []))
+        value = function(*arguments)
     # Libraries report damage with many types of errors.
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"
     sys.stdout.write(json.dumps([value, fault]))
-
-
-def _requested() -> Iterator[Any]:
-    """Request items of `call_in_child` from the calling process, until it sends no more or ends."""
-    with suppress(EOFError):
-        while True:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            yield pickle.load(sys.stdin.buffer)
 
 
 def tune_allocator() -> str:

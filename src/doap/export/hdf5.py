@@ -53,7 +53,7 @@ def copy_groups(source: Path, path: Path, names: list[str]) -> None:
 
 def add_groups(path: Path, groups: Iterable[Group], settings: dict[str, Any] | None = None) -> None:
     """Add groups to a file, a new one if its settings are given. After each group, the file is complete."""
-    _write(path, add, settings, items=groups)
+    _write(path, add, settings, list(groups), size=1 << 30)
 
 
 def _write(path: Path, function: Any, *arguments: Any, **options: Any) -> None:
