@@ -153,7 +153,7 @@ def work(environment, sent):
     sent.send({"variable": os.environ.get("LATER"), "path": os.environ.get("PYTHONPATH")})
 
 if __name__ == "__main__":
-    context = worker_context("doap.collection.stages")
+    context = worker_context("doap.collection.local")
     os.environ["LATER"] = "yes"
     received, sent = context.Pipe(duplex=False)
     worker = context.Process(target=work, args=(dict(os.environ), sent))
@@ -200,7 +200,7 @@ def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(
         raise OSError("AF_UNIX path too long")
 
     monkeypatch.setattr("multiprocessing.forkserver.ensure_running", fail)
-    assert worker_context("doap.collection.stages").get_start_method() == "spawn"
+    assert worker_context("doap.collection.local").get_start_method() == "spawn"
 
 
 BUSY_AT_ITS_END = """
@@ -209,7 +209,7 @@ from concurrent.futures import ProcessPoolExecutor
 from doap._support.processes import worker_context
 
 if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, worker_context("doap.collection.stages"))
+    pool = ProcessPoolExecutor(1, worker_context("doap.collection.local"))
     pool.submit(time.sleep, 0.1).result()
     print("finished")
 """

@@ -145,14 +145,6 @@ class Extractor(ABC):
             Features(one.frames, one.responses, rows, one.image_size) for one, rows in zip(prepared, parts, strict=True)
         ]
 
-    def first_stage(self) -> Extractor:
-        """Return an extractor for `prepare` in other processes, without the network of the second stage."""
-        if self.second_stage is None:
-            return self
-        first = copy.copy(self)
-        first.describer = first.second_stage = None
-        return first
-
     def to(self, device: torch.device) -> Extractor:
         """Return an extractor with a copy of the network of the second stage on another device."""
         stage, moved = self.second_stage, copy.copy(self)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +17,9 @@ import torch
 from doap._support.errors import ArgumentError, DataError
 from doap.baselines import BASELINES, rootsift
 from doap.collection import FeatureSet, extract_folder
-from doap.collection.extractor import open_extractor
-from doap.collection.features import FailedImage
+from doap.collection.extractor import ExtractorInfo, open_extractor
 from doap.collection.image_folder import ImageFolder
-from doap.collection.stages import Detect, make_portable, make_stages
+from doap.collection.local import ImageExtractor, make_portable
 from doap.collection.storage import LocalFolder, StoredFile
 from doap.describer import from_function
 from doap.descriptor import Descriptor, load
@@ -79,7 +77,7 @@ def assert_complete(out, images, descriptor, detector=None, error=2**-11, withou
 @pytest.mark.parametrize(
     "name", ["real network", "wide network", "binary network", "rootsift", "teblid", "colmap-sift", "function"]
 )
-def test_both_stages_together_equal_extract(name, photos, network):
+def test_images_together_equal_extract(name, photos, network):
     detector = sift()
     if name == "real network":
         descriptor = network
@@ -92,10 +90,13 @@ def test_both_stages_together_equal_extract(name, photos, network):
     else:
         descriptor, detector = BASELINES[name](), colmap() if name == "colmap-sift" else sift()
     extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
-    detect, describe = make_stages(ImageFolder.open(photos), extractor)
-    detect = pickle.loads(pickle.dumps(make_portable(detect, partial(as_extractor, name))))
+    extract_images = ImageExtractor(ImageFolder.open(photos), extractor.extractor, extractor.info)
+    portable = make_portable(extract_images, None if name == "function" else partial(as_extractor, name))
+    # A local function cannot be sent.
+    assert (portable is None) == (name == "function")
+    extract_images = extract_images if portable is None else pickle.loads(pickle.dumps(portable))
     names = ["flat.png", "0/00.png", "cut.png", "1/01.png", "0/02.png"]
-    rows = describe([detect(StoredFile(name, "")) for name in names]).to_pylist()
+    rows = extract_images([StoredFile(name, "") for name in names]).to_pylist()
     assert [row["name"] for row in rows] == names
     for row in rows:
         if row["name"] == "cut.png":
@@ -188,22 +189,6 @@ def test_keypoints_are_in_the_pixels_as_stored(network, tmp_path):
     features = FeatureSet(tmp_path / "f").read("rotated.jpg").features
     assert features.image_size == (120, 160)
     assert features.keypoints[:, 0].max() > 120
-
-
-def test_the_number_of_threads_stays_the_same(photos, network, tmp_path):
-    """Threads with one processor each share the network. This setting must not affect this thread or later ones."""
-
-    def count_in_new_thread():
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(torch.get_num_threads).result()
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        run(photos, tmp_path / "features", network, workers=2)
-        assert (torch.get_num_threads(), count_in_new_thread()) == (2, 2)
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_another_extractor_extracts_everything_again_and_deletes_old_parts(network, tmp_path):
@@ -332,10 +317,10 @@ class ExhaustedDetector:
 
 def test_an_image_for_which_memory_did_not_suffice_is_tried_again(photos, tmp_path):
     configured = open_extractor("rootsift", detector=ExhaustedDetector(tmp_path / "full"), max_keypoints=10)
-    detect, _ = make_stages(ImageFolder.open(photos), configured)
+    extract_images = ImageExtractor(ImageFolder.open(photos), configured.extractor, configured.info)
     (tmp_path / "full").touch()
-    failed = detect(StoredFile("0/00.png", ""))
-    assert (type(failed), failed.checksum) == (FailedImage, "")
+    (row,) = extract_images([StoredFile("0/00.png", "")]).to_pylist()
+    assert (row["error"] is None, row["checksum"]) == (False, "")
 
 
 def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
@@ -352,8 +337,8 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_can_be_sent_to_other_processes(name):
     extractor = as_extractor(name)
-    detect = make_portable(Detect(ImageFolder.open("images"), extractor, 10), partial(as_extractor, name))
-    received = pickle.loads(pickle.dumps(detect)).extractor
+    sent = ImageExtractor(ImageFolder.open("images"), extractor, ExtractorInfo("", "", "", 1, 1, "real", 1, "float16"))
+    received = pickle.loads(pickle.dumps(make_portable(sent, partial(as_extractor, name)))).extractor
     assert (received.name, received.fingerprint()) == (extractor.name, extractor.fingerprint())
 
 
@@ -402,11 +387,12 @@ def test_a_descriptor_with_its_own_keypoints_uses_its_own_detector(tmp_path):
     assert_complete(tmp_path / "f", images, BASELINES["colmap-sift"](), colmap())
 
 
-def test_the_second_stage_moves_its_network_and_leaves_the_original(network, photos):
-    _, describe = make_stages(ImageFolder.open(photos), open_extractor(network))
-    moved = describe.to("meta")
-    assert (describe.extractor.device.type, moved.extractor.device.type) == ("cpu", "meta")
-    assert describe.to("cpu").extractor is describe.extractor
+def test_a_network_is_moved_as_a_copy(network, photos):
+    configured = open_extractor(network)
+    extract_images = ImageExtractor(ImageFolder.open(photos), configured.extractor, configured.info)
+    moved = extract_images.to("meta")
+    assert (extract_images.extractor.device.type, moved.extractor.device.type) == ("cpu", "meta")
+    assert extract_images.to("cpu").extractor is configured.extractor
 
 
 @pytest.mark.gpu

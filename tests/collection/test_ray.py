@@ -17,8 +17,8 @@ from doap.collection import FeatureSet, extract_folder
 from doap.collection.extractor import open_extractor
 from doap.collection.features import PartWriter
 from doap.collection.image_folder import ImageFolder
-from doap.collection.ray import Stages, extract_with_ray, plan_tasks
-from doap.collection.stages import Describe, make_stages
+from doap.collection.local import ImageExtractor
+from doap.collection.ray import extract_with_ray, plan_tasks
 from doap.collection.storage import StoredFile
 from doap.descriptor import Descriptor
 from doap.images import list_images
@@ -108,35 +108,33 @@ def test_killed_tasks_lose_no_image_and_only_a_deadly_image_fails(photos, networ
         torch.testing.assert_close(features.read(path.name).features.descriptors, expected, rtol=0, atol=2**-11)
 
 
-def describe_stage(descriptor):
-    configured = open_extractor(descriptor)
-    return Describe(configured.extractor, configured.info)
+def image_extractor(descriptor, folder, detector="sift"):
+    configured = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
+    return ImageExtractor(ImageFolder.open(folder), configured.extractor, configured.info)
 
 
-def stages_of(photos, out, descriptor, detector="sift"):
-    """Images, and what Ray does with them."""
-    folder = ImageFolder.open(photos)
-    extractor = open_extractor(descriptor, detector=detector, max_keypoints=MAX_KEYPOINTS)
-    detect, describe = make_stages(folder, extractor)
-    sources = [StoredFile(name, stamp) for name, stamp in folder.list().items()]
-    with PartWriter(out, extractor.info) as writer:
-        return sources, Stages(detect, describe, writer.target)
+def shared_by_tasks(photos, out, descriptor, detector="sift"):
+    """Images, where to write their features, and their extractor."""
+    extract = image_extractor(descriptor, photos, detector)
+    sources = [StoredFile(name, stamp) for name, stamp in extract.folder.list().items()]
+    with PartWriter(out, extract.info) as writer:
+        return sources, writer.target, extract
 
 
 def test_features_that_cannot_be_written_end_the_run(photos, network, cluster, tmp_path):
-    sources, stages = stages_of(photos, tmp_path / "f", network)
+    sources, *shared = shared_by_tasks(photos, tmp_path / "f", network)
     shutil.rmtree(tmp_path / "f")
     (tmp_path / "f").touch()
     with pytest.raises(DataError):
-        list(extract_with_ray(sources, stages.target, stages.detect, stages.describe, 2, None, "cpu"))
+        list(extract_with_ray(sources, *shared, 2, None, "cpu"))
 
 
 def test_an_interrupted_run_leaves_no_task_behind(photos, network, cluster, tmp_path):
     import ray
 
     detector = SlowDetector(seconds=1)
-    sources, stages = stages_of(photos, tmp_path / "f", network, detector)
-    run = extract_with_ray(sources, stages.target, stages.detect, stages.describe, 2, None, "cpu")
+    sources, *shared = shared_by_tasks(photos, tmp_path / "f", network, detector)
+    run = extract_with_ray(sources, *shared, 2, None, "cpu")
     with closing(run) as tables:
         next(tables)
     while ray.available_resources().get("CPU") != 2:
@@ -153,8 +151,8 @@ def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkey
         run(photos, tmp_path / "f", network, "ray")
 
 
-def test_tasks_request_processors_and_a_share_of_a_gpu_for_a_network(network):
-    describe, own = describe_stage(network), describe_stage("rootsift")
+def test_tasks_request_processors_and_a_share_of_a_gpu_for_a_network(network, tmp_path):
+    describe, own = image_extractor(network, tmp_path), image_extractor("rootsift", tmp_path)
     processors, share = ("cpu", {"num_cpus": 1}), ("cuda", {"num_cpus": 1, "num_gpus": 0.125})
     gpus = {"CPU": 8.0, "GPU": 2.0}
     assert plan_tasks({"CPU": 8.0}, describe, "auto") == plan_tasks(gpus, describe, "cpu") == processors

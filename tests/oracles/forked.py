@@ -29,7 +29,7 @@ class Forked:
         self._words = ["-c", *map(str, arguments)]
         self._folder = tempfile.TemporaryDirectory()
         self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
-        context = worker_context("doap.collection.stages")
+        context = worker_context("doap.collection.local")
         environment = {**os.environ, **(variables or {})}
         self.process = context.Process(target=_execute, args=(code, self._words, environment, *self._outputs))
         self.process.start()

@@ -21,7 +21,7 @@ from doap._support.text import counted
 from doap.collection.extractor import ConfiguredExtractor, open_extractor
 from doap.collection.features import REMOVED, DamagedPart, FailedImage, FeatureSet, PartWriter, make_table
 from doap.collection.image_folder import ImageFolder
-from doap.collection.stages import extract_in_process, extract_locally, make_portable, make_stages
+from doap.collection.local import WORKERS_PER_GPU, ImageExtractor, extract_in_process, extract_locally, make_portable
 from doap.collection.storage import LocalFolder, Storage, StoredFile, open_storage
 from doap.detectors import Detector
 from doap.extractor import DescriptorSource
@@ -97,8 +97,8 @@ def extract_folder(
         masks: Folder of masks: keypoints of `a/b.jpg` are detected where `a/b.jpg.png` is not zero, if it exists.
         tile: Side in pixels of the tiles in which larger images are processed; see `doap.extract`.
         engine: `local` for this machine, `ray` for Ray on this machine or a cluster.
-        workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, or fewer
-            for a few images. A cluster ignores it.
+        workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, fewer for a
+            few images, and 1 for an object that cannot be pickled. A cluster ignores it.
         address: Address of a Ray cluster; None starts Ray on this machine.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps". Ray requests GPUs if it has any.
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16".
@@ -216,22 +216,26 @@ def _make_engine(
         check_workers(workers)
     if address is not None and engine != "ray":
         raise ArgumentError(f"address: only the ray engine takes an address, got {address!r}.")
-    detect, describe = make_stages(folder, extractor)
-    here = engine == "local" and workers == 1
-    portable = detect if here else make_portable(detect, extractor.reopen)
-    processors = os.cpu_count() or 1
-    if engine == "ray":
+    extract = ImageExtractor(folder, extractor.extractor, extractor.info)
+    portable = make_portable(extract.to("cpu"), extractor.reopen)
+    if portable is None and (engine == "ray" or (workers or 1) > 1):
+        raise ArgumentError(
+            f"descriptor and detector: {extract.extractor.name} with this detector cannot be sent to other processes "
+            "(not picklable). Pass names or files instead of objects, or use workers=1."
+        )
+    used, processors = extract.extractor.device, os.cpu_count() or 1
+    if engine == "ray" and portable:
         from doap.collection.ray import extract_with_ray
 
-        second = make_portable(describe.to("cpu"), extractor.reopen)
-        settings = (portable, second, workers or processors, address, device)
+        settings = (portable, workers or processors, address, device)
         return lambda sources, writer: extract_with_ray(sources, writer.target, *settings)
 
     def run(sources: Sequence[StoredFile], writer: PartWriter) -> Generator[pa.Table]:
-        processes = workers or min(processors, 1 + len(sources) // _IMAGES_PER_WORKER)
-        if processes == 1:
-            return _add(writer, extract_in_process(sources, detect, describe))
-        return _add(writer, extract_locally(sources, portable, describe, processes))
+        most = processors if used.type == "cpu" else min(processors, WORKERS_PER_GPU)
+        processes = workers or min(most, 1 + len(sources) // _IMAGES_PER_WORKER)
+        if processes == 1 or portable is None:
+            return _add(writer, extract_in_process(sources, extract))
+        return _add(writer, extract_locally(sources, portable, processes, str(used)))
 
     return run
 

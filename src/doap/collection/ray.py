@@ -13,15 +13,15 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError, DoapError, import_extra, is_out_of_memory
-from doap.collection.features import FailedImage, PartTarget
-from doap.collection.stages import IMAGES_PER_BATCH, Describe, Detect, prepare_worker
+from doap.collection.features import PartTarget
+from doap.collection.local import IMAGES_PER_BATCH, WORKERS_PER_GPU, ImageExtractor, prepare_worker, split
 from doap.collection.storage import StoredFile
 
 RETRIES = 3
@@ -30,27 +30,16 @@ IMAGES_PER_PART = 128
 """Maximum number of images of a task and its part: 74 MB at 2,048 keypoints per image."""
 TASKS_PER_WORKER = 2
 """Number of tasks that run or wait, per processor of the cluster."""
-GPU_SHARE = 0.125
-"""Share of a GPU that a task requests: its processor detects most of the time, and the GPU describes in between."""
 _WAIT_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
 _CHECK_CLUSTER = "Check the address and that the cluster runs (`ray status`)."
 _LOG = logging.getLogger(__name__)
 
 
-class Stages(NamedTuple):
-    """What a worker process does with images."""
-
-    detect: Detect
-    describe: Describe
-    target: PartTarget
-
-
 def extract_with_ray(
     sources: Sequence[StoredFile],
     target: PartTarget,
-    detect: Detect,
-    describe: Describe,
+    extract: ImageExtractor,
     workers: int,
     address: str | None,
     device: str,
@@ -67,15 +56,15 @@ def extract_with_ray(
     if start:
         _start_ray(ray, workers, address)
     try:
-        used, request = plan_tasks(ray.cluster_resources(), describe, device)
+        used, request = plan_tasks(ray.cluster_resources(), extract, device)
         # A list is passed on without fetching what its references refer to. A process then fetches it once.
-        shared = [ray.put(Stages(detect, describe, target))]
+        shared = [ray.put((extract, target))]
         task = ray.remote(**request, max_retries=RETRIES)(_extract_part)
         missing = {source.name: source for source in sources}
         # All workers have several tasks, so that they finish at about the same time.
         size = len(sources) // (4 * _count_processors(ray))
         for largest in (min(IMAGES_PER_PART, max(IMAGES_PER_BATCH, size)), 1):
-            parts = _split(list(missing.values()), largest)
+            parts = split(list(missing.values()), largest)
             for rows in _collect(ray, (partial(task.remote, part, shared, used) for part in parts)):
                 for name in rows["name"].to_pylist():
                     del missing[name]
@@ -83,8 +72,7 @@ def extract_with_ray(
             if not missing:
                 return
         reason = f"its task crashed {1 + RETRIES} times or failed. See the logs of Ray."
-        failed = [FailedImage(name, "", f"{detect.folder.locate(name)}: {reason}") for name in missing]
-        yield target.write(describe(failed))
+        yield target.write(pa.concat_tables([extract.fail(source, reason) for source in missing.values()]))
     finally:
         if start:
             ray.shutdown()
@@ -130,17 +118,17 @@ def _check_answer(address: str) -> None:
         raise ArgumentError(f"address: cannot connect to Ray at {address}: {reason}. {_CHECK_CLUSTER}") from error
 
 
-def plan_tasks(cluster: Mapping[str, float], describe: Describe, device: str) -> tuple[str, dict[str, float]]:
+def plan_tasks(cluster: Mapping[str, float], extract: ImageExtractor, device: str) -> tuple[str, dict[str, float]]:
     """Return the device of the network and the resources that a task requests, for the resources of a cluster."""
     gpus = cluster.get("GPU", 0)
     if not device.startswith(("auto", "cuda")):
         return str(resolve_device(device)), {"num_cpus": 1}
-    if describe.extractor.second_stage is None or (device == "auto" and not gpus):
+    if extract.extractor.second_stage is None or (device == "auto" and not gpus):
         return "cpu", {"num_cpus": 1}
     if not gpus:
         raise ArgumentError(f"device: the Ray cluster has no GPU for {device}. Use auto or cpu.")
     # A task sees only the GPU that Ray assigns to it.
-    return "cuda", {"num_cpus": 1, "num_gpus": GPU_SHARE}
+    return "cuda", {"num_cpus": 1, "num_gpus": 1 / WORKERS_PER_GPU}
 
 
 def _collect(ray: Any, tasks: Iterable[Callable[[], Any]]) -> Generator[pa.Table]:
@@ -174,19 +162,14 @@ def _count_processors(ray: Any) -> int:
 
 
 def _extract_part(sources: Sequence[StoredFile], shared: list[Any], device: str) -> pa.Table:
-    """Run both stages on some images and write their part; return their names and errors."""
-    detect, describe, target = _fetch(shared[0], device)
-    batches = _split(sources, IMAGES_PER_BATCH)
-    return target.write(pa.concat_tables([describe([detect(source) for source in batch]) for batch in batches]))
+    """Extract some images and write their part; return their names and errors."""
+    extract, target = _fetch(shared[0], device)
+    return target.write(pa.concat_tables([extract(batch) for batch in split(sources, IMAGES_PER_BATCH)]))
 
 
 @lru_cache(maxsize=1)
-def _fetch(stages: Any, device: str) -> Stages:
-    """Fetch the stages, once per process and run."""
+def _fetch(shared: Any, device: str) -> tuple[ImageExtractor, PartTarget]:
+    """Fetch what all tasks share, once per process and run."""
     prepare_worker()
-    fetched: Stages = import_extra("ray", "ray").get(stages)
-    return fetched._replace(describe=fetched.describe.to(device))
-
-
-def _split(sources: Sequence[StoredFile], size: int) -> list[Sequence[StoredFile]]:
-    return [sources[start : start + size] for start in range(0, len(sources), size)]
+    extract, target = import_extra("ray", "ray").get(shared)
+    return extract.to(device), target
