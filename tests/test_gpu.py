@@ -1,4 +1,4 @@
-"""Every tensor follows the device: describing, extracting, matching and calibrating, on CPU and CUDA."""
+"""Every tensor follows the device: describing, extracting and matching, on CPU and CUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 
 import doap
 from doap._support.device import multiplies_bfloat16, resolve_device
-from doap.calibration import calibrate
 from doap.descriptor import SHIPPED, Descriptor
 from doap.images import read_grey
 from doap.pipeline import describe_patches
@@ -85,11 +84,6 @@ def test_two_images_match_on_the_device(device, grey):
     found = doap.match_images(grey, grey[:, 40:].copy(), "doap-128", max_keypoints=300, device=device)
     assert found.features0.descriptors.device == resolve_device(device)
     assert found.geometry.inliers.sum() > 100
-
-
-def test_calibration_runs_on_the_device(device, grey):
-    found = calibrate([grey], "doap-128", "sift", [6.0], max_keypoints=100, device=device)
-    assert 0.2 < found.best.score < 1
 
 
 @EACH

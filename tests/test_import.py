@@ -57,7 +57,6 @@ def test_the_public_names_are_frozen():
         "Relation",
         "ShapeError",
         "__version__",
-        "calibrate",
         "compare",
         "evaluate",
         "export_descriptor",

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from doap._support.errors import DoapError as DoapError
     from doap._support.errors import MissingExtra as MissingExtra
     from doap._support.errors import ShapeError as ShapeError
-    from doap.calibration import calibrate as calibrate
     from doap.collection import extract_folder as extract_folder
     from doap.collection.localization import Localizer as Localizer
     from doap.describer import Describer as Describer
@@ -62,7 +61,6 @@ _MODULES = {
     "PatchDescriber": "doap.describer",
     "Relation": "doap.types",
     "ShapeError": "doap._support.errors",
-    "calibrate": "doap.calibration",
     "compare": "doap.evaluation",
     "evaluate": "doap.evaluation",
     "export_descriptor": "doap.export",

@@ -19,7 +19,6 @@ MISSING_FILES = {
     "pairs": "no --out out.txt",
     "localize": "no.jpg --model no --images no --cache out",
     "compare": "no.jpg --out out",
-    "calibrate": "no.jpg",
     "train": "no.toml --out out --allocator default",
     "eval": "sift oxford no --out out",
     "export": "no.safetensors --to onnx --out out.onnx",
@@ -108,10 +107,8 @@ def test_an_option_with_an_empty_value_after_the_equals_sign_is_wrong_usage(doap
 @pytest.mark.parametrize(
     "words",
     [
-        "calibrate no --roll nan",
-        "calibrate no --roll inf",
-        "calibrate no --magnification inf",
         "match no no --threshold inf",
+        "match no no --threshold nan",
         f"match no no --max-keypoints {10**30}",
         f"extract no --out out --workers {2**31}",
         f"index build no --out out --seed {2**31}",

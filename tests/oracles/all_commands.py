@@ -89,8 +89,6 @@ _OTHERS = {
     "data split": "data split {inputs}/set a --out {out}/set",
     "eval": "eval rootsift patches {inputs}/set --out {out}/results --set groups=20 --device cpu",
     "report": "report {inputs}/results --out {out}/report",
-    "calibrate": "calibrate {inputs}/images --descriptor rootsift --magnification 6 --max-photos 1 --views 1 "
-    "--device cpu",
     "doctor": "doctor",
 }
 _PREPARE: dict[str, Prepare] = {"index remove": copy_index}

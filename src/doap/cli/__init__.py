@@ -15,7 +15,6 @@ import typer
 from doap import __version__
 from doap._support.errors import DoapError, is_out_of_memory
 from doap.cli import data, index
-from doap.cli.calibrate import calibrate
 from doap.cli.colmap import colmap
 from doap.cli.commands import CommandGroup
 from doap.cli.compare import compare
@@ -55,7 +54,6 @@ app.add_typer(data.app, name="data")
 app.command(epilog="doap train recipes/finetune.toml --data my.patches --budget 60m --out runs/mine")(train)
 app.command("eval", epilog="doap eval sift rootsift my.safetensors oxford data/oxford --out results")(evaluate)
 app.command(epilog="doap report results --out report")(report)
-app.command(epilog="doap calibrate photos/ --detector orb --descriptor doap-256bit")(calibrate)
 app.command(epilog="doap doctor --json")(doctor)
 
 
