@@ -18,11 +18,11 @@ from doap.data.store import open_set
 from oracles.file_samples import SAMPLES
 from oracles.mutations import damage
 
-for needed in ("faiss", "h5py", "pycolmap"):
+for needed in ("faiss", "pycolmap"):
     pytest.importorskip(needed)
 
 # These are read in a process of their own. Some damage lets it hang until its time is over.
-INPUTS = {"hloc": 2, "colmap": 5, "colmap text": 5}
+INPUTS = {"colmap": 5, "colmap text": 5}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)

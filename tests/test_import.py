@@ -68,8 +68,8 @@ def test_the_public_names_are_frozen():
         "train",
         "verify",
         "write_colmap",
-        "write_features",
         "write_hloc",
+        "write_opensfm",
     ]
     assert all(getattr(doap, name) is not None for name in doap.__all__)
     assert not hasattr(doap, "utils")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from doap.evaluation import evaluate as evaluate
     from doap.export import export_descriptor as export_descriptor
     from doap.export.colmap import write_colmap as write_colmap
-    from doap.export.features import write_features as write_features
     from doap.export.hloc import write_hloc as write_hloc
+    from doap.export.opensfm import write_opensfm as write_opensfm
     from doap.extractor import Extractor as Extractor
     from doap.loss import HardestTriplet as HardestTriplet
     from doap.loss import ListwiseAP as ListwiseAP
@@ -72,8 +72,8 @@ _MODULES = {
     "train": "doap.training",
     "verify": "doap.pipeline",
     "write_colmap": "doap.export.colmap",
-    "write_features": "doap.export.features",
     "write_hloc": "doap.export.hloc",
+    "write_opensfm": "doap.export.opensfm",
 }
 
 __all__ = sorted([*_MODULES, "__version__"])

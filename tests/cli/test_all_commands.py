@@ -15,7 +15,7 @@ MISSING_FILES = {
     "extract": "no --out out",
     "colmap": "no --out out.db",
     "hloc": "no --out out.h5",
-    "features": "no --to opensfm --out out",
+    "opensfm": "no --out out",
     "pairs": "no --out out.txt",
     "localize": "no.jpg --model no --images no --cache out",
     "compare": "no.jpg --out out",

@@ -1,16 +1,22 @@
-"""The `doap export` command."""
+"""The commands that write files of other programs: `doap export`, `colmap`, `hloc` and `opensfm`."""
 
+import inspect
 import json
 
+import cv2
 import pytest
 import torch
 
+import doap as library
+from doap.cli.export import colmap, hloc, opensfm
 from doap.descriptor import Descriptor
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
+from oracles.plane_scene import VIEWS, pose, render
 
-for library in ("onnx", "onnxscript", "onnxruntime"):
-    pytest.importorskip(library)
+h5py, pycolmap = pytest.importorskip("h5py"), pytest.importorskip("pycolmap")
+for needed in ("onnx", "onnxruntime", "onnxscript"):
+    pytest.importorskip(needed)
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +29,23 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Three views of a plane and an empty file."""
+    folder = tmp_path_factory.mktemp("photos")
+    for number, view in enumerate(VIEWS[:3]):
+        cv2.imwrite(str(folder / f"{number}.png"), render(pose(*view)))
+    (folder / "bad.jpg").write_bytes(b"")
+    return folder
+
+
 def test_exported_file_replaces_the_descriptor_everywhere(doap, folder, tmp_path):
     out = tmp_path / "my.onnx"
     ran = doap("export", folder / "my.safetensors", "--to", "onnx", "--out", out)
     assert (ran.returncode, ran.stderr) == (0, "")
-    first, second, meaning, third = ran.stdout.splitlines()
+    first, second, _, third = ran.stdout.splitlines()
     assert first.startswith(f"{out}: float32, opset 18, ")
     assert second.startswith("  parity with PyTorch on 72 patches: agreement 1.000000, largest difference ")
-    assert meaning.startswith("  float32: as accurate as PyTorch. --int8 PATCHES writes about a quarter of the size")
     assert third == f"  try it: doap match left.jpg right.jpg --descriptor {out}"
     matched = []
     for descriptor in (folder / "my.safetensors", out):
@@ -53,21 +68,91 @@ def test_int8_is_calibrated_with_a_set_and_reported_as_json(doap, folder, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    "arguments",
     [
-        (["sift", "--out", "a.onnx"], 1, ["sift: no such file", "Expected a *.safetensors file", "doap-128"]),
-        (["{folder}/photo.png", "--out", "a.onnx"], 1, ["not a safetensors file"]),
-        (["doap-128", "--out", "a.onnx", "--int8", "{folder}"], 1, ["not a patch set"]),
-        (["doap-128", "--out", "{folder}/photo.png/a.onnx"], 1, ["expected a folder to write to"]),
-        (["doap-128", "--out", "a.onnx", "--to", "tflite"], 1, ["tflite", "onnx"]),
-        (["doap-128"], 2, ["--out"]),
+        ["export", "sift", "--out", "a.onnx"],
+        ["export", "{folder}/photo.png", "--out", "a.onnx"],
+        ["export", "doap-128", "--out", "a.onnx", "--int8", "{folder}"],
+        ["export", "doap-128", "--out", "a.onnx", "--to", "tflite"],
+        ["colmap", "{photos}", "--out", "a.db", "--pairs", "pairs.txt"],
+        ["colmap", "{photos}", "--out", "a.db", "--descriptor", "nothing"],
+        ["colmap", "{photos}", "--out", "a.db", "--descriptor", "teblid", "--no-matches"],
+        ["hloc", "{photos}", "--out", "a.h5", "--detector", "swift"],
+        ["hloc", "{photos}", "--out", "a.h5", "--pairs", "pairs.txt", "--matches", "m.h5"],
     ],
 )
-def test_errors_are_reported(doap, folder, tmp_path, monkeypatch, arguments, code, words):
+def test_errors_are_one_line_before_anything_is_written(doap, folder, photos, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
-    ran = doap("export", *(text.format(folder=folder) for text in arguments))
-    assert (ran.returncode, ran.stdout) == (code, "")
-    assert code == 2 or len(ran.stderr.splitlines()) == 1
-    for word in words:
-        assert word in ran.stderr
+    ran = doap(*(text.format(folder=folder, photos=photos) for text in arguments))
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1), ran.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
+    out = tmp_path / "new folder" / "database.db"
+    arguments = ("colmap", photos, "--out", out, "--max-keypoints", 100, "--camera-mode", "per-image", "--ratio", 0.95)
+    ran = doap(*arguments, "--json")
+    assert ran.returncode == 0, ran.stderr
+    values = json.loads(ran.stdout)
+    assert (values["out"], values["images"], values["pairs"], values["unchanged"]) == (str(out), 3, 3, False)
+    assert values["keypoints"] > values["matches"] >= values["verified_matches"] > 0
+    assert list(values["skipped"]) == ["bad.jpg"]
+    assert any(line.startswith("skipped: ") and "bad.jpg" in line for line in ran.stderr.splitlines())
+    with pycolmap.Database.open(out) as opened:
+        assert (opened.num_images(), opened.num_matches()) == (3, values["matches"])
+    again = doap(*arguments)
+    assert "already up to date" in again.stdout
+    assert f"colmap mapper --database_path {out}" in again.stdout
+
+
+def test_without_matches_colmaps_matcher_is_the_next_step(doap, photos, tmp_path):
+    ran = doap("colmap", photos, "--out", tmp_path / "database.db", "--max-keypoints", 50, "--no-matches")
+    assert ran.returncode == 0, ran.stderr
+    assert "colmap exhaustive_matcher" in ran.stdout
+    with pycolmap.Database.open(tmp_path / "database.db") as opened:
+        assert (opened.num_matches(), opened.num_descriptors()) == (0, opened.num_keypoints())
+
+
+def test_pairs_of_a_database_are_sequential_or_from_a_file(doap, photos, tmp_path):
+    pairs = tmp_path / "pairs.txt"
+    common = ("colmap", photos, "--out", tmp_path / "database.db", "--max-keypoints", 50, "--json", "--pairs")
+    assert json.loads(doap(*common, "sequential", "--overlap", 1).stdout)["pairs"] == 2
+    # A skipped photo may still be named in the pair list.
+    pairs.write_text("0.png 2.png\n0.png bad.jpg\n")
+    assert json.loads(doap(*common, pairs).stdout)["pairs"] == 1
+
+
+def test_a_folder_becomes_features_and_matches_of_hloc(doap, photos, tmp_path):
+    (tmp_path / "pairs.txt").write_text("0.png 1.png\n2.png 0.png\nbad.jpg 0.png\n")
+    features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
+    command = ["hloc", photos, "--out", features, "--max-keypoints", 50]
+    ran = doap(*command, "--pairs", tmp_path / "pairs.txt", "--matches", matches, "--json")
+    assert ran.returncode == 0, ran.stderr
+    values = json.loads(ran.stdout)
+    assert (values["extracted"], values["reused"], list(values["skipped"])) == (3, 0, ["bad.jpg"])
+    assert (values["out"], values["matches"], values["pairs"]) == (str(features), str(matches), 2)
+    with h5py.File(features, "r") as file:
+        assert sorted(file) == ["0.png", "1.png", "2.png"]
+    with h5py.File(matches, "r") as file:
+        assert sorted(file["0.png"]) == ["1.png", "2.png"]
+    assert "0 images extracted, 3 unchanged, 1 skipped" in doap(*command).stdout
+    assert doap(*command, "--matches", matches).returncode == 2
+
+
+def test_a_folder_becomes_files_of_opensfm(doap, photos, tmp_path):
+    out = tmp_path / "features"
+    command = ["opensfm", photos, "--out", out, "--descriptor", "rootsift", "--max-keypoints", 50]
+    ran = doap(*command, "--json")
+    assert ran.returncode == 0, ran.stderr
+    values = json.loads(ran.stdout)
+    assert (values["out"], values["extracted"], list(values["skipped"])) == (str(out), 3, ["bad.jpg"])
+    assert sorted(path.name for path in out.glob("*.npz")) == [f"{number}.png.features.npz" for number in range(3)]
+    assert "0 images extracted, 3 unchanged, 1 skipped" in doap(*command).stdout
+
+
+@pytest.mark.parametrize("command", [colmap, hloc, opensfm])
+def test_defaults_are_those_of_the_public_function(command):
+    options = inspect.signature(command).parameters
+    arguments = inspect.signature(getattr(library, f"write_{command.__name__}")).parameters
+    for name in options.keys() & arguments.keys():
+        assert options[name].default == arguments[name].default, name

@@ -31,7 +31,7 @@ def inputs(tmp_path_factory):
 COMMANDS = {
     "extract": ("extract", "photos", "--descriptor", "doap-128", "--workers", "1"),
     "hloc": ("hloc", "photos"),
-    "features": ("features", "photos", "--to", "opensfm"),
+    "opensfm": ("opensfm", "photos"),
     "colmap": ("colmap", "photos"),
     "index": ("index", "build", "features"),
     "export": ("export", "doap-128", "--to", "onnx"),

@@ -62,7 +62,7 @@ _MORE = {
     "extract": "--masks {inputs}/masks --device cpu",
     "colmap": "--masks {inputs}/masks --pairs {inputs}/pairs.txt --device cpu",
     "hloc": "--masks {inputs}/masks --device cpu",
-    "features": "--masks {inputs}/masks --device cpu",
+    "opensfm": "--masks {inputs}/masks --device cpu",
     "index build": "--max-keypoints 20",
     "data from-images": "--ledger {inputs}/ledger.csv --split train",
     "data from-colmap": "--database {inputs}/plane/database.db",

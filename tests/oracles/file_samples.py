@@ -196,9 +196,6 @@ SAMPLES: dict[str, Sample] = {
     "checkpoint": Sample(
         write_checkpoint, ("state.pt",), lambda folder: load_state(folder / "state.pt", RECIPE, checkpoint_parts())
     ),
-    "hloc": Sample(
-        write_hloc, ("f.h5", "m.h5"), lambda folder: (_read_stored(folder / "f.h5"), _read_stored(folder / "m.h5"))
-    ),
     "result": Sample(
         write_result_files,
         ("results/oxford.json",),

@@ -124,12 +124,9 @@ def hloc_content(root: Path) -> Any:
 
     content: dict[str, Any] = {}
     for name in ("f.h5", "m.h5"):
-        stored = hloc._read_stored(root / name)
-        assert stored is not None
-        content[name] = {"settings": stored.settings, "groups": stored.groups}
         with h5py.File(root / name) as file:
             arrays = {key: file[key][()] for key in sorted(_datasets(file))}
-        content[name]["arrays"] = arrays
+        content[name] = {"line": hloc._read_line(root / name).decode(), "arrays": arrays}
     return content
 
 

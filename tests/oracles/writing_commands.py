@@ -212,8 +212,8 @@ COMMANDS = {
         lambda out: {name: read_hdf5(out / name) for name in ("f.h5", "m.h5")},
         images="images",
     ),
-    "features": WritingCommand(
-        f"features {{images}} --to opensfm --out {{out}}/files {_FEATURES}",
+    "opensfm": WritingCommand(
+        f"opensfm {{images}} --out {{out}}/files {_FEATURES}",
         lambda out: read_feature_files(out / "files"),
         images="images",
     ),

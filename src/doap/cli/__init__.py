@@ -15,15 +15,12 @@ import typer
 from doap import __version__
 from doap._support.errors import DoapError, is_out_of_memory
 from doap.cli import data, index
-from doap.cli.colmap import colmap
 from doap.cli.commands import CommandGroup
 from doap.cli.compare import compare
 from doap.cli.doctor import doctor
 from doap.cli.eval import evaluate
-from doap.cli.export import export
+from doap.cli.export import colmap, export, hloc, opensfm
 from doap.cli.extract import extract
-from doap.cli.features import features
-from doap.cli.hloc import hloc
 from doap.cli.localize import localize
 from doap.cli.match import match
 from doap.cli.pairs import pairs
@@ -45,7 +42,7 @@ app.command(epilog="doap compare photos/ --baselines sift,rootsift --out report"
 app.command(epilog="doap extract images/ --out features")(extract)
 app.command(epilog="doap colmap images/ --out database.db")(colmap)
 app.command(epilog="doap hloc images/ --out features.h5")(hloc)
-app.command(epilog="doap features images/ --to opensfm --out features")(features)
+app.command(epilog="doap opensfm images/ --out features")(opensfm)
 app.command(epilog="doap localize photo.jpg --model sparse/0 --images images/ --cache localization")(localize)
 app.command(epilog="doap export my.safetensors --to onnx --out my.onnx")(export)
 app.add_typer(index.app, name="index")

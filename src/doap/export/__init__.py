@@ -1,7 +1,6 @@
-"""Deliver descriptors, features and matches to other software: ONNX, COLMAP, hloc, OpenSfM, openMVG and OpenCV.
+"""Deliver descriptors, features and matches to other software: ONNX, COLMAP, hloc, OpenSfM and OpenCV.
 
-To add an export format of descriptors, write a function with the signature of `Exporter` and add it to `EXPORTERS`. For
-feature files of images, see `doap.export.features`.
+To add an export format of descriptors, write a function with the signature of `Exporter` and add it to `EXPORTERS`.
 """
 
 from __future__ import annotations

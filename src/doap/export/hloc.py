@@ -6,10 +6,9 @@
 Features: one group per image, named by its path inside the folder of images, with `keypoints` (N, 2) as (x, y),
 `descriptors` (D, N), `scores` (N,), larger is stronger, and `image_size` (width, height). Matches: one group `A/B` for
 images A and B, with every `/` in their names replaced by `-`. It holds `matches0` (N0,), the index in image B or −1,
-and `matching_scores0` (N0,), larger is better. Additional attributes named `doap` hold settings and checksums; hloc
-ignores them. The layout follows hloc's code (`extract_features.py`, `match_features.py`, `triangulation.py`,
-`utils/io.py`: list_h5_names, get_keypoints, find_pair, get_matches, `utils/parsers.py`: names_to_pair,
-`matchers/nearest_neighbor.py`):
+and `matching_scores0` (N0,), larger is better. The layout follows hloc's code (`extract_features.py`,
+`match_features.py`, `triangulation.py`, `utils/io.py`: list_h5_names, get_keypoints, find_pair, get_matches,
+`utils/parsers.py`: names_to_pair, `matchers/nearest_neighbor.py`):
 
 - Pixel centres are at integers, as in doap. hloc adds the half pixel for COLMAP itself.
 - Images are read as stored, without EXIF orientation, as in hloc and COLMAP.
@@ -17,18 +16,22 @@ ignores them. The layout follows hloc's code (`extract_features.py`, `match_feat
   writes 32 bits.
 - Binary descriptors stay packed: `descriptors` (D/8, N) uint8. hloc's own matchers would interpret them as numbers, so
   match them with doap.
+
+doap only writes HDF5. A line in the user block, which every HDF5 file may begin with, tells what a file was written
+from: a run leaves an up-to-date file alone, and writes another one as a whole.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import hashlib
+import io
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,52 +41,35 @@ from torch import Tensor
 from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError, DataError, import_extra
 from doap._support.files import OutputLock, atomic_write, beside, make_folder
-from doap._support.settings import validate
 from doap.collection.extraction import ExtractionSummary, use_features
-from doap.collection.extractor import ExtractorInfo, open_extractor
+from doap.collection.extractor import open_extractor
 from doap.collection.features import FeatureSet
 from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
-from doap.export.hdf5 import Group, add_groups, copy_groups, read_contents
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
 from doap.matching import match_descriptors
 from doap.types import Features, Progress, no_progress
 
 Arrays = dict[str, NDArray[Any]]
-Settings = dict[str, Any]
 FORMAT = 1
-# A group of features has the checksum of its image; a group of matches has two names and two checksums.
-_SOURCE_LENGTH = {"features": 1, "matches": 4}
+# The smallest user block of HDF5.
+_LINE_BYTES = 512
 # Images kept in memory while pairs are matched: about 1 MB each with 2,048 keypoints and 128 dimensions.
 _CACHED_IMAGES = 64
 
 
 @dataclass(frozen=True)
-class HlocSummary:
-    """Result of `write_hloc`.
+class HlocSummary(ExtractionSummary):
+    """Result of `write_hloc`: that of the extraction, with the features file as `out`.
 
     Attributes:
-        out: The features file.
-        images: Number of images in it.
-        extracted: Number of images that this run extracted.
-        reused: Number of images that an earlier run extracted and that have not changed since.
-        skipped: Images without features, and the reasons.
         matches: The matches file, if one was written.
         pairs: Number of image pairs in it.
-        matched: Number of pairs that this run matched.
-        masks: Number of images with a mask; None without a folder of masks.
     """
 
-    out: Path
-    images: int
-    extracted: int
-    reused: int
-    skipped: dict[str, str]
     matches: Path | None = None
     pairs: int = 0
-    matched: int = 0
-    masks: int | None = None
 
 
 def write_hloc(
@@ -104,19 +90,18 @@ def write_hloc(
 ) -> HlocSummary:
     """Write hloc's features file of a folder of images and, optionally, its matches file.
 
-    Resumable: run it again to continue, or to update both files after images were added, changed or removed. Existing
-    matches are kept if the features of both images are unchanged.
+    Resumable: run it again to continue, or to update both files after images were added, changed or removed.
 
     >>> import doap
-    >>> doap.write_hloc("photos", "features.h5", pairs="pairs.txt", matches="matches.h5").images  # doctest: +SKIP
-    128
+    >>> doap.write_hloc("photos", "features.h5", pairs="pairs.txt", matches="matches.h5").pairs  # doctest: +SKIP
+    1270
 
     Args:
         images: Folder of images; names in the files are paths inside it.
-        out: The features file (HDF5). A file that doap did not write, or wrote with other settings, is not overwritten.
-        descriptor, detector, max_keypoints, masks, tile, workers: As for `doap.extract_folder`.
+        out: The features file (HDF5). A file that doap did not write is not overwritten.
+        descriptor, detector, max_keypoints, masks, tile, verify, workers: As for `doap.extract_folder`.
         pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
-        matches: The matches file (HDF5), with the same rules as `out`.
+        matches: The matches file (HDF5), with the same rule as `out`.
         ratio: Ratio test; see `doap.match`.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
@@ -124,134 +109,100 @@ def write_hloc(
     import_extra("h5py", "hloc")
     if (pairs is None) != (matches is None):
         raise ArgumentError("pairs and matches: expected both or neither, got one of them.")
-    images, out = Path(images), Path(out)
-    source = ImageFolder.open(images, masks)
+    out, source = Path(out), ImageFolder.open(images, masks)
     listing = source.list()
-    names = list(listing)
-    chosen = [] if pairs is None else resolve_pairs(pairs, names)
+    chosen = [] if pairs is None else resolve_pairs(pairs, list(listing))
     _check_names(chosen)
-    extractor = open_extractor(
-        descriptor, detector=detector, max_keypoints=max_keypoints, tile=tile, exact=True, device=device
-    )
-    files = _Files(
-        out, None if matches is None else Path(matches), extractor.info, chosen, ratio, resolve_device(device)
-    )
-    folder, total = beside(out, "{}.features"), len(names) + len(chosen)
-    with ExitStack() as locks:
-        for path in files.paths:
-            locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
-        write = partial(files.write, files.read_replaceable(), total, progress)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write)
+    settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
+    extractor, matching_device = open_extractor(descriptor, exact=True, **settings), resolve_device(device)
+    files, total = {"features": out}, len(listing) + len(chosen)
+    if matches is not None:
+        files["matches"] = Path(matches)
 
-
-@dataclass(frozen=True)
-class _Files:
-    """The files to write, and their settings."""
-
-    features: Path
-    matches: Path | None
-    extractor: ExtractorInfo
-    pairs: list[NamePair]
-    ratio: float | None
-    device: torch.device
-
-    @property
-    def paths(self) -> dict[Path, str]:
-        """The files to write, and their contents."""
-        return {self.features: "features"} | ({self.matches: "matches"} if self.matches else {})
-
-    def settings(self, content: str) -> Settings:
-        """Return the settings stored in the file of `features` or of `matches`."""
-        settings = {"format": FORMAT, "content": content, "extractor": dataclasses.asdict(self.extractor)}
-        return settings | ({"ratio": self.ratio} if content == "matches" else {})
-
-    def read_replaceable(self) -> dict[Path, _Stored]:
-        """Read the existing files; refuse to replace one that doap did not write or wrote with other settings."""
-        existing = {}
-        for path, content in self.paths.items():
-            if not path.exists():
-                continue
-            if (stored := _read_stored(path)) is None:
-                raise DataError(f"{path}: exists and is not an HDF5 file, or a damaged one. Choose another name.")
-            if difference := stored.difference(self.settings(content)):
-                raise DataError(f"{path}: exists and cannot be updated: {difference}. Choose another name.")
-            existing[path] = stored
-        return existing
-
-    def write(
-        self,
-        existing: dict[Path, _Stored],
-        total: int,
-        progress: Progress,
-        features: FeatureSet,
-        extraction: ExtractionSummary,
-    ) -> HlocSummary:
-        """Write both files."""
-        self._write_features(existing.get(self.features), features)
-        extracted, reused, skipped = extraction.extracted, extraction.reused, extraction.skipped
-        summary = HlocSummary(
-            self.features, len(features), extracted, reused, skipped, self.matches, masks=extraction.masks
-        )
-        if self.matches is not None:
-            before = existing.get(self.matches)
-            pairs, matched = self._write_matches(self.matches, before, features, total, progress)
-            summary = dataclasses.replace(summary, pairs=pairs, matched=matched)
-        progress(total, total, "finished")
-        return summary
-
-    def _write_features(self, before: _Stored | None, features: FeatureSet) -> None:
-        """Write the features file, unless it already holds the images of the feature set."""
-        current = {name: [features.checksums[name]] for name in features.names}
-        if before is not None and before.groups == current:
-            return
-        groups = (Group(image.name, feature_arrays(image.features), [image.checksum]) for image in features.stream())
-        with atomic_write(self.features) as unfinished:
-            add_groups(unfinished, groups, self.settings("features"))
-
-    def _write_matches(
-        self, out: Path, before: _Stored | None, features: FeatureSet, total: int, progress: Progress
-    ) -> tuple[int, int]:
-        """Bring the matches file up to date; return the number of its pairs and the number of pairs matched now.
-
-        Matches are added to a second file, which is renamed at the end. The next run continues with it if it is intact.
-        """
-        unfinished = beside(out, "{}.unfinished")
-        resumed = self._read_unfinished(unfinished)
-        source = resumed or before
+    def write(features: FeatureSet, extraction: ExtractionSummary) -> HlocSummary:
         current = {name: features.checksums[name] for name in features.names}
-        kept = {
-            group
-            for group, (name0, checksum0, name1, checksum1) in (source.groups if source else {}).items()
-            if current.get(name0) == checksum0 and current.get(name1) == checksum1
-        }
-        wanted = {pair_group(*pair): pair for pair in self.pairs if current.keys() >= set(pair)}
-        missing = [pair for group, pair in wanted.items() if group not in kept]
-        if before is not None and not resumed and not missing and len(kept) == len(before.groups):
-            return len(kept), 0
-        if source is not None:
-            with atomic_write(unfinished) as copy:
-                copy_groups(source.path, copy, sorted(kept))
+        found = [pair for pair in chosen if current.keys() >= set(pair)]
+
+        def groups() -> Iterator[tuple[str, Arrays]]:
+            for number, (name0, name1) in enumerate(found, start=total - len(found)):
+                progress(number, total, f"{name0} {name1}")
+                yield pair_group(name0, name1), match_arrays(read(name0), read(name1), ratio)
 
         @lru_cache(_CACHED_IMAGES)
         def read(name: str) -> Tensor:
-            return features.read(name).features.descriptors.to(self.device)
+            return features.read(name).features.descriptors.to(matching_device)
 
-        def groups() -> Iterator[Group]:
-            for number, (name0, name1) in enumerate(missing, start=total - len(missing)):
-                progress(number, total, f"{name0} {name1}")
-                arrays = match_arrays(read(name0), read(name1), self.ratio)
-                yield Group(pair_group(name0, name1), arrays, [name0, current[name0], name1, current[name1]])
+        origin = {"fingerprint": features.extractor.fingerprint, "images": current}
+        _update(out, "features", origin, ((image.name, feature_arrays(image.features)) for image in features.stream()))
+        if "matches" in files:
+            _update(files["matches"], "matches", {**origin, "pairs": found, "ratio": ratio}, groups())
+        progress(total, total, "finished")
+        return HlocSummary(**{**vars(extraction), "out": out}, matches=files.get("matches"), pairs=len(found))
 
-        add_groups(unfinished, groups(), None if source else self.settings("matches"))
-        unfinished.replace(out)
-        return len(kept) + len(missing), len(missing)
+    with ExitStack() as locks:
+        for content, path in files.items():
+            locks.enter_context(OutputLock(make_folder(path.parent) / path.name))
+            if path.exists() and not _read_line(path).startswith(_begin_line(content)):
+                raise DataError(f"{path}: exists and is no {content} file that doap wrote. Choose another name.")
+        folder = beside(out, "{}.features")
+        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
 
-    def _read_unfinished(self, path: Path) -> _Stored | None:
-        """Return the matches of an interrupted run, if they are intact and have the same settings."""
-        with suppress(DataError):
-            stored = _read_stored(path) if path.exists() else None
-            return stored if stored and stored.difference(self.settings("matches")) is None else None
-        return None
+
+def _begin_line(content: str) -> bytes:
+    return f"doap hloc {content} {FORMAT} ".encode()
+
+
+def _read_line(path: Path) -> bytes:
+    """Return the line that tells what a file was written from; files of other programs begin with something else."""
+    with path.open("rb") as file:
+        return file.read(_LINE_BYTES).partition(b"\n")[0]
+
+
+def _update(path: Path, content: str, origin: dict[str, Any], groups: Iterable[tuple[str, Arrays]]) -> None:
+    """Write a file of groups of arrays, unless the present one was written from the same."""
+    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
+    line = _begin_line(content) + digest.encode()
+    if path.exists() and _read_line(path) == line:
+        return
+    h5py = import_extra("h5py", "hloc")
+    with atomic_write(path) as unfinished, _Output(unfinished, "w+") as output:
+        # The latest layout, as in hloc.
+        with h5py.File(output, "w", libver="latest", userblock_size=_LINE_BYTES) as file:
+            for name, arrays in groups:
+                group = file.create_group(name)
+                for key, values in arrays.items():
+                    group.create_dataset(key, data=np.ascontiguousarray(values))
+                if output.fault:
+                    break
+        output.seek(0)
+        output.write(line + b"\n")
+        if output.fault:
+            raise output.fault
+
+
+class _Output(io.FileIO):
+    """A file for HDF5, which may hang or crash if it learns of a full disk. The first fault is kept for later."""
+
+    fault: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Write all bytes, or none after a fault."""
+        left = memoryview(content).cast("B")
+        length = len(left)
+        try:
+            while self.fault is None and left:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self.fault = error
+        return length
+
+    def truncate(self, size: int | None = None) -> int:
+        """Change the length of the file, which a full disk or a limit may prevent."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.fault = self.fault or error
+            return size or 0
 
 
 def pair_group(name0: str, name1: str) -> str:
@@ -293,40 +244,3 @@ def match_arrays(descriptors0: Tensor, descriptors1: Tensor, ratio: float | None
     first, second = matches.cpu().numpy().T
     matches0[first], scores0[first] = second, scores.cpu().numpy()
     return {"matches0": matches0, "matching_scores0": scores0}
-
-
-class _Stored(NamedTuple):
-    """Settings and groups of a file that doap wrote earlier; `path` is named in errors."""
-
-    path: Path
-    settings: Settings
-    groups: dict[str, list[str]]
-
-    def difference(self, settings: Settings) -> str | None:
-        """Explain why the file cannot be continued with these settings; None if it can."""
-        if not self.settings:
-            return "it was not written by doap"
-        for key in ("format", "content", "ratio"):
-            if self.settings.get(key) != settings.get(key):
-                return f"{key} is {settings.get(key)!r} instead of {self.settings.get(key)!r}"
-        extractor = validate(ExtractorInfo, self.settings.get("extractor"), f"{self.path}: damaged settings")
-        return extractor.difference(ExtractorInfo(**settings["extractor"]))
-
-
-def _read_stored(path: Path) -> _Stored | None:
-    """Read an HDF5 file of unknown origin; return None if it is not HDF5 or was not closed properly."""
-    if (contents := read_contents(path)) is None:
-        return None
-    try:
-        settings = json.loads(contents.settings or "{}")
-        groups = {name: json.loads(source) for name, source in contents.groups.items()}
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged ({error}). Remove it or choose another name.") from error
-    if not isinstance(settings, dict):
-        settings = {}
-    for name, source in groups.items():
-        validate(list[str], source, f"{path}: {name}")
-    length = _SOURCE_LENGTH.get(str(settings.get("content")))
-    if length and any(len(source) != length for source in groups.values()):
-        raise DataError(f"{path}: damaged (unknown sources). Remove it or choose another name.")
-    return _Stored(path, settings, groups)
