@@ -19,7 +19,7 @@ MISSING_FILES = {
     "pairs": "no --out out.txt",
     "localize": "no.jpg --model no --images no --cache out",
     "compare": "no.jpg --out out",
-    "train": "no.toml --out out --allocator default",
+    "train": "no.toml --out out",
     "eval": "sift oxford no --out out",
     "export": "no.safetensors --to onnx --out out.onnx",
     "report": "no --out out",

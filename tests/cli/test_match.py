@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from doap._support.errors import DataError
-from doap.cli.picture import check_writable
+from doap.cli.terminal import check_writable
 from doap.images import read_grey
 from oracles.photos import write_photo
 

@@ -18,7 +18,7 @@ def test_the_command_reports_what_happened(doap, tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text("[data]\nbatch_size = 8\n[network]\ndim = 8\n[schedule]\nsteps = 7\n")
     command = ("train", recipe, "--data", tmp_path / "set.patches", "--init", tmp_path / "init.safetensors")
-    command += ("--out", tmp_path / "run", "--allocator", "default", "--device", "cpu")
+    command += ("--out", tmp_path / "run", "--device", "cpu")
     ran = doap(*command)
     assert ran.returncode == 0, ran.stderr
     assert re.search(r"about 7 steps of \S+ s, 0:00:\d\d in total", ran.stderr)

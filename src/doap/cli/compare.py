@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from doap.cli.options import DEFAULT_DESCRIPTOR, DESCRIPTOR_HELP, AsJson, Detector, Device, MaxKeypoints, Seed
 from doap.cli.progress import show_progress
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     from doap.evaluation import Comparison
@@ -57,7 +56,7 @@ def compare(
     for reason in comparison.skipped.values():
         echo(f"skipped: {reason}", err=True)
     if as_json:
-        echo(json.dumps(comparison.to_json()))
+        echo_json(comparison.to_json())
         return
     _print(comparison)
     echo(f"Wrote {out / 'index.html'}")

@@ -1,89 +1,168 @@
-"""`doap doctor`: diagnose an installation."""
+"""`doap doctor`: diagnose an installation: which libraries, devices, baselines and detectors work on this machine.
+
+It runs when something is broken, so it never raises: each part is examined separately, and its failure is part of the
+result. Optional libraries are not imported: importing takes seconds, and two copies of OpenMP abort the process.
+"""
 
 from __future__ import annotations
 
-import json
+import platform
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
 
 import typer
 
+import doap
+from doap._support.errors import MissingExtra
 from doap.cli.options import AsJson
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
-if TYPE_CHECKING:
-    from rich.table import Table
+REQUIRED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
+EXTRAS = {
+    "colmap": ("pycolmap",),
+    "eval": ("scipy",),
+    "examples": ("pytorch-metric-learning",),
+    "export": ("onnxscript",),
+    "heif": ("pillow-heif",),
+    "hloc": ("h5py",),
+    "index": ("faiss-cpu", "faiss-gpu", "faiss"),
+    "kornia": ("kornia",),
+    "milvus": ("pymilvus",),
+    "onnx": ("onnxruntime", "onnxruntime-gpu"),
+    "plot": ("matplotlib",),
+    "ray": ("ray",),
+    "train": ("tensorboard",),
+}
+OPENCV_WHEELS = (
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",
+)
+WORKS = "works"
 
 
 def doctor(as_json: AsJson = False) -> None:
     """Print versions, devices and what works on this machine. Exits with 1 if a required library is broken."""
-    from doap._support.processes import tune_allocator
-    from doap.doctor import diagnose
-
-    allocator = tune_allocator()
     # Some libraries print their problems to stdout, which is reserved for our own output.
     with redirect_stdout(sys.stderr):
-        found = {**diagnose(), "allocator": allocator}
+        found = diagnose()
     if as_json:
-        echo(json.dumps(found))
+        echo_json(found)
     else:
-        _show(found)
+        for section, value in found.items():
+            for name, part in (value if isinstance(value, dict) else {"": value}).items():
+                echo(f"{section:9} {name:20} {_as_text(part)}")
+        if found["broken"]:
+            echo(f"doap needs {', '.join(found['broken'])}; reinstall doap.")
     raise typer.Exit(1 if found["broken"] else 0)
 
 
-def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(_table(found))
-    for warning in found["warnings"]:
-        console.print(f"[yellow]warning[/] {warning}", soft_wrap=True)
-    if found["broken"]:
-        console.print(f"[red]broken[/] doap needs {', '.join(found['broken'])}; reinstall doap.", soft_wrap=True)
-
-
-def _table(found: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 1))
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for section, rows in _sections(found).items():
-        for number, (name, value) in enumerate(rows.items()):
-            table.add_row("" if number else section, *_marked(name, value))
-    return table
+def _as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{name} {version}" for name, version in value.items()]
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value or "none")
 
 
-def _marked(name: str, value: Any) -> tuple[str, str, str]:
-    from rich.markup import escape
-
-    text = {True: "yes", False: "no", None: "none"}.get(value, str(value))
-    mark = "[green]✓[/]" if value and not text.startswith("missing") else "[dim]–[/]"
-    return "[red]✗[/]" if text.startswith("broken") else mark, name, escape(text)
-
-
-def _sections(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Arrange the findings in sections of rows."""
-    device, instructions = found["device"], found["instructions"]
-    if isinstance(device, dict):
-        device = f"{device['kind']}: {device['name']}, {device['threads']} threads"
-    wheels = ", ".join(f"{name} {version}" for name, version in found["opencv"]["wheels"].items())
+def diagnose() -> dict[str, Any]:
+    """Return all findings as a JSON object; `broken` lists the required libraries that cannot be used."""
+    required = {name: _attempt(lambda name: str(import_module(name).__version__), name) for name in REQUIRED}
+    broken = [name for name, version in required.items() if version.startswith("broken")]
+    wheels = {name: version for name in OPENCV_WHEELS if (version := _installed(name))}
+    contrib = _attempt(_has_contrib) is True
     return {
-        "versions": {**found["versions"], "platform": found["platform"]},
-        "opencv": {"contrib": found["opencv"]["contrib"], "package": wheels or None},
-        "machine": {
-            "device": device,
-            "instructions": " ".join(instructions) if isinstance(instructions, list) else instructions,
-            "fast bf16": found["fast_bf16"],
-            "malloc (doap train)": found["allocator"],
-        },
-        "extras": found["extras"],
-        "weights": dict.fromkeys(found["weights"], "shipped") or {"shipped": None},
-        **{
-            part: found[part] if isinstance(found[part], dict) else {"all": found[part]}
-            for part in ("baselines", "detectors")
-        },
+        "versions": {"doap": doap.__version__, "python": platform.python_version(), **required},
+        "platform": platform.platform(),
+        "opencv": {"contrib": contrib, "wheels": wheels},
+        "device": _attempt(_device),
+        "extras": {extra: _first_installed(names) for extra, names in EXTRAS.items()},
+        "weights": sorted(path.stem for path in (Path(doap.__file__).parent / "weights").glob("*.safetensors")),
+        "baselines": _attempt(_baselines),
+        "detectors": _attempt(_detectors),
+        "broken": broken,
+        "warnings": _warnings(wheels, contrib or "cv2" in broken),
     }
+
+
+def _attempt(probe: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a probe returns, or the reason why it failed."""
+    try:
+        return probe(*arguments)
+    except MissingExtra as error:
+        return f"missing: {error}"
+    # A half-installed library can fail with any exception.
+    except Exception as error:
+        return ": ".join(["broken", type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first_installed(distributions: tuple[str, ...]) -> str | None:
+    return next((f"{name} {version}" for name in distributions if (version := _installed(name))), None)
+
+
+def _has_contrib() -> bool:
+    """Check for a contrib function: other OpenCV packages leave an empty `xfeatures2d` module."""
+    import cv2
+
+    return hasattr(getattr(cv2, "xfeatures2d", None), "TEBLID_create")
+
+
+def _device() -> dict[str, Any]:
+    import torch
+
+    from doap._support.device import multiplies_bfloat16, resolve_device
+
+    device = resolve_device("auto")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+    fast = multiplies_bfloat16(device)
+    return {"kind": device.type, "name": name, "threads": torch.get_num_threads(), "fast bfloat16": fast}
+
+
+def _baselines() -> dict[str, str]:
+    from doap.baselines import BASELINES
+
+    def use(name: str) -> str:
+        BASELINES[name]().fingerprint()
+        return WORKS
+
+    return {name: _attempt(use, name) for name in BASELINES}
+
+
+def _detectors() -> dict[str, str]:
+    import numpy as np
+
+    from doap.detectors import DETECTORS
+
+    texture = np.random.default_rng(0).integers(0, 256, (16, 16), np.uint8).repeat(4, axis=0).repeat(4, axis=1)
+
+    def use(name: str) -> str:
+        DETECTORS[name]().detect(texture, 10)
+        return WORKS
+
+    return {name: _attempt(use, name) for name in DETECTORS}
+
+
+def _warnings(wheels: dict[str, str], contrib: bool) -> list[str]:
+    warnings = []
+    if len(wheels) > 1:
+        warnings.append(
+            f"opencv: {', '.join(wheels)} are installed and overwrite each other. "
+            "Uninstall all of them, then install opencv-contrib-python-headless."
+        )
+    if not contrib:
+        warnings.append("opencv: the contrib modules are missing. Install opencv-contrib-python-headless instead.")
+    return warnings

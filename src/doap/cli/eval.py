@@ -1,17 +1,15 @@
-"""`doap eval DESCRIPTOR… BENCHMARK ROOT --out RESULTS`: evaluate descriptors on a benchmark."""
+"""`doap eval`: evaluate descriptors on a benchmark; `doap report`: write a page about the results."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from doap.cli.options import AsJson, Device, Seed
 from doap.cli.progress import show_progress
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     from doap.evaluation import Result
@@ -69,11 +67,29 @@ def evaluate(
         echo(f"skipped: {descriptor}: {reason}", err=True)
     results = list(evaluation.results.values())
     if as_json:
-        echo(json.dumps({"figures": _figures(results), "results": str(evaluation.file), "skipped": evaluation.skipped}))
+        figures = {result.descriptor.name: {one.name: one.total for one in result.figures} for result in results}
+        echo_json({"figures": figures, "results": evaluation.file, "skipped": evaluation.skipped})
     elif results:
         _print(results)
         echo(f"next: doap report {out} --out report")
     raise typer.Exit(0 if results else 1)
+
+
+def report(
+    results: Annotated[list[Path], typer.Argument(help="JSON files written by `doap eval`, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for index.html, tables.md, tables.csv and tables.tex.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page with tables, charts and galleries from existing results."""
+    from doap.evaluation import write_report
+
+    written = write_report(results, out)
+    if as_json:
+        echo_json(written)
+        return
+    for name, summary in written.summaries.items():
+        echo(f"{name}: {summary}")
+    echo(f"Wrote {written.page}")
 
 
 def _parse(settings: list[str]) -> dict[str, str]:
@@ -84,11 +100,6 @@ def _parse(settings: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"Expected NAME=VALUE, got {setting!r}.", param_hint="--set")
         parsed[name.replace("-", "_")] = value
     return parsed
-
-
-def _figures(results: list[Result]) -> dict[str, dict[str, Any]]:
-    """Return the figures of each descriptor as JSON values, by name."""
-    return {result.descriptor.name: {one.name: asdict(one.total) for one in result.figures} for result in results}
 
 
 def _print(results: list[Result]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +23,7 @@ from doap.cli.options import (
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
 MEANING = {
     "float32": "float32: as accurate as PyTorch. --int8 PATCHES writes about a quarter of the size, for a small loss.",
@@ -50,7 +48,7 @@ def export(
 
     written = doap.export_descriptor(descriptor, out, to=to, calibration=int8)
     if as_json:
-        echo(json.dumps({**dataclasses.asdict(written), "out": str(out), "format": to}))
+        echo_json({**vars(written), "format": to})
         return
     echo(f"{out}: {written.precision}, opset {written.opset}, {out.stat().st_size / 1e6:.1f} MB")
     echo(
@@ -117,7 +115,7 @@ def colmap(
     for reason in written.skipped.values():
         echo(f"skipped: {reason}", err=True)
     if as_json:
-        echo(json.dumps({**dataclasses.asdict(written), "out": str(out)}))
+        echo_json(written)
         return
     state = "already up to date" if written.unchanged else "written"
     echo(f"{out}: {state}; {counted(written.images, 'image')}, {counted(written.keypoints, 'keypoint')}")

@@ -20,9 +20,8 @@ from doap.cli.options import (
     check_server,
     open_index,
 )
-from doap.cli.picture import check_writable, write_picture
 from doap.cli.progress import show_progress
-from doap.cli.terminal import echo
+from doap.cli.terminal import check_writable, echo, write_picture
 
 if TYPE_CHECKING:
     from doap.collection import SearchResult

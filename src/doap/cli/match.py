@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,8 +19,7 @@ from doap.cli.options import (
     NetworkPrecision,
     Ratio,
 )
-from doap.cli.picture import check_writable, write_picture
-from doap.cli.terminal import echo
+from doap.cli.terminal import check_writable, echo, echo_json, write_picture
 
 Model = Literal["fundamental", "homography"]
 SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
@@ -80,9 +78,9 @@ def match(
             "inliers": inliers,
             "inlier_ratio": inliers / matches if matches else None,
             "matrix": None if matrix is None else matrix.tolist(),
-            "out": out and str(out),
+            "out": out,
         }
-        echo(json.dumps(values))
+        echo_json(values)
         return
     _warn_without_keypoints(dict(zip((first, second), keypoints, strict=True)))
     echo(f"{keypoints[0]:,} and {counted(keypoints[1], 'keypoint')} · {summary}")

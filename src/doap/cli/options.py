@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from doap._support.text import counted
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     from doap.collection import DescriptorIndex
@@ -71,7 +69,7 @@ def report_extraction(done: Any, out: object, as_json: bool, images: str | None 
     for reason in done.skipped.values():
         echo(f"skipped: {reason}", err=True)
     if as_json:
-        echo(json.dumps(dataclasses.asdict(done), default=str))
+        echo_json(done)
         return
     extracted = counted(done.extracted, "image")
     echo(f"{out}: {extracted} extracted, {done.reused:,} unchanged, {len(done.skipped):,} skipped")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +12,7 @@ from doap._support.processes import tune_allocator
 from doap._support.text import counted
 from doap.cli.options import AsJson, Device
 from doap.cli.progress import SAME_COMMAND, duration, show_progress
-from doap.cli.terminal import echo
+from doap.cli.terminal import echo, echo_json
 
 
 def train(
@@ -32,10 +31,6 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.", show_default="the recipe's")] = None,
     device: Device = "auto",
-    allocator: Annotated[
-        Literal["tuned", "default"],
-        typer.Option(help="tuned keeps freed memory for the next step; default leaves malloc as it is."),
-    ] = "tuned",
     as_json: AsJson = False,
 ) -> None:
     """Train a descriptor for Average Precision. Resumable: rerun the same command to continue.
@@ -43,7 +38,7 @@ def train(
     On several GPUs: `torchrun --nproc-per-node=8 -m doap train RECIPE --out RUN`.
     """
     # Before torch is imported: memory it has already allocated is not affected.
-    tuned = tune_allocator() if allocator == "tuned" else "default"
+    allocator = tune_allocator()
     import doap
     from doap.training import read_log, read_recipe
 
@@ -66,7 +61,7 @@ def train(
             steps = last.get("start", {}).get("steps") or last.get("estimate", {}).get("expected_steps") or 0
             progress(event["step"], steps, _line(last))
 
-        best = doap.train(config, out, device=device, on_event=show, allocator=tuned)
+        best = doap.train(config, out, device=device, on_event=show, allocator=allocator)
     _report(best, out, last.get("regression_set"), as_json)
 
 
@@ -79,8 +74,8 @@ def _report(best: Path, out: Path, regression: dict[str, Any] | None, as_json: b
     # The best step may be an earlier one, possibly of an earlier process.
     scores = [event for event in validations if event.get("best")][-1]
     values = {
-        "best": str(best),
-        "report": str(out / "report.html"),
+        "best": best,
+        "report": out / "report.html",
         "map": scores["map"],
         "fpr95": scores["fpr95"],
         "best_step": scores["step"],
@@ -90,8 +85,10 @@ def _report(best: Path, out: Path, regression: dict[str, Any] | None, as_json: b
         "regression_set": {when: regression[when] for when in ("before", "after")} if regression else None,
     }
     summary = f"best: mAP {scores['map']:.4f}, FPR95 {scores['fpr95']:.4f} at step {scores['step']:,}"
-    text = f"{best}\n{headline(events)}\n{summary}\nWrote {out / 'report.html'}"
-    echo(json.dumps(values) if as_json else text)
+    if as_json:
+        echo_json(values)
+    else:
+        echo(f"{best}\n{headline(events)}\n{summary}\nWrote {out / 'report.html'}")
 
 
 def _given(**options: Any) -> dict[str, Any]:
