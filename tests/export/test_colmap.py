@@ -18,7 +18,6 @@ from doap.describer import PatchDescriber
 from doap.detectors import colmap_default
 from doap.export.colmap import write_colmap
 from doap.export.colmap_database import make_keypoints
-from doap.export.pairs import resolve_pairs
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
 from doap.metrics import quantise
 from doap.pipeline import extract, match
@@ -120,7 +119,7 @@ def test_binary_descriptors_and_other_lengths_are_matched_but_not_stored(photos,
         assert written.matches > 0
         with pycolmap.Database.open(written.out) as opened:
             assert opened.num_descriptors() == 0
-        with pytest.raises(ArgumentError, match="128 real numbers"):
+        with pytest.raises(ArgumentError):
             write(photos, tmp_path / "none.db", descriptor=descriptor, pairs=None)
 
 
@@ -190,68 +189,30 @@ def test_pairs_are_exhaustive_sequential_listed_or_given(photos, tmp_path):
         assert (written.pairs, written.unchanged) == (len(expected), False)
 
 
-def test_pairs_of_unknown_images_are_refused():
-    with pytest.raises(DataError, match=r"pairs: no image is named '9.png'"):
-        resolve_pairs([("0.png", "9.png")], ["0.png", "1.png"])
-    with pytest.raises(ArgumentError, match="overlap: expected 1 or more, got 0"):
-        resolve_pairs("sequential", ["0.png"], overlap=0)
-
-
-def test_a_list_without_pairs_is_refused(tmp_path):
-    (tmp_path / "pairs.txt").write_text("#0.png 1.png\n")
-    with pytest.raises(DataError, match="expected pairs of images, got none"):
-        resolve_pairs(tmp_path / "pairs.txt", ["#0.png", "1.png"])
-
-
 @pytest.mark.parametrize(
-    ("text", "word"), [("0.png 9.png", "'9.png'"), ("0.png", "two images"), ("1.png 1.png", "two images")]
+    "content", [None, b"\xff\xfe\x80", b"#0.png 1.png\n", b"0.png 9.png\n", b"0.png\n", b"1.png 1.png\n"]
 )
-def test_a_wrong_list_of_pairs_is_refused_before_any_work(photos, tmp_path, text, word):
-    (tmp_path / "pairs.txt").write_text(f"0.png 1.png\n{text}\n")
-    with pytest.raises(DataError, match=f"line 2.*{word}"):
+def test_a_wrong_list_of_pairs_is_refused_before_any_work(photos, tmp_path, content):
+    """A missing file, a binary one, no pairs, an unknown image, one image, and twice the same."""
+    if content is not None:
+        (tmp_path / "pairs.txt").write_bytes(content)
+    with pytest.raises(DataError):
         write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["pairs.txt"]
-
-
-def test_a_missing_or_binary_list_of_pairs_is_refused(photos, tmp_path):
-    with pytest.raises(DataError, match="No such file"):
-        write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
-    (tmp_path / "pairs.txt").write_bytes(b"\xff\xfe\x80")
-    with pytest.raises(DataError, match="as UTF-8 text"):
-        write(photos, tmp_path / "database.db", pairs=tmp_path / "pairs.txt")
+    assert not [path for path in tmp_path.iterdir() if path.name != "pairs.txt"]
 
 
 def test_names_contain_folders_and_camera_modes_share_cameras(photos, tmp_path):
     for folder in ("a", "b"):
         for number in (0, 1):
             write_photo(tmp_path / "photos" / folder / f"{number}.png", number)
+    with pytest.raises(ArgumentError):
+        write(tmp_path / "photos", tmp_path / "database.db", camera_mode="double")
     cameras = {"auto": 4, "single": 1, "per-folder": 2, "per-image": 4}
     for mode, number in cameras.items():
         written = write(tmp_path / "photos", tmp_path / "database.db", camera_mode=mode, pairs=None)
         with pycolmap.Database.open(written.out) as opened:
             assert set(ids(opened)) == {"a/0.png", "a/1.png", "b/0.png", "b/1.png"}
             assert (opened.num_cameras(), opened.num_frames()) == (number, 4)
-
-
-def test_keypoints_are_in_the_pixels_as_stored(tmp_path):
-    """EXIF orientation is ignored, as in COLMAP."""
-    from PIL import Image
-
-    path = write_photo(tmp_path / "photos" / "0.jpg", 0)
-    photo = Image.open(path)
-    exif = photo.getexif()
-    exif[0x0112] = 6
-    photo.save(path, exif=exif, quality=95)
-    written = write(tmp_path / "photos", tmp_path / "database.db")
-    with pycolmap.Database.open(written.out) as opened:
-        camera = opened.read_all_cameras()[0]
-        assert (camera.width, camera.height) == (320, 240)
-        assert opened.read_keypoints(1)[:, 0].max() > 240
-
-
-def test_an_unknown_camera_mode_is_refused(photos, tmp_path):
-    with pytest.raises(ArgumentError, match="per-image"):
-        write(photos, tmp_path / "database.db", camera_mode="double")
 
 
 @pytest.mark.data("strecha")

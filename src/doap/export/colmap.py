@@ -48,8 +48,6 @@ from doap.types import Features, Progress, no_progress
 
 Manifest = dict[str, Any]
 FORMAT = 1
-RATIO, MAX_ERROR = 0.9, 1.0
-"""Defaults of `ratio` and `max_error`, selected for doap-128 on validation scenes with known cameras."""
 # Images kept in memory while pairs are matched: about 5 MB each with 8,192 keypoints and 128 dimensions.
 _CACHED_IMAGES = 32
 
@@ -87,7 +85,7 @@ class ColmapSummary:
 
 @dataclass(frozen=True)
 class _Job:
-    """Checked arguments of `write_colmap`, the stamps of all images, and the number of images and pairs."""
+    """Checked arguments of `write_colmap`, and the stamps of all images."""
 
     source: ImageFolder
     listing: dict[str, str]
@@ -98,7 +96,11 @@ class _Job:
     max_error: float
     camera_mode: CameraMode
     device: torch.device
-    total: int
+
+    @property
+    def total(self) -> int:
+        """Number of images and pairs."""
+        return len(self.listing) + len(self.pairs or ())
 
 
 def write_colmap(
@@ -112,8 +114,8 @@ def write_colmap(
     tile: int | None = None,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
-    ratio: float | None = RATIO,
-    max_error: float = MAX_ERROR,
+    ratio: float | None = 0.9,
+    max_error: float = 1.0,
     camera_mode: CameraMode = "auto",
     workers: int | None = 1,
     device: str | torch.device = "auto",
@@ -137,7 +139,7 @@ def write_colmap(
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
             pairs; None writes no matches and leaves matching to COLMAP.
         overlap: For `sequential`: number of following images that each image is matched with.
-        ratio: Ratio test; see `doap.match`. None omits it.
+        ratio: Ratio test; see `doap.match`. None omits it. Its default and the next were found on validation scenes.
         max_error: Maximum epipolar error of a verified match in pixels. COLMAP's default of 4 accepts matches of
             neighbouring keypoints, which make cameras less accurate. Use 4 for lenses with strong distortion.
         camera_mode: Images that share a camera, as in COLMAP: `auto` (by EXIF), `single`, `per-folder`, `per-image`.
@@ -151,15 +153,15 @@ def write_colmap(
     chosen = None if pairs is None else resolve_pairs(pairs, list(listing), overlap)
     settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
     extractor = open_extractor(descriptor, default_detector="colmap-default", exact=True, **settings)
-    if chosen is None:
-        _check_storable(extractor.info)
+    if chosen is None and not _is_storable(info := extractor.info):
+        found = f"a {info.kind} descriptor with D = {info.dim}"
+        raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
     make_folder(out.parent)
-    total = len(listing) + len(chosen or ())
-    job = _Job(source, listing, images, out, chosen, ratio, max_error, camera_mode, resolve_device(device), total)
+    job = _Job(source, listing, images, out, chosen, ratio, max_error, camera_mode, resolve_device(device))
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, job.total, progress, write, verify=verify)
 
 
 def _write_database(
@@ -198,12 +200,6 @@ def _make_manifest(job: _Job, features: FeatureSet) -> Manifest:
         "ratio": job.ratio,
         "max_error": job.max_error,
     }
-
-
-def _check_storable(extractor: ExtractorInfo) -> None:
-    if not _is_storable(extractor):
-        found = f"a {extractor.kind} descriptor with D = {extractor.dim}"
-        raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
 
 
 def _is_storable(extractor: ExtractorInfo) -> bool:
@@ -309,7 +305,7 @@ def _write_matches(database: Path, job: _Job, features: FeatureSet, progress: Pr
     with pycolmap.Database.open(database) as opened:
         ids = read_ids(opened)
         for number, (name0, name1) in enumerate(job.pairs or ()):
-            progress(job.total - len(job.pairs or ()) + number, job.total, f"{name0} {name1}")
+            progress(len(job.listing) + number, job.total, f"{name0} {name1}")
             if name0 not in ids or name1 not in ids or opened.exists_matches(ids[name0], ids[name1]):
                 continue
             matches = match(read(name0), read(name1), ratio=job.ratio)

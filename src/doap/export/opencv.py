@@ -108,14 +108,6 @@ class Feature2D:
 
         return cv2.NORM_HAMMING if self._binary else cv2.NORM_L2
 
-    def empty(self) -> bool:
-        """Return False: the algorithm is complete."""
-        return False
-
-    def getDefaultName(self) -> str:  # noqa: N802
-        """Return the name in OpenCV's style."""
-        return "Feature2D.doap"
-
     @property
     def _binary(self) -> bool:
         return self.descriptor.kind == "binary"
