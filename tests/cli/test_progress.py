@@ -125,13 +125,6 @@ def test_ctrl_c_names_the_command_that_continues_and_it_does(doap, tmp_path, mon
     assert done["extracted"] > 0
 
 
-def test_counts_are_singular_for_one(doap, tmp_path):
-    write_photo(tmp_path / "images" / "0.png", 0, height=60, width=80)
-    options = ("--descriptor", "rootsift", "--max-keypoints", 10)
-    ran = doap("extract", tmp_path / "images", "--out", tmp_path / "features", *options)
-    assert ran.stdout.splitlines()[0] == f"{tmp_path / 'features'}: 1 image extracted, 0 unchanged, 0 skipped"
-
-
 INTERRUPTING_LOSS = """
 import os, signal
 from pathlib import Path
