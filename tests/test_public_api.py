@@ -39,15 +39,6 @@ def test_no_signature_contains_any(name):
 
 
 @EACH
-def test_every_argument_has_a_type(name):
-    for part, signature in signatures(getattr(doap, name)):
-        for argument in signature.parameters.values():
-            assert argument.name in ("self", "cls") or argument.annotation is not inspect.Parameter.empty, (
-                f"{name}.{part}"
-            )
-
-
-@EACH
 def test_every_docstring_has_shapes_or_an_example(name):
     text = inspect.getdoc(getattr(doap, name)) or ""
     assert ">>> " in text or SHAPE.search(text), name

@@ -79,23 +79,15 @@ def replaced_words(path, value):
             yield [*path.split(), *words[:number], value, *words[number + 1 :]]
 
 
+@pytest.mark.parametrize("value", ["", "\udcff.png"])
 @pytest.mark.parametrize("path", MISSING_FILES)
-def test_an_empty_argument_is_wrong_usage(doap, path, tmp_path, monkeypatch):
-    """An unset variable of a shell, which must not be taken for the current folder."""
+def test_an_empty_argument_or_a_name_that_is_not_utf8_is_wrong_usage(doap, path, value, tmp_path, monkeypatch):
+    """An unset variable of a shell must not be taken for the current folder."""
     monkeypatch.chdir(tmp_path)
-    for words in replaced_words(path, ""):
+    for words in replaced_words(path, value):
         ran = doap(*words)
         assert (ran.returncode, ran.stdout) == (2, ""), words
         assert "Usage: doap" in ran.stderr
-
-
-@pytest.mark.parametrize("path", MISSING_FILES)
-def test_a_name_that_is_not_utf8_is_wrong_usage(doap, path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for words in replaced_words(path, "\udcff.png"):
-        ran = doap(*words)
-        assert (ran.returncode, ran.stdout) == (2, ""), words
-        assert r"\udcff.png" in ran.stderr
 
 
 def test_an_option_with_an_empty_value_after_the_equals_sign_is_wrong_usage(doap):

@@ -121,15 +121,6 @@ def test_a_notebook_is_executed_and_shows_pictures_and_a_table(name, site):
     assert "<table" in outputs
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_can_be_downloaded_with_its_outputs(name, site):
-    root, pages = site
-    downloads = [one for one in pages[f"notebooks/{name}.html"].targets if one.endswith(f"{name}.ipynb")]
-    assert len(downloads) == 1
-    cells = json.loads((root / "notebooks" / downloads[0]).read_text(encoding="utf-8"))["cells"]
-    assert any(cell.get("outputs") for cell in cells)
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_api_reference_documents_every_public_name(package, site):
     _, pages = site

@@ -20,44 +20,6 @@ from oracles.forked import run_forked
 from oracles.plane_scene import pose, render
 
 
-class Stopped(Exception):  # noqa: N818 - not an error
-    pass
-
-
-@pytest.mark.parametrize("step", [2, 4])
-def test_a_stopped_run_resumes_to_the_same_database(photos, tmp_path, database, step):
-    """Stopped among the images (2) and before the first pair (4)."""
-
-    def stop(done, total, name):
-        if done == step:
-            raise Stopped
-
-    out = tmp_path / "database.db"
-    with pytest.raises(Stopped):
-        write(photos, out, progress=stop)
-    assert not out.exists()
-    detected = []
-    resumed = write(photos, out, detector=Recorder(detected))
-    assert resumed.unchanged is False
-    # One detection is on the fixed picture of the fingerprint.
-    assert len(detected) - 1 == max(0, 4 - step)
-    assert content(out) == content(database.out)
-    assert not (tmp_path / "database.db.unfinished").exists()
-
-
-class Recorder:
-    """The default detector, which records the sizes of its images."""
-
-    name, magnification = "sift", 6.0
-
-    def __init__(self, detected):
-        self.detected = detected
-
-    def detect(self, image, max_keypoints=None):
-        self.detected.append(image.shape)
-        return sift().detect(image, max_keypoints)
-
-
 def test_a_run_killed_among_the_pairs_resumes_to_the_same_database(photos, tmp_path, database):
     out = tmp_path / "database.db"
     script = f"""
@@ -74,6 +36,7 @@ write_colmap({str(photos)!r}, {str(out)!r}, rootsift(), max_keypoints={MAX_KEYPO
     assert not out.exists()
     write(photos, out)
     assert content(out) == content(database.out)
+    assert not (tmp_path / "database.db.unfinished").exists()
 
 
 def test_an_up_to_date_database_is_not_modified(photos, tmp_path, database):
@@ -100,7 +63,7 @@ def grown(photos, database, tmp_path):
 
 def test_adding_a_photo_matches_new_pairs_only_and_gives_the_database_of_starting_over(grown, tmp_path, monkeypatch):
     folder, out = grown
-    detected, matched = [], []
+    matched = []
 
     def record(*features, **options):
         matched.append(features)
@@ -108,8 +71,8 @@ def test_adding_a_photo_matches_new_pairs_only_and_gives_the_database_of_startin
 
     with monkeypatch.context() as patched:
         patched.setattr("doap.export.colmap.match", record)
-        written = write(folder, out, detector=Recorder(detected))
-    assert (written.images, written.pairs, len(matched), len(detected) - 1) == (5, 10, 4, 1)
+        written = write(folder, out)
+    assert (written.images, written.pairs, len(matched)) == (5, 10, 4)
     assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
 
 
@@ -181,9 +144,7 @@ def test_damaged_features_are_extracted_again(photos, tmp_path, database, monkey
     parts[2].write_bytes(flipped)
     parts[3].write_bytes(random.bytes(5000))
     (tmp_path / "database.db.features" / "_meta.json").write_text("{")
-    detected = []
-    write(photos, out, detector=Recorder(detected))
-    assert len(detected) - 1 == 4
+    write(photos, out)
     assert content(out) == content(database.out)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from doap import pipeline
 from doap._support.errors import DataError
-from doap._support.files import OutputLock
 from doap.baselines import rootsift, teblid
 from doap.export.opensfm import write_opensfm
 from doap.images import read_colour, scales
@@ -141,20 +140,3 @@ def test_a_damaged_manifest_deletes_nothing_outside_the_folder(images, tmp_path,
     with pytest.raises(DataError):
         run(images, tmp_path / "out")
     assert (tmp_path / "keep.npz").exists()
-
-
-def test_masks_drop_keypoints(images, tmp_path):
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    mask[:, : WIDTH // 2] = 255
-    (tmp_path / "masks").mkdir()
-    cv2.imwrite(str(tmp_path / "masks" / "a.png.png"), mask)
-    assert run(images, tmp_path / "out", masks=tmp_path / "masks").masks == 1
-    points, _ = read(tmp_path / "out" / "a.png.features.npz")
-    assert len(points) > 0
-    assert (points[:, 0] < WIDTH // 2).all()
-
-
-def test_a_second_writer_is_refused(images, tmp_path):
-    (tmp_path / "out").mkdir()
-    with OutputLock(tmp_path / "out", inside=True), pytest.raises(DataError):
-        run(images, tmp_path / "out")
