@@ -31,13 +31,30 @@ def test_table_verdict_and_page_are_printed(doap, photos, tmp_path):
 
 
 def test_json_equals_the_report(doap, photos, tmp_path):
-    names = ("--descriptor", "sift", "--baselines", "random")
-    ran = doap("compare", photos, *names, "--max-keypoints", 50, "--no-reconstruction", "--json", "--out", tmp_path)
+    arguments = (
+        "--descriptor",
+        "sift",
+        "--baselines",
+        "random",
+        "--max-keypoints",
+        50,
+        "--no-reconstruction",
+        "--json",
+    )
+    ran = doap("compare", photos, *arguments, "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
     values = json.loads(ran.stdout)
     assert values == json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     assert values["reconstruction_note"] == "not requested"
     assert [one["name"] for one in values["descriptors"]] == ["sift", "random"]
+
+
+def test_too_few_photos_are_refused_in_one_line(doap, photos, tmp_path):
+    ran = doap("compare", photos / "0.png", photos / "1.png", "--out", tmp_path / "report")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        "doap: photos: expected at least 6, because fewer cannot decide anything, got 2. Add photos.\n"
+    )
 
 
 def test_the_shipped_descriptor_is_the_default_candidate(doap, photos, tmp_path):
@@ -47,15 +64,20 @@ def test_the_shipped_descriptor_is_the_default_candidate(doap, photos, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        ["--descriptor", "nothing.safetensors"],
-        ["--descriptor", "sift", "--baselines", "sift"],
-        ["--descriptor", "sift", "--detector", "surf"],
-        ["--descriptor", "sift", "--baselines", "dsp-sift"],
+        (["--descriptor", "nothing.safetensors"], ["nothing.safetensors", "no such name or file"]),
+        (
+            ["--descriptor", "sift", "--baselines", "sift"],
+            ["baselines: expected at least one besides the candidate", "sift"],
+        ),
+        (["--descriptor", "sift", "--detector", "surf"], ["detector: expected one of sift", "'surf'"]),
+        (["--descriptor", "sift", "--baselines", "dsp-sift"], ["dsp-sift", "Use the detector colmap."]),
     ],
 )
-def test_error_is_one_line(doap, photos, tmp_path, arguments):
+def test_error_is_one_line(doap, photos, tmp_path, arguments, words):
     ran = doap("compare", photos, *arguments, "--out", tmp_path)
     lines = [line for line in ran.stderr.splitlines() if line.startswith("doap: ")]
     assert (ran.returncode, ran.stdout, len(lines)) == (1, "", 1)
+    for word in words:
+        assert word in lines[0]

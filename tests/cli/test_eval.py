@@ -1,4 +1,4 @@
-"""The commands `doap eval` and `doap report`."""
+"""The `doap eval` command."""
 
 import json
 
@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from doap.evaluation import read_results
-from doap.evaluation.result import write_results
 from doap.images import read_grey
 from oracles.photos import write_photo
-from oracles.results import make_result
 
 
 @pytest.fixture(scope="module")
@@ -68,25 +66,3 @@ def test_no_result_is_a_failure(doap, sequences, tmp_path):
     ran = doap("eval", "dsp-sift", "oxford", sequences, "--out", tmp_path, "--json")
     assert ran.returncode == 1
     assert json.loads(ran.stdout)["figures"] == {}
-
-
-def test_a_report_prints_verdicts_and_writes_a_page_and_tables(doap, tmp_path):
-    (tmp_path / "results").mkdir()
-    for name, value in (("sift", 0.5), ("vgg", 0.6)):
-        write_results([make_result(name, value)], tmp_path / "results" / f"{name}.json")
-    ran = doap("report", tmp_path / "results", "--out", tmp_path / "report")
-    assert ran.returncode == 0, ran.stderr
-    verdict, written = ran.stdout.splitlines()
-    assert verdict.startswith("oxford: vgg is best with mAP 0.600 (0.580 to 0.620), 0.100 better than sift (0.500): ")
-    assert written == f"Wrote {tmp_path / 'report' / 'index.html'}"
-    files = sorted((tmp_path / "results").iterdir())
-    values = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
-    assert list(values) == ["page", "markdown", "csv", "latex", "summaries"]
-    names = ["index.html", "tables.md", "tables.csv", "tables.tex"]
-    assert [values[name] for name in list(values)[:4]] == [str(tmp_path / "report" / name) for name in names]
-
-
-def test_a_report_of_a_damaged_result_is_one_line(doap, tmp_path):
-    (tmp_path / "orb.json").write_text("{")
-    ran = doap("report", tmp_path / "orb.json", "--out", tmp_path / "report")
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)

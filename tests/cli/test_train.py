@@ -1,4 +1,4 @@
-"""`doap train` reports what happened: an estimate, steps, time, and the change of mAP."""
+"""`doap train` reports what happened: steps, time, and the change of mAP."""
 
 import json
 import re
@@ -21,7 +21,6 @@ def test_the_command_reports_what_happened(doap, tmp_path):
     command += ("--out", tmp_path / "run", "--device", "cpu")
     ran = doap(*command)
     assert ran.returncode == 0, ran.stderr
-    assert re.search(r"about 7 steps of \S+ s, 0:00:\d\d in total", ran.stderr)
     lines = ran.stdout.splitlines()
     shown = re.match(r"mAP (0\.\d+) → 0\.\d+ on held-out scenes after 7 steps \(\S+ s, \S+ s per step\): ", lines[1])
     assert re.match(r"best: mAP 0\.\d+, FPR95 \d\.\d+ at step \d", lines[2])

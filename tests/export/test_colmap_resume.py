@@ -99,21 +99,6 @@ def test_a_database_that_was_changed_since_is_not_rewritten(grown, change):
     assert content(out) == before
 
 
-def test_verify_finds_a_replaced_photo_of_the_same_size_and_time(photos, tmp_path):
-    folder, out = tmp_path / "photos", tmp_path / "database.db"
-    folder.mkdir()
-    for name in ("0.png", "3.png"):
-        cv2.imwrite(str(folder / name.replace("png", "bmp")), read_grey(photos / name))
-    before, replaced = write(folder, out), folder / "0.bmp"
-    times = replaced.stat()
-    shutil.copyfile(folder / "3.bmp", replaced)
-    os.utime(replaced, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert write(folder, out).unchanged
-    after = write(folder, out, verify=True)
-    assert (after.unchanged, after.keypoints == before.keypoints) == (False, False)
-    assert content(out) == content(write(folder, tmp_path / "fresh.db").out)
-
-
 def test_other_settings_rewrite_the_database(photos, tmp_path, database):
     shutil.copytree(database.out.parent, tmp_path / "copy")
     out = tmp_path / "copy" / "database.db"

@@ -18,13 +18,14 @@ from doap.cli import data, index
 from doap.cli.commands import CommandGroup
 from doap.cli.compare import compare
 from doap.cli.doctor import doctor
-from doap.cli.eval import evaluate, report
+from doap.cli.eval import evaluate
 from doap.cli.export import colmap, export, hloc, opensfm
 from doap.cli.extract import extract
 from doap.cli.localize import localize
 from doap.cli.match import match
 from doap.cli.pairs import pairs
 from doap.cli.progress import INTERRUPTED
+from doap.cli.report import report
 from doap.cli.terminal import echo
 from doap.cli.train import train
 

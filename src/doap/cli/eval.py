@@ -1,4 +1,4 @@
-"""`doap eval`: evaluate descriptors on a benchmark; `doap report`: write a page about the results."""
+"""`doap eval DESCRIPTOR… BENCHMARK ROOT --out RESULTS`: evaluate descriptors on a benchmark."""
 
 from __future__ import annotations
 
@@ -73,23 +73,6 @@ def evaluate(
         _print(results)
         echo(f"next: doap report {out} --out report")
     raise typer.Exit(0 if results else 1)
-
-
-def report(
-    results: Annotated[list[Path], typer.Argument(help="JSON files written by `doap eval`, or folders of them.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for index.html, tables.md, tables.csv and tables.tex.")],
-    as_json: AsJson = False,
-) -> None:
-    """Write one HTML page with tables, charts and galleries from existing results."""
-    from doap.evaluation import write_report
-
-    written = write_report(results, out)
-    if as_json:
-        echo_json(written)
-        return
-    for name, summary in written.summaries.items():
-        echo(f"{name}: {summary}")
-    echo(f"Wrote {written.page}")
 
 
 def _parse(settings: list[str]) -> dict[str, str]:

@@ -18,7 +18,6 @@ from doap.cli.options import (
     MaxKeypoints,
     Ratio,
     Tile,
-    Verify,
     count_masks,
     report_extraction,
 )
@@ -84,7 +83,6 @@ def colmap(
         ),
     ] = "auto",
     no_matches: Annotated[bool, typer.Option("--no-matches", help="Leave matching to COLMAP's matcher.")] = False,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +106,6 @@ def colmap(
             ratio=ratio,
             max_error=max_error,
             camera_mode=camera_mode,
-            verify=verify,
             device=device,
             progress=progress,
         )
@@ -143,7 +140,6 @@ def hloc(
     masks: Masks = None,
     tile: Tile = None,
     ratio: Ratio = None,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -164,7 +160,6 @@ def hloc(
             pairs=pairs,
             matches=matches,
             ratio=ratio,
-            verify=verify,
             device=device,
             progress=progress,
         )
@@ -181,7 +176,6 @@ def opensfm(
     max_keypoints: MaxKeypoints = 8192,
     masks: Masks = None,
     tile: Tile = None,
-    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -197,7 +191,6 @@ def opensfm(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            verify=verify,
             device=device,
             progress=progress,
         )

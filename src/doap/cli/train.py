@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from doap._support.processes import tune_allocator
-from doap._support.text import counted
 from doap.cli.options import AsJson, Device
-from doap.cli.progress import SAME_COMMAND, duration, show_progress
+from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo, echo_json
 
 
@@ -38,7 +37,7 @@ def train(
     On several GPUs: `torchrun --nproc-per-node=8 -m doap train RECIPE --out RUN`.
     """
     # Before torch is imported: memory it has already allocated is not affected.
-    allocator = tune_allocator()
+    tune_allocator()
     import doap
     from doap.training import read_log, read_recipe
 
@@ -55,13 +54,10 @@ def train(
         def show(event: dict[str, Any]) -> None:
             if event["kind"] == "warning":
                 echo(f"warning: {event['text']}", err=True)
-            if event["kind"] == "estimate" and not as_json:
-                echo(_expectation(event), err=True)
             last[event["kind"]] = event
-            steps = last.get("start", {}).get("steps") or last.get("estimate", {}).get("expected_steps") or 0
-            progress(event["step"], steps, _line(last))
+            progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
 
-        best = doap.train(config, out, device=device, on_event=show, allocator=allocator)
+        best = doap.train(config, out, device=device, on_event=show)
     _report(best, out, last.get("regression_set"), as_json)
 
 
@@ -103,12 +99,6 @@ def _minutes(budget: str) -> float:
             f"Expected a duration such as 90s, 60m or 1.5h, got {budget!r}.", param_hint="--budget"
         )
     return float(found[1]) * {"s": 1 / 60, "m": 1, "h": 60}[found[2]]
-
-
-def _expectation(estimate: dict[str, Any]) -> str:
-    """Return the expected length of a run in one line."""
-    steps, total = counted(estimate["expected_steps"], "step"), duration(estimate["expected_seconds"])
-    return f"about {steps} of {estimate['seconds_per_step']:.2g} s, {total} in total"
 
 
 def _line(last: dict[str, Any]) -> str:

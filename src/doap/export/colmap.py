@@ -161,7 +161,7 @@ def write_colmap(
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, listing, folder, extractor, workers, job.total, progress, write, verify=verify)
+        return use_features(source, listing, folder, extractor, workers, job.total, progress, write)
 
 
 def _write_database(

@@ -1,0 +1,58 @@
+"""The `doap report` command."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from doap.evaluation.result import write_results
+from oracles.results import make_result
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    for name, value in (("sift", 0.5), ("vgg", 0.6)):
+        write_results([make_result(name, value)], tmp_path / "results" / f"{name}.json")
+    return tmp_path / "results"
+
+
+def test_verdicts_and_the_page_are_printed(doap, results, tmp_path) -> None:
+    ran = doap("report", results, "--out", tmp_path / "report")
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines() == [
+        "oxford: vgg is best with mAP 0.600 (0.580 to 0.620), 0.100 better than sift (0.500): their intervals do not "
+        "overlap.",
+        f"Wrote {tmp_path / 'report' / 'index.html'}",
+    ]
+
+
+def test_json_has_the_paths(doap, results, tmp_path) -> None:
+    files = sorted(results.iterdir())
+    values = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
+    assert list(values) == ["page", "markdown", "csv", "latex", "summaries"]
+    assert [Path(values[name]).name for name in list(values)[:4]] == [
+        "index.html",
+        "tables.md",
+        "tables.csv",
+        "tables.tex",
+    ]
+    assert all(Path(values[name]).stat().st_size > 100 for name in list(values)[:4])
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
+        "index.html",
+        "tables.csv",
+        "tables.md",
+        "tables.tex",
+    ]
+
+
+def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> None:
+    (results / "orb.json").write_text("{")
+    ran = doap("report", results, "--out", tmp_path / "report")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected results of `doap eval`")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_missing_out_is_wrong_usage(doap, results) -> None:
+    assert doap("report", results).returncode == 2
