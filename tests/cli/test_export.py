@@ -43,7 +43,7 @@ def test_exported_file_replaces_the_descriptor_everywhere(doap, folder, tmp_path
     out = tmp_path / "my.onnx"
     ran = doap("export", folder / "my.safetensors", "--to", "onnx", "--out", out)
     assert (ran.returncode, ran.stderr) == (0, "")
-    first, second, _, third = ran.stdout.splitlines()
+    first, second, third = ran.stdout.splitlines()
     assert first.startswith(f"{out}: float32, opset 18, ")
     assert second.startswith("  parity with PyTorch on 72 patches: agreement 1.000000, largest difference ")
     assert third == f"  try it: doap match left.jpg right.jpg --descriptor {out}"

@@ -7,6 +7,7 @@ result. Optional libraries are not imported: importing takes seconds, and two co
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -22,21 +23,6 @@ from doap.cli.options import AsJson
 from doap.cli.terminal import echo, echo_json
 
 REQUIRED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
-EXTRAS = {
-    "colmap": ("pycolmap",),
-    "eval": ("scipy",),
-    "examples": ("pytorch-metric-learning",),
-    "export": ("onnxscript",),
-    "heif": ("pillow-heif",),
-    "hloc": ("h5py",),
-    "index": ("faiss-cpu", "faiss-gpu", "faiss"),
-    "kornia": ("kornia",),
-    "milvus": ("pymilvus",),
-    "onnx": ("onnxruntime", "onnxruntime-gpu"),
-    "plot": ("matplotlib",),
-    "ray": ("ray",),
-    "train": ("tensorboard",),
-}
 OPENCV_WHEELS = (
     "opencv-python",
     "opencv-python-headless",
@@ -64,7 +50,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, dict):
-        value = [f"{name} {version}" for name, version in value.items()]
+        value = [f"{name} {version or 'missing'}" for name, version in value.items()]
     if isinstance(value, list):
         return ", ".join(value) or "none"
     if isinstance(value, bool):
@@ -83,7 +69,7 @@ def diagnose() -> dict[str, Any]:
         "platform": platform.platform(),
         "opencv": {"contrib": contrib, "wheels": wheels},
         "device": _attempt(_device),
-        "extras": {extra: _first_installed(names) for extra, names in EXTRAS.items()},
+        "extras": _attempt(_extras),
         "weights": sorted(path.stem for path in (Path(doap.__file__).parent / "weights").glob("*.safetensors")),
         "baselines": _attempt(_baselines),
         "detectors": _attempt(_detectors),
@@ -110,8 +96,15 @@ def _installed(distribution: str) -> str | None:
         return None
 
 
-def _first_installed(distributions: tuple[str, ...]) -> str | None:
-    return next((f"{name} {version}" for name in distributions if (version := _installed(name))), None)
+def _extras() -> dict[str, dict[str, str | None]]:
+    """Return the versions of the libraries of every extra, or of their builds for GPUs."""
+    extras: dict[str, dict[str, str | None]] = {}
+    for line in metadata.requires("doap") or []:
+        found = re.match(r"([\w-]+).*extra == ['\"]([\w-]+)", line)
+        if found and found[1] != "doap" and found[2] not in ("all", "dev", "docs"):
+            gpu = found[1].removesuffix("-cpu") + "-gpu"
+            extras.setdefault(found[2], {})[found[1]] = _installed(found[1]) or _installed(gpu)
+    return extras
 
 
 def _has_contrib() -> bool:

@@ -24,12 +24,6 @@ from doap.cli.options import (
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo, echo_json
 
-MEANING = {
-    "float32": "float32: as accurate as PyTorch. --int8 PATCHES writes about a quarter of the size, for a small loss.",
-    "int8": "int8: 8-bit convolutions, input and output as in float32. Smaller, faster on most CPUs, and slightly less "
-    "accurate: compare both files with doap eval.",
-}
-"""What the precision of an exported file means."""
 Images = Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")]
 
 
@@ -54,7 +48,6 @@ def export(
         f"  parity with PyTorch on {written.patches} patches: agreement {written.agreement:.6f}, "
         f"largest difference {written.max_difference:.2g}"
     )
-    echo(f"  {MEANING[written.precision]}")
     echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")
 
 
