@@ -101,12 +101,6 @@ def test_every_picture_has_an_alternative_text(site):
     assert not {name: page.undescribed for name, page in pages.items() if page.undescribed}
 
 
-def test_pages_link_to_source_code_in_the_site(site):
-    _, pages = site
-    assert "_modules/doap/loss/average_precision.html" in pages["loss.html"].targets
-    assert "_modules/doap/loss/average_precision.html" in pages
-
-
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_is_executed_and_shows_pictures_and_a_table(name, site):
     root, pages = site

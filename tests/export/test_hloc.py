@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import cv2
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from doap import pipeline
-from doap._support.errors import ArgumentError, DataError, MissingExtra
+from doap._support.errors import DataError
 from doap.baselines import rootsift, teblid
 from doap.export.hloc import _update, feature_arrays, match_arrays, pair_group, write_hloc
 from doap.types import Features
@@ -258,18 +257,6 @@ def test_names_that_hloc_cannot_distinguish_are_refused(tmp_path):
     with pytest.raises(DataError):
         match(tmp_path / "images", tmp_path, [("a/b-c.png", "d.png"), ("a-b/c.png", "d.png")])
     assert not (tmp_path / "f.h5").exists()
-
-
-def test_pairs_need_a_matches_file(images, tmp_path):
-    with pytest.raises(ArgumentError):
-        run(images, tmp_path / "f.h5", pairs="exhaustive")
-    assert not (tmp_path / "f.h5").exists()
-
-
-def test_without_h5py_the_error_names_the_extra(images, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingExtra):
-        run(images, tmp_path / "f.h5")
 
 
 @pytest.mark.gpu
