@@ -68,6 +68,13 @@ def test_a_file_with_another_checksum_is_refused_and_not_kept(sets: Path, tmp_pa
     assert stored(tmp_path / "data" / "letters") == {"sub/c.txt": b"second"}
 
 
+def test_a_file_that_the_server_lacks_is_reported(sets: Path, tmp_path: Path) -> None:
+    (tmp_path / "published" / "a+b.txt").unlink()
+    done = data(tmp_path / "data", "letters", "--sets", sets)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "404" in done.stdout
+
+
 def test_verifying_downloads_nothing(sets: Path, tmp_path: Path) -> None:
     (tmp_path / "data" / "letters").mkdir(parents=True)
     (tmp_path / "data" / "letters" / "a+b.txt").write_bytes(b"changed")
@@ -75,6 +82,12 @@ def test_verifying_downloads_nothing(sets: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert [line.rsplit(": ", 1)[1] for line in done.stdout.splitlines()] == ["wrong checksum", "missing"]
     assert stored(tmp_path / "data" / "letters") == {"a+b.txt": b"changed"}
+
+
+def test_unknown_names_are_refused(sets: Path, tmp_path: Path) -> None:
+    done = data(tmp_path / "data", "numbers", "--sets", sets)
+    assert done.returncode == 2
+    assert "expected names of sets (letters) or all, got numbers" in done.stderr
 
 
 def test_the_listed_sets_have_fixed_addresses() -> None:

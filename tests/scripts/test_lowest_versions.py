@@ -21,6 +21,11 @@ def test_a_lower_bound_becomes_a_pin(tool) -> None:
     assert tool.lowest(project) == ["ray==2.40", "tomli==2; python_version < '3.11'", "torch==2.5"]
 
 
+def test_a_dependency_without_a_bound_is_refused(tool) -> None:
+    with pytest.raises(ValueError, match="torch: expected name>=version"):
+        tool.lowest({"dependencies": ["torch"], "optional-dependencies": {}})
+
+
 def test_every_bound_of_the_project_is_understood(tool) -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     lines = tool.lowest(tool.tomllib.loads(pyproject)["project"])
