@@ -75,7 +75,7 @@ def test_a_file_loads_as_a_descriptor_on_the_given_device(tmp_path):
 def test_the_suffix_selects_the_format_of_a_file(tmp_path):
     for suffix, words in (
         (".onnx", "ONNX"),
-        (".params", "not a file of weights"),
+        (".pth", "not a file of weights"),
         (".safetensors", "safetensors"),
         (".x", "safetensors"),
     ):

@@ -10,7 +10,7 @@ from skimage import data
 
 from doap.baselines import load_baseline, sift
 from doap.detectors import sift as sift_detector
-from doap.images import angles, centres, extract_patches, frames_from_arrays, inside, resize_frames, scales
+from doap.images import angles, centres, inside, resize_frames, scales
 
 PHOTO = data.camera()[100:400, 100:400].copy()
 
@@ -38,14 +38,6 @@ def opencv_sift(frame: np.ndarray, factor: float) -> np.ndarray:
 
 
 @pytest.mark.data("baselines/hashsift-256.npy")
-def test_hashsift_is_a_binary_describer(weights):
-    baseline = load_baseline(weights)
-    assert (baseline.patch_size, baseline.dim, baseline.kind, baseline.extent) == (32, 256, "binary", 6.75 / 6)
-    described = baseline.describe_patches(torch.zeros(0, 1, 32, 32))
-    assert (described.shape, described.dtype) == ((0, 32), torch.uint8)
-
-
-@pytest.mark.data("baselines/hashsift-256.npy")
 def test_bits_are_the_signs_of_an_explicit_product(weights):
     patches = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     # OpenCV's SIFT has integers and a length of about 512; the baseline `sift` scales it to 1.
@@ -67,13 +59,3 @@ def test_keypoints_give_the_bits_of_opencvs_sift_on_keypoints_of_6_75_sizes(weig
         descriptors = np.array([opencv_sift(frame, sizes / 6) for frame in frames], np.float64)
         agreement[sizes] = (found == signs(np.load(weights), descriptors)).mean()
     assert agreement[6.75] == max(agreement.values()) > 0.9
-
-
-@pytest.mark.data("baselines/hashsift-256.npy")
-def test_a_patch_and_a_frame_of_the_enlarged_region_agree(weights):
-    """A frame shows 6 sizes; the patch of the same keypoint shows 6.75 sizes."""
-    baseline = load_baseline(weights)
-    frames = frames_from_arrays([[150, 150]], [32], [0])
-    patch = torch.from_numpy(extract_patches(PHOTO, resize_frames(frames, baseline.extent), 32)).unsqueeze(1) / 255
-    one, other = baseline.describe(PHOTO, frames), baseline.describe_patches(patch)
-    assert np.unpackbits((one ^ other).numpy()).mean() < 0.15

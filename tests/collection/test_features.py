@@ -23,6 +23,7 @@ from doap.collection.features import (
     StoredImage,
     make_table,
 )
+from doap.describer import from_function
 from doap.detectors import sift
 from doap.types import Features
 
@@ -262,7 +263,7 @@ def test_the_fingerprint_depends_on_everything_that_changes_features_but_not_on_
     assert open_extractor("teblid", **given).info == dataclasses.replace(this, descriptor="teblid")
     changes = ({"max_keypoints": 99}, {"detector": sift(contrast=0.01)}, {"detector": "orb"})
     others = [open_extractor(teblid, **given | change).info for change in changes]
-    others.append(open_extractor("beblid", **given).info)
+    others.append(open_extractor("orb", **given).info)
     assert len({this.fingerprint, *(other.fingerprint for other in others)}) == 5
     assert [this.difference(other) for other in (this, others[0], others[1])] == [
         None,

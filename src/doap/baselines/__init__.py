@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from functools import partial
 
-from doap.baselines.binary import akaze, beblid, boostdesc, latch, orb, teblid
+import torch
+
+from doap.baselines.aliked import Aliked
+from doap.baselines.disk import Disk
 from doap.baselines.dsp_sift import ColmapSift, colmap_rootsift, dsp_sift
 from doap.baselines.onnx import OnnxDescriber
-from doap.baselines.opencv import OpenCVBaseline
-from doap.baselines.pipelines import PIPELINES, Pipeline
-from doap.baselines.real import daisy, rootsift, rootsift_wide, sift, vgg
+from doap.baselines.opencv import OpenCVBaseline, akaze, orb, rootsift, rootsift_wide, sift, teblid
+from doap.baselines.pipeline import Pipeline
 from doap.baselines.weight_files import SUFFIXES, load_baseline
+from doap.baselines.xfeat import XFeat
 from doap.describer import Describer
 from doap.extractor import Extractor
 
@@ -17,20 +20,20 @@ BASELINES: dict[str, Callable[[], Describer | Extractor]] = {
     "sift": sift,
     "rootsift": rootsift,
     "rootsift-wide": rootsift_wide,
-    "vgg": vgg,
-    "daisy": daisy,
     "teblid": teblid,
-    "teblid-512": partial(teblid, bits=512),
-    "beblid": beblid,
-    "beblid-512": partial(beblid, bits=512),
-    "boostdesc": boostdesc,
-    "latch": latch,
     "orb": orb,
     "akaze": akaze,
     "colmap-sift": colmap_rootsift,
     "dsp-sift": dsp_sift,
 }
 """Baselines that need no file, by name; `BASELINES[name]()` creates one."""
+PIPELINES: dict[str, Callable[[torch.device], Pipeline]] = {
+    "aliked-lightglue": Aliked,
+    "disk-lightglue": Disk,
+    "xfeat": XFeat,
+    "xfeat-lighterglue": partial(XFeat, name="xfeat-lighterglue"),
+}
+"""Learned pipelines by name; `PIPELINES[name](device)` creates one."""
 
 __all__ = [
     "BASELINES",
@@ -41,17 +44,12 @@ __all__ = [
     "OpenCVBaseline",
     "Pipeline",
     "akaze",
-    "beblid",
-    "boostdesc",
     "colmap_rootsift",
-    "daisy",
     "dsp_sift",
-    "latch",
     "load_baseline",
     "orb",
     "rootsift",
     "rootsift_wide",
     "sift",
     "teblid",
-    "vgg",
 ]

@@ -15,25 +15,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from doap.baselines.real import sift
+from doap.baselines.opencv import sift
 from doap.describer import ShowsSettings, hash_weights
 from doap.images import Pyramid, angles, centres, scales
 from doap.images.frames import SIFT_EXTENT
 from doap.metrics import pack_bits
 from doap.types import Kind
 
-_LAYERS = 4
-
-
-def recognise(content: object) -> bool:
-    """Return whether the content of a file is a state of FeatureBooster for SIFT."""
-    return isinstance(content, dict) and "kenc.encoder.0.weight" in content and "final_proj.weight" in content
-
 
 class FeatureBooster(ShowsSettings):
     """SIFT+Boost-F (128 dimensions) or SIFT+Boost-B (256 bits); the file determines which."""
 
     extent = 1.0
+
+    @staticmethod
+    def recognise(content: object) -> bool:
+        """Return whether the content of a file is a state of FeatureBooster for SIFT."""
+        return isinstance(content, dict) and "kenc.encoder.0.weight" in content and "final_proj.weight" in content
 
     def __init__(self, content: dict[str, Tensor], device: torch.device) -> None:
         self.dim = int(content["final_proj.weight"].shape[0])
@@ -81,7 +79,7 @@ class _Booster(nn.Module):
         self.kenc = nn.ModuleDict({"encoder": _perceptron(4, 32, 64, 128, 128, 128)})
         self.denc = nn.ModuleDict({"encoder": _perceptron(128, 256, 128, 128)})
         self.layer_norm = nn.LayerNorm(128, eps=1e-6)
-        self.attn_proj = nn.ModuleDict({"layers": nn.Sequential(*(_Layer() for _ in range(_LAYERS)))})
+        self.attn_proj = nn.ModuleDict({"layers": nn.Sequential(*(_Layer() for _ in range(4)))})
         self.final_proj = nn.Linear(128, outputs)
 
     def forward(self, descriptors: Tensor, geometry: Tensor) -> Tensor:

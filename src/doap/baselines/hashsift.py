@@ -8,21 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap._support.errors import ArgumentError
-from doap.baselines.real import sift
+from doap.baselines.opencv import sift
 from doap.describer import PatchDescriber, ShowsSettings
 from doap.images import Pyramid
 from doap.metrics import pack_bits
 from doap.types import Kind
-
-EXTENT = 6.75 / 6
-"""HashSIFT crops 6.75 keypoint sizes; a frame is 6 sizes wide."""
-
-
-def recognise(content: object) -> bool:
-    """Return whether the content of a file is a projection of HashSIFT: floats (D, 129), with D a multiple of 8."""
-    if not isinstance(content, np.ndarray) or content.ndim != 2 or not np.issubdtype(content.dtype, np.floating):
-        return False
-    return bool(len(content)) and len(content) % 8 == 0 and content.shape[1] == 129
 
 
 class HashSIFT(ShowsSettings, PatchDescriber):
@@ -34,8 +24,16 @@ class HashSIFT(ShowsSettings, PatchDescriber):
 
     reads_image = True
     kind: Kind = "binary"
-    extent = EXTENT
+    # HashSIFT crops 6.75 keypoint sizes; a frame is 6 sizes wide.
+    extent = 6.75 / 6
     name = "hashsift"
+
+    @staticmethod
+    def recognise(content: object) -> bool:
+        """Return whether the content of a file is a projection: floats (D, 129), with D a multiple of 8."""
+        if not isinstance(content, np.ndarray) or content.ndim != 2 or not np.issubdtype(content.dtype, np.floating):
+            return False
+        return bool(len(content)) and len(content) % 8 == 0 and content.shape[1] == 129
 
     def __init__(self, projection: NDArray[np.floating]) -> None:
         if not np.isfinite(projection).all():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from doap.collection import DescriptorIndex
 
 DESCRIPTOR_HELP = (
-    "doap-128, doap-256bit, doap-fast, a baseline such as rootsift, a file (*.safetensors, *.onnx, TFeat's *.params), "
+    "doap-128, doap-256bit, doap-fast, a baseline such as rootsift, a file (*.safetensors, *.onnx), "
     "or module:function or file.py:function (which imports and runs that code)."
 )
 DEFAULT_DESCRIPTOR = "doap-128"
