@@ -80,27 +80,21 @@ class Matches:
     Attributes:
         indices: (M, 2) int64 rows of `Features` 0 and 1, sorted by the first.
         scores: (M,) float32, larger is better; the negative distance for nearest neighbours.
-        offsets: (M, 2, 2) float32, the (x, y) to add to the keypoints in image 0 and in image 1, for matchers that
-            refine positions; None for the keypoints as they are.
     """
 
     indices: NDArray[np.int64]
     scores: NDArray[np.float32]
-    offsets: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         count = check_shape(self.indices, "M 2", name="indices")["M"]
         check_shape(self.scores, str(count), name="scores")
-        if self.offsets is not None:
-            check_shape(self.offsets, f"{count} 2 2", name="offsets")
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def points(self, features0: Features, features1: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the positions (M, 2) of the matches in both images as (x, y), with their offsets."""
-        first, second = features0.keypoints[self.indices[:, 0]], features1.keypoints[self.indices[:, 1]]
-        return (first, second) if self.offsets is None else (first + self.offsets[:, 0], second + self.offsets[:, 1])
+        """Return the positions (M, 2) of the matches in both images as (x, y)."""
+        return features0.keypoints[self.indices[:, 0]], features1.keypoints[self.indices[:, 1]]
 
 
 @dataclass(frozen=True)
@@ -145,31 +139,24 @@ class Relation:
     ignored_clusters: Tensor | None = None
 
     def __post_init__(self) -> None:
-        # torch searches and indexes only in tensors of the same integer type.
         for name in ("groups", "ignored_pairs", "clusters"):
             value = getattr(self, name)
-            if value is not None and not value.is_floating_point():
-                object.__setattr__(self, name, value.long())
+            if value is not None and value.is_floating_point():
+                raise ArgumentError(f"{name}: expected integers, got {value.dtype}")
+            # torch searches and indexes only in tensors of the same integer type.
+            object.__setattr__(self, name, None if value is None else value.long())
         size = check_shape(self.groups, "M", name="groups")["M"]
-        _check_integers(self.groups, name="groups")
         if self.ignored_pairs is not None:
             check_shape(self.ignored_pairs, "P 2", name="ignored_pairs")
-            _check_integers(self.ignored_pairs, name="ignored_pairs")
         if (self.clusters is None) != (self.ignored_clusters is None):
             raise ArgumentError("clusters and ignored_clusters: give both or neither, got only one.")
         if self.clusters is not None and self.ignored_clusters is not None:
             check_shape(self.clusters, str(size), name="clusters")
             count = check_shape(self.ignored_clusters, "C C", name="ignored_clusters")["C"]
-            _check_integers(self.clusters, name="clusters")
-            if size and (self.clusters.min() < 0 or self.clusters.max() >= count):
-                low, high = int(self.clusters.min()), int(self.clusters.max())
-                raise ArgumentError(
-                    f"clusters: expected rows of ignored_clusters, 0 to {count - 1}, got {low} to {high}."
-                )
-            if self.ignored_clusters.dtype != torch.bool:
-                raise ArgumentError(f"ignored_clusters: expected bool, got {self.ignored_clusters.dtype}")
-            if not torch.equal(self.ignored_clusters, self.ignored_clusters.T):
-                raise ArgumentError("ignored_clusters: expected a symmetric table, got an asymmetric one.")
+            if size and not 0 <= int(self.clusters.min()) <= int(self.clusters.max()) < count:
+                raise ArgumentError(f"clusters: expected rows of ignored_clusters, 0 to {count - 1}, got others.")
+            if self.ignored_clusters.dtype != torch.bool or not self.ignored_clusters.equal(self.ignored_clusters.T):
+                raise ArgumentError("ignored_clusters: expected a symmetric table of bool, got another one.")
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -180,8 +167,3 @@ class Relation:
             return self
         ignored = (self.ignored_pairs, self.clusters, self.ignored_clusters)
         return Relation(self.groups.to(device), *(None if part is None else part.to(device) for part in ignored))
-
-
-def _check_integers(values: Tensor, *, name: str) -> None:
-    if values.is_floating_point():
-        raise ArgumentError(f"{name}: expected integers, got {values.dtype}")

@@ -62,5 +62,5 @@ def test_images_with_few_keypoints_have_no_consistent_matches(count):
 
 def test_unknown_filters_are_refused():
     features, other, _ = views(False)
-    with pytest.raises(ArgumentError, match="filter: expected"):
+    with pytest.raises(ArgumentError):
         doap.match(features, other, filter="gms")

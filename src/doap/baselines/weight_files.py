@@ -85,7 +85,7 @@ class _HardTFeat(nn.Module):
         return normalize(self.classifier(features).flatten(1))
 
 
-def _mkd(content: Any) -> nn.Module:
+def _mkd(content: Any) -> Any:
     """MKD: multiple-kernel descriptors with attenuated PCA whitening learned on Liberty (Mukundan et al., 2019)."""
     feature = import_extra("kornia.feature.mkd", "kornia")
     # kornia downloads the whitening model that it is asked for; this one is given.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from doap.images import transform_frames
-from doap.matching.blocks import BLOCK, row_blocks
+from doap.matching.nearest import BLOCK, row_blocks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-from doap.matching.adalam import AdaLAM
-from doap.matching.match import match_descriptors
-from doap.matching.matcher import Matcher, NearestNeighbours
+from doap.matching.matcher import AdaLAM, Matcher, NearestNeighbours, match_descriptors
 
 __all__ = ["FILTERS", "AdaLAM", "Matcher", "NearestNeighbours", "match_descriptors"]
 
