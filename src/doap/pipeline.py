@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -140,7 +140,6 @@ def verify(
     *,
     model: GeometryModel = "fundamental",
     threshold: float = 1.5,
-    cameras: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Geometry:
     """Estimate the geometry of two images from matches, and find the matches that agree with it.
 
@@ -154,10 +153,8 @@ def verify(
         features0: Features of image 0.
         features1: Features of image 1.
         matches: M matches, from `match` or a `Matcher`.
-        model: "fundamental" for any scene, "homography" for planes and rotating cameras,
-            "essential" for calibrated cameras.
+        model: "fundamental" for any scene, "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
-        cameras: Intrinsic matrices (3, 3) of both images, for the model "essential".
 
     Returns:
         `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that
@@ -166,7 +163,7 @@ def verify(
     if not isinstance(matches, Matches):
         raise ArgumentError(f"matches: expected the Matches that doap.match returns, got {type(matches).__name__}.")
     points0, points1 = matches.points(features0, features1)
-    return estimate_geometry(points0, points1, model, threshold=threshold, cameras=cameras)
+    return estimate_geometry(points0, points1, model, threshold=threshold)
 
 
 @dataclass(frozen=True)

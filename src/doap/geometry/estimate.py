@@ -1,21 +1,19 @@
-"""Fit a homography, fundamental or essential matrix to matches with outliers (OpenCV's MAGSAC++)."""
+"""Fit a homography or fundamental matrix to matches with outliers (OpenCV's MAGSAC++)."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from doap._support.checks import check_choice, check_shape
-from doap._support.errors import ArgumentError
 from doap.types import Geometry
 
-Points = NDArray[np.float64]
-GeometryModel = Literal["fundamental", "homography", "essential"]
+GeometryModel = Literal["fundamental", "homography"]
 """Two-view geometry to estimate."""
 
-_MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4, "essential": 5}
+_MIN_MATCHES: dict[GeometryModel, int] = {"fundamental": 8, "homography": 4}
 CONFIDENCE, ITERATIONS = 0.99999, 10_000
 """Confidence and maximum number of iterations of RANSAC."""
 # Photos of different scenes have up to 50 inliers among 1,000 matches, at most 7 %, because some wrong matches agree
@@ -27,12 +25,7 @@ MIN_INLIER_RATIO = 0.1
 
 
 def estimate_geometry(
-    xy0: ArrayLike,
-    xy1: ArrayLike,
-    model: GeometryModel = "fundamental",
-    *,
-    threshold: float = 1.5,
-    cameras: tuple[ArrayLike, ArrayLike] | None = None,
+    xy0: ArrayLike, xy1: ArrayLike, model: GeometryModel = "fundamental", *, threshold: float = 1.5
 ) -> Geometry:
     """Fit a two-view model to matches and find its inliers.
 
@@ -43,10 +36,8 @@ def estimate_geometry(
     Args:
         xy0: (M, 2) matched points (x, y) of image 0.
         xy1: (M, 2) matched points of image 1.
-        model: `homography` for planes and rotating cameras, `fundamental` for any scene,
-            `essential` for calibrated cameras.
+        model: `homography` for planes and rotating cameras, `fundamental` for any scene.
         threshold: Inlier threshold in pixels.
-        cameras: Intrinsic matrices (3, 3) of both images, for `essential` only.
 
     Returns:
         The (3, 3) matrix and the inliers (M,). With too few matches or no inliers, the matrix is
@@ -55,16 +46,16 @@ def estimate_geometry(
     import cv2
 
     check_choice(model, get_args(GeometryModel), name="model")
-    if (cameras is not None) != (model == "essential"):
-        raise ArgumentError(f"cameras: required for the model essential and not allowed for others, got {model!r}.")
     points0, points1 = np.asarray(xy0, np.float64), np.asarray(xy1, np.float64)
     count = check_shape(points0, "M 2", name="xy0")["M"]
     check_shape(points1, f"{count} 2", name="xy1")
     nothing = Geometry(None, np.zeros(count, np.bool_))
     if count < _MIN_MATCHES[model]:
         return nothing
+    fit = cv2.findHomography if model == "homography" else cv2.findFundamentalMat
+    options: dict[str, Any] = {"method": cv2.USAC_MAGSAC, "maxIters": ITERATIONS, "confidence": CONFIDENCE}
     try:
-        matrix, mask = _fit(points0, points1, model, threshold, cameras)
+        matrix, mask = fit(points0, points1, ransacReprojThreshold=threshold, **options)
     except cv2.error:
         # OpenCV 5 raises an error if it finds no model for a few matches.
         return nothing
@@ -80,33 +71,3 @@ def is_verified(inliers: int, matches: int) -> bool:
     (True, False, False)
     """
     return inliers >= max(MIN_INLIERS, MIN_INLIER_RATIO * matches)
-
-
-def _fit(
-    points0: Points,
-    points1: Points,
-    model: GeometryModel,
-    threshold: float,
-    cameras: tuple[ArrayLike, ArrayLike] | None,
-) -> tuple[Any, Any]:
-    """Return OpenCV's matrix and inlier mask. The matrix may be None or contain several solutions."""
-    import cv2
-
-    options: dict[str, Any] = {"method": cv2.USAC_MAGSAC, "maxIters": ITERATIONS}
-    if cameras is not None:
-        rays0, focal0 = _normalised(points0, cameras[0])
-        rays1, focal1 = _normalised(points1, cameras[1])
-        at_unit_focal = threshold * 2 / (focal0 + focal1)
-        return cv2.findEssentialMat(rays0, rays1, np.eye(3), prob=CONFIDENCE, threshold=at_unit_focal, **options)
-    options |= {"ransacReprojThreshold": threshold, "confidence": CONFIDENCE}
-    if model == "homography":
-        return cv2.findHomography(points0, points1, **options)
-    return cv2.findFundamentalMat(points0, points1, **options)
-
-
-def _normalised(points: Points, camera: ArrayLike) -> tuple[Points, float]:
-    """Return the points (M, 2) in normalised camera coordinates, and the mean focal length."""
-    intrinsics = np.asarray(camera, np.float64)
-    check_shape(intrinsics, "3 3", name="cameras")
-    rays = np.linalg.solve(intrinsics, np.column_stack([points, np.ones(len(points))]).T).T
-    return rays[:, :2] / rays[:, 2:], float(intrinsics[0, 0] + intrinsics[1, 1]) / 2

@@ -1,19 +1,17 @@
-"""Relative camera pose of two images: estimation from matches, and its error in degrees."""
+"""Cameras and poses: relative pose of two images from matches, its error, and the agreement of matches with a pose."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from doap._support.checks import check_choice, check_shape
+from doap._support.checks import check_shape
 from doap._support.errors import import_extra
-from doap.geometry.estimate import CONFIDENCE, ITERATIONS, estimate_geometry
+from doap.geometry.estimate import CONFIDENCE, ITERATIONS
 
 Floats = NDArray[np.float64]
-PoseEstimator = Literal["poselib", "opencv"]
 
 _MIN_MATCHES = 5
 
@@ -70,19 +68,6 @@ class Pose:
         return Pose(rotation, self.translation - rotation @ other.translation)
 
 
-@dataclass(frozen=True, eq=False)
-class EstimatedPose:
-    """A relative pose estimated from M matches; the length of its translation is arbitrary.
-
-    Attributes:
-        pose: from camera 0 to camera 1.
-        inliers: (M,) bool, the matches that agree with it.
-    """
-
-    pose: Pose
-    inliers: NDArray[np.bool_]
-
-
 def rotation_angle(rotation: ArrayLike) -> float:
     """Return the angle of a rotation matrix (3, 3) in degrees.
 
@@ -115,75 +100,70 @@ def pose_error(estimated: Pose, truth: Pose, *, signed: bool = False) -> float:
     return max(rotation, angle)
 
 
-def check_installed(estimator: PoseEstimator) -> None:
-    """Raise `MissingExtra` if the library of an estimator is not installed."""
-    if estimator == "poselib":
-        import_extra("poselib", "eval")
-
-
 def estimate_pose(
-    xy0: ArrayLike,
-    xy1: ArrayLike,
-    camera0: Camera,
-    camera1: Camera,
-    *,
-    estimator: PoseEstimator = "poselib",
-    threshold: float = 1.0,
-    seed: int = 0,
-) -> EstimatedPose | None:
-    """Estimate the relative pose of two calibrated images from matches with many outliers.
+    xy0: ArrayLike, xy1: ArrayLike, camera0: Camera, camera1: Camera, *, threshold: float = 1.0, seed: int = 0
+) -> Pose | None:
+    """Estimate the relative pose of two calibrated images from matches with many outliers (LO-RANSAC of PoseLib).
 
     Args:
         xy0: (M, 2) points of image 0, in pixels.
         xy1: (M, 2) matched points of image 1.
         camera0, camera1: Intrinsics.
-        estimator: `poselib` (LO-RANSAC, needs the extra `eval`) or `opencv` (essential matrix by MAGSAC++).
         threshold: Inlier threshold in pixels; divided by the mean focal length of both cameras.
         seed: Random seed of RANSAC.
 
     Returns:
-        The pose, or None if there are fewer than five matches or no pose was found.
+        The pose from camera 0 to camera 1, with a translation of arbitrary length; None if there are fewer than five
+        matches or no pose was found.
     """
-    check_choice(estimator, get_args(PoseEstimator), name="estimator")
+    poselib = import_extra("poselib", "eval")
     points0, points1 = camera0.normalise(xy0), camera1.normalise(xy1)
     check_shape(points1, f"{len(points0)} 2", name="xy1")
     if len(points0) < _MIN_MATCHES:
         return None
-    limit = threshold * 2 / (camera0.focal_length + camera1.focal_length)
-    # OpenCV has no seed for each call: another order of the matches draws other samples.
+    # The published results depend on this order.
     order = np.random.default_rng(seed).permutation(len(points0))
-    run = _with_opencv if estimator == "opencv" else _with_poselib
-    found = run(points0[order], points1[order], limit, seed)
-    if found is None:
-        return None
-    inliers = np.zeros(len(order), np.bool_)
-    inliers[order] = found.inliers
-    return EstimatedPose(found.pose, inliers)
-
-
-def _with_opencv(points0: Floats, points1: Floats, limit: float, _seed: int) -> EstimatedPose | None:
-    import cv2
-
-    unit = np.eye(3)
-    geometry = estimate_geometry(points0, points1, "essential", threshold=limit, cameras=(unit, unit))
-    if geometry.matrix is None:
-        return None
-    inliers = geometry.inliers
-    _, rotation, translation, _ = cv2.recoverPose(geometry.matrix, points0[inliers], points1[inliers], unit)
-    return EstimatedPose(Pose(np.asarray(rotation, np.float64), np.asarray(translation, np.float64).ravel()), inliers)
-
-
-def _with_poselib(points0: Floats, points1: Floats, limit: float, seed: int) -> EstimatedPose | None:
-    poselib = import_extra("poselib", "eval")
     camera = {"model": "SIMPLE_PINHOLE", "width": 1, "height": 1, "params": [1.0, 0.0, 0.0]}
     options = {
-        "max_epipolar_error": limit,
+        "max_epipolar_error": threshold * 2 / (camera0.focal_length + camera1.focal_length),
         "max_iterations": ITERATIONS,
         "success_prob": CONFIDENCE,
         "seed": seed,
     }
-    pose, found = poselib.estimate_relative_pose(points0, points1, camera, camera, options, {})
-    inliers = np.asarray(found["inliers"], np.bool_)
-    if not inliers.any():
-        return None
-    return EstimatedPose(Pose(np.asarray(pose.R), np.asarray(pose.t)), inliers)
+    pose, found = poselib.estimate_relative_pose(points0[order], points1[order], camera, camera, options, {})
+    return Pose(np.asarray(pose.R), np.asarray(pose.t)) if any(found["inliers"]) else None
+
+
+def epipolar_errors(xy0: ArrayLike, xy1: ArrayLike, cameras: tuple[Camera, Camera], pose: Pose) -> Floats:
+    """Return the larger of the distances of matched points to the epipolar lines of each other, in pixels.
+
+    Distances are measured in undistorted coordinates and multiplied by the focal length of their image.
+
+    >>> camera = Camera(np.diag([500.0, 500.0, 1.0]))
+    >>> sideways = Pose(np.eye(3), np.array([1.0, 0, 0]))
+    >>> epipolar_errors([[0, 0], [0, 0]], [[10, 0], [10, 4]], (camera, camera), sideways).round(3).tolist()
+    [0.0, 4.0]
+
+    Args:
+        xy0: (M, 2) points of image 0, in pixels.
+        xy1: (M, 2) matched points of image 1.
+        cameras: Intrinsics of both images.
+        pose: Transformation from camera 0 to camera 1.
+
+    Returns:
+        (M,) distances; infinite for the epipole, which has no epipolar line.
+    """
+    points0, points1 = cameras[0].normalise(xy0), cameras[1].normalise(xy1)
+    count = check_shape(points0, "M 2", name="xy0")["M"]
+    check_shape(points1, f"{count} 2", name="xy1")
+    x, y, z = pose.translation / np.linalg.norm(pose.translation)
+    essential = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ pose.rotation
+    homogeneous0, homogeneous1 = (np.column_stack([points, np.ones(count)]) for points in (points0, points1))
+    lines0, lines1 = homogeneous1 @ essential, homogeneous0 @ essential.T
+    residuals = np.abs((homogeneous1 * lines1).sum(axis=1))
+    lengths = (
+        np.hypot(*lines[:, :2].T) / camera.focal_length for lines, camera in zip((lines0, lines1), cameras, strict=True)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = [residuals / length for length in lengths]
+    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf, posinf=np.inf))
