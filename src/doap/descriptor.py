@@ -39,7 +39,7 @@ from doap.describer import (
 from doap.extractor import DescriptorSource, Extractor
 from doap.metrics import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
-from doap.networks.inference import for_inference, used_layers
+from doap.networks.inference import for_inference
 from doap.types import Kind
 
 FORMAT = 1
@@ -126,7 +126,7 @@ class Descriptor(nn.Module, PatchDescriber):
                 "package.module:Class".
             kind: `real` or `binary`.
             extent: Side of the patch, divided by the side of the detector's frame.
-            settings: Settings of the network, such as the width D; see `L2NetSettings`.
+            settings: Settings of the network, such as the width D; see `L2Net.Settings`.
         """
         check_choice(kind, get_args(Kind), name="kind")
         architecture = _select_network(network)
@@ -259,18 +259,14 @@ class Descriptor(nn.Module, PatchDescriber):
         return described
 
     def fingerprint(self) -> str:
-        """Return a checksum of what changes descriptors: the spec without defaults, and the weights that are used.
+        """Return a checksum of what changes descriptors: the spec without defaults, and the weights.
 
-        It does not depend on device and precision, nor on layers of doap's networks that `describe` does not use.
+        It does not depend on device and precision.
         """
         spec = self.spec.model_dump(exclude={"precision"}, exclude_defaults=True)
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-        weights, known = self.network.state_dict(), self.spec.network in NETWORKS
-        if known:
-            layers = used_layers(self.network, self.patch_size)
-            weights = {name: tensor for name, tensor in weights.items() if name.rpartition(".")[0] in layers}
-        hash_weights(digest, weights)
-        if not known:
+        hash_weights(digest, self.network.state_dict())
+        if self.spec.network not in NETWORKS:
             # The spec does not contain the code of your own network, so its output is hashed too.
             reference = copy.deepcopy(self).cpu().float()
             reference.precision = "float32"

@@ -8,18 +8,23 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from doap._support.errors import ArgumentError, ShapeError
-from doap.metrics import euclidean, hamming, pack_bits, pair_distances, table_distances, unpack_bits
+from doap.metrics import hamming, pack_bits, pair_distances, quantise, table_distances, unpack_bits
 from doap.metrics.distance import from_dot
+
+BITS = torch.zeros(2, 2, dtype=torch.uint8)
 
 
 def unit(rows, dim, seed):
     return normalize(torch.randn(rows, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
 
 
-def test_euclidean_equals_cdist():
-    x, y = unit(7, 5, 0), unit(9, 5, 1)
-    torch.testing.assert_close(euclidean(x, y), torch.cdist(x, y))
-    torch.testing.assert_close(from_dot(x @ y.T, "squared", 5), torch.cdist(x, y).square())
+@pytest.mark.parametrize("distance", ["euclidean", "squared"])
+def test_distances_of_dot_products_equal_cdist_and_have_a_finite_gradient(distance):
+    x = unit(7, 5, 0).requires_grad_()
+    found, expected = from_dot(x @ x.T, distance, 5), torch.cdist(x, x)
+    torch.testing.assert_close(found, expected if distance == "euclidean" else expected.square(), atol=1e-7, rtol=1e-7)
+    found.sum().backward()
+    assert x.grad.isfinite().all()
 
 
 def test_distances_of_evaluation_equal_cdist_for_any_norm():
@@ -28,12 +33,6 @@ def test_distances_of_evaluation_equal_cdist_for_any_norm():
     expected = torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").float()
     torch.testing.assert_close(table_distances(x, y), expected, rtol=0, atol=2e-6)
     torch.testing.assert_close(pair_distances(x, y[:4]), expected.diagonal(), rtol=0, atol=2e-6)
-
-
-def test_euclidean_has_a_finite_gradient_between_equal_descriptors():
-    x = unit(3, 4, 0).repeat(2, 1).requires_grad_()
-    euclidean(x, x).sum().backward()
-    assert x.grad.isfinite().all()
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**31))
@@ -58,13 +57,25 @@ def test_the_sign_of_zero_is_bit_0():
     assert pack_bits(torch.zeros(1, 8)).item() == 0
 
 
-def test_bits_that_do_not_fill_bytes_are_rejected():
-    with pytest.raises(ArgumentError, match="expected a multiple of 8 bits to pack into bytes, got 12"):
-        pack_bits(torch.zeros(1, 12))
-    with pytest.raises(ArgumentError, match=r"codes: expected uint8, got torch.float32"):
-        unpack_bits(torch.zeros(1, 2))
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: pack_bits(torch.zeros(1, 12)), ArgumentError),
+        (lambda: unpack_bits(torch.zeros(1, 2)), ArgumentError),
+        (lambda: table_distances(torch.zeros(7, 5), torch.zeros(9, 6)), ShapeError),
+        (lambda: hamming(BITS, BITS[:, :1]), ShapeError),
+        (lambda: pair_distances(BITS, BITS[:, :1]), ShapeError),
+        (lambda: quantise(torch.zeros(3), signed=False), ShapeError),
+        (lambda: quantise(torch.zeros(3, 16, dtype=torch.uint8), signed=False), ArgumentError),
+        (lambda: quantise(torch.full((1, 8), torch.nan), signed=False), ArgumentError),
+        (lambda: quantise(-torch.ones(1, 8), signed=False), ArgumentError),
+    ],
+)
+def test_wrong_types_and_sizes_are_an_error(call, error):
+    with pytest.raises(error):
+        call()
 
 
-def test_galleries_of_another_dimension_are_rejected():
-    with pytest.raises(ShapeError, match=r"gallery: expected \(N, 5\), got \(9, 6\)"):
-        euclidean(unit(7, 5, 0), unit(9, 6, 1))
+def test_the_hamming_distance_of_pairs_is_the_diagonal_of_the_table():
+    codes = torch.randint(0, 256, (2, 9, 4), generator=torch.Generator().manual_seed(0)).byte()
+    assert torch.equal(pair_distances(*codes), hamming(*codes).diagonal().float())

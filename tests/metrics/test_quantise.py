@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from doap._support.errors import ArgumentError, ShapeError
 from doap.metrics import quantise
 
 
@@ -50,11 +49,6 @@ def test_unsigned_values_are_multiplied_by_512():
     assert torch.equal(quantise(values, signed=False), (512 * values).round().clamp(0, 255).to(torch.uint8))
 
 
-def test_signed_must_be_named():
-    with pytest.raises(TypeError, match="positional"):
-        quantise(vectors(0), True)
-
-
 def test_large_values_are_clamped_to_255():
     peak = torch.eye(4, 128)
     for signed in (True, False):
@@ -71,29 +65,13 @@ def test_values_below_the_shift_are_clamped_to_0():
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_zeros_stay_zeros(signed):
-    assert not quantise(torch.zeros(3, 128), signed=signed).any()
-
-
-@pytest.mark.parametrize("signed", [True, False])
-def test_no_descriptors_give_no_bytes(signed):
-    assert quantise(torch.zeros(0, 128), signed=signed).shape == (0, 128)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_zeros_stay_zeros(signed, rows):
+    codes = quantise(torch.zeros(rows, 128), signed=signed)
+    assert codes.shape == (rows, 128)
+    assert not codes.any()
 
 
 def test_half_precision_is_computed_in_float32():
     values = vectors(4).half()
     assert torch.equal(quantise(values, signed=True), quantise(values.float(), signed=True))
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "word"),
-    [
-        (torch.zeros(3), ShapeError, "N, D"),
-        (torch.zeros(3, 16, dtype=torch.uint8), ArgumentError, "uint8"),
-        (torch.full((1, 8), torch.nan), ArgumentError, "NaN"),
-        (-torch.ones(1, 8), ArgumentError, "signed=False"),
-    ],
-)
-def test_invalid_descriptors_are_rejected(values, error, word):
-    with pytest.raises(error, match=word):
-        quantise(values, signed=False)

@@ -36,25 +36,6 @@ def test_every_convolution_of_doap_absorbs_its_normalisation(name):
     assert not [layer for layer in copied.modules() if isinstance(layer, nn.BatchNorm2d)]
 
 
-def test_affine_normalisation_and_a_bias_are_folded_too():
-    torch.manual_seed(0)
-    layers = with_statistics(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()))
-    images = torch.randn(5, 1, 8, 8)
-    copied = for_inference(layers)
-    assert [type(layer) for layer in copied] == [nn.Conv2d, nn.Identity, nn.ReLU]
-    torch.testing.assert_close(copied(images), layers.eval()(images), rtol=1e-4, atol=1e-5)
-
-
-def test_the_network_keeps_its_mode_layers_and_weights():
-    network = NETWORKS["fast"]().train()
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    layers = list(network.modules())
-    for_inference(network)(torch.randn(3, 1, 32, 32))
-    assert all(module.training for module in network.modules())
-    assert list(network.modules()) == layers
-    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
-
-
 def test_a_change_of_the_weights_is_seen_by_the_next_copy():
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).eval()
     images = torch.randn(2, 1, 5, 5)

@@ -22,7 +22,7 @@ from doap._support.settings import StrictModel
 from doap.data.sampler import SAMPLERS, Integers, Sampler
 from doap.loss import LOSSES, Loss
 from doap.loss.gathered_batch import GatheredBatch, relax
-from doap.metrics import euclidean
+from doap.metrics.distance import from_dot
 from doap.networks import NETWORKS, PatchNetwork
 from doap.training import read_log, train
 from doap.types import Kind, Relation
@@ -40,7 +40,7 @@ class Contrastive(Loss):
 
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
         batch = GatheredBatch.of(relax(descriptors, "euclidean"), groups, self.across_ranks)
-        distances = euclidean(batch.gallery, batch.gallery)
+        distances = from_dot(batch.gallery @ batch.gallery.T, "euclidean", batch.gallery.shape[1])
         match = batch.relation.groups[:, None] == batch.relation.groups
         pull, push = distances[match], (self.settings.margin - distances[~match]).clamp(min=0)
         return pull.square().mean() + push.square().mean()

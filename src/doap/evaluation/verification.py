@@ -14,13 +14,7 @@ from torch import Tensor
 from doap.evaluation.bootstrap import bootstrap_intervals
 from doap.evaluation.result import Curve, Direction, Estimate, Figure, Histogram, Scores
 from doap.metrics.distance import pair_distances
-from doap.metrics.metrics import (
-    SortedPairs,
-    average_precision_of_counts,
-    fpr_of_counts,
-    precision_recall_curve,
-    roc_curve,
-)
+from doap.metrics.metrics import SortedPairs, average_precision_of_counts, fpr_of_counts, rates_at_thresholds
 
 PAIRS_AT_ONCE = 2**16
 BINS = 64
@@ -101,14 +95,11 @@ def verification_figures(
 
 def verification_curves(distances: Tensor, positive: Tensor, suffix: str = "") -> tuple[Curve, Curve]:
     """Return the precision-recall and the ROC curve of pairs; `suffix` is appended to their names."""
-    precision, recall, _ = precision_recall_curve(distances, positive)
-    false_positives, true_positives, _ = roc_curve(distances, positive)
+    precision, recall, false_positives = rates_at_thresholds(distances, positive)
     return (
         thinned_curve(f"precision-recall{suffix}", "recall", "precision", recall, precision),
         # Good descriptors differ at low false-positive rates, which a linear axis would hide.
-        thinned_curve(
-            f"ROC{suffix}", "false-positive rate", "true-positive rate", false_positives, true_positives, x_base=10
-        ),
+        thinned_curve(f"ROC{suffix}", "false-positive rate", "true-positive rate", false_positives, recall, x_base=10),
     )
 
 

@@ -1,4 +1,4 @@
-"""The exact Average Precision of rankings, with an explicit policy for ties. `doap.loss` has the one that is optimised.
+"""The exact Average Precision of rankings, also of ties. `doap.loss` has the one that is optimised.
 
 c⁺ and c are the numbers of positives and of all items in a tie. The query itself is never counted.
 """
@@ -6,14 +6,11 @@ c⁺ and c are the numbers of positives and of all items in a tie. The query its
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from doap._support.checks import check_choice, check_shape
-
-Ties = Literal["expected", "pessimistic", "optimistic"]
+from doap._support.checks import check_shape
 
 
 def average_precision(
@@ -21,14 +18,12 @@ def average_precision(
     positive: Tensor,
     valid: Tensor | None = None,
     *,
-    ties: Ties = "expected",
     without_positives: float = float("nan"),
 ) -> Tensor:
-    """Return the exact Average Precision of each query, with an explicit policy for equal distances.
+    """Return the exact Average Precision of each query: the exact mean over all orders of equal distances.
 
     Without ties this is the textbook AP: the mean over all positives of (positives up to its rank) / rank. Items at
-    equal distances have no defined order, and AP depends on it. `expected` is the exact mean over all orders of the
-    ties; `pessimistic` ranks the positives of a tie last, `optimistic` ranks them first.
+    equal distances have no defined order, and AP depends on it.
 
     >>> average_precision(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[True, False, True]]))
     tensor([0.8333], dtype=torch.float64)
@@ -39,7 +34,6 @@ def average_precision(
         distances: (Q, N).
         positive: (Q, N) bool.
         valid: (Q, N) bool; False removes an item from the ranking of that query. None keeps all items.
-        ties: Policy for equal distances.
         without_positives: Value of a query without positives.
 
     Returns:
@@ -47,26 +41,14 @@ def average_precision(
     """
     check_shape(distances, "Q N", name="distances")
     check_shape(positive, " ".join(str(size) for size in distances.shape), name="positive")
-    check_choice(ties, get_args(Ties), name="ties")
     keep = torch.ones_like(positive) if valid is None else valid
     # Removed items are ranked last, where they do not change the rank of any other item.
-    distances = torch.where(keep, distances.double(), torch.inf)
-    positive = positive & keep
-    if ties != "expected":
-        # A sort by relevance followed by a stable sort by distance orders each tie according to the policy.
-        first = positive if ties == "optimistic" else ~positive
-        distances, positive = _sort(first.logical_not().double(), distances, positive)[1:]
-    distances, positive = _sort(distances, positive)
-    hits = positive.double()
+    ordered, order = torch.where(keep, distances.double(), torch.inf).sort(dim=1, stable=True)
+    hits = (positive & keep).gather(1, order).double()
     rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
-    gain = _expected_gain(distances, hits, rank) if ties == "expected" else hits * hits.cumsum(1) / rank
     found = hits.sum(1)
-    return torch.where(found > 0, gain.sum(1) / found.clamp(min=1), without_positives)
-
-
-def _sort(key: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    key, order = key.sort(dim=1, stable=True)
-    return (key, *(other.gather(1, order) for other in others))
+    gain = _expected_gain(ordered, hits, rank).sum(1)
+    return torch.where(found > 0, gain / found.clamp(min=1), without_positives)
 
 
 def _expected_gain(distances: Tensor, hits: Tensor, rank: Tensor) -> Tensor:

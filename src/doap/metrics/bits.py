@@ -1,12 +1,18 @@
-"""Packed bits of binary descriptors: eight per byte, most significant bit first, as in numpy's `packbits`."""
+"""Descriptors as bytes: packed bits, most significant bit first as in numpy's `packbits`, and COLMAP's quantisation."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from doap._support.checks import check_finite, check_shape
 from doap._support.errors import ArgumentError
+
+NORM = 512
+"""Norm of a quantised row; COLMAP's matcher divides by it."""
+SHIFT = 0.25
+"""Offset of signed values: about three standard deviations of the components of a 128-dimensional unit vector."""
 
 
 def pack_bits(values: Tensor) -> Tensor:
@@ -50,3 +56,38 @@ def unpack_bits(codes: Tensor) -> Tensor:
 
 def _shifts(device: torch.device) -> Tensor:
     return torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
+
+
+def quantise(descriptors: Tensor, *, signed: bool) -> Tensor:
+    """Quantise unit vectors to bytes with norm 512; the order of their distances is nearly preserved.
+
+    Descriptors without negative values, such as RootSIFT, become round(512·d), as COLMAP writes them. Signed ones are
+    shifted first: round(512·unit(d + 0.25)). The shift scales all distances down by about the same factor: the ratio
+    test keeps its meaning, but a threshold on the distance itself does not. All descriptors that are compared with each
+    other need the same `signed`, so it is an argument and not detected.
+
+    >>> quantise(torch.tensor([[0.6, 0.0, 0.8], [0.28, 0.0, 0.96]]) / 2, signed=False)
+    tensor([[154,   0, 205],
+            [ 72,   0, 246]], dtype=torch.uint8)
+
+    Args:
+        descriptors: (N, D) floats, unit rows; a row of zeros (a flat patch) stays zero.
+        signed: Whether any of the descriptors that are compared may have negative values.
+
+    Returns:
+        (N, D) uint8. Values above 255 become 255; a unit vector has at most three of them.
+    """
+    check_shape(descriptors, "N D", name="descriptors")
+    if not descriptors.is_floating_point():
+        raise ArgumentError(
+            f"descriptors: expected floats, got {descriptors.dtype}; binary descriptors are bytes already"
+        )
+    if not torch.isfinite(descriptors).all():
+        raise ArgumentError("descriptors: expected finite values, got NaN or infinity")
+    precise = descriptors.float()
+    if not signed and (precise < 0).any():
+        raise ArgumentError(f"descriptors: expected values of at least 0 with signed=False, got {precise.min():.3g}")
+    if signed:
+        present = precise.any(dim=1, keepdim=True)
+        precise = normalize((precise + SHIFT).clamp(min=0)) * present
+    return (NORM * precise).round().clamp(max=255).to(torch.uint8)

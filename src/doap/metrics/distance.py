@@ -38,25 +38,6 @@ def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
     return torch.where(apart, squared, 1).sqrt() * apart
 
 
-def euclidean(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Return Euclidean distances of unit vectors, √(2 − 2·cos).
-
-    >>> euclidean(torch.eye(2), torch.eye(2)).square().round()
-    tensor([[0., 2.],
-            [2., 0.]])
-
-    Args:
-        queries: (Q, D), unit rows.
-        gallery: (N, D), unit rows.
-
-    Returns:
-        (Q, N) in [0, 2].
-    """
-    dim = check_shape(queries, "Q D", name="queries")["D"]
-    check_shape(gallery, f"N {dim}", name="gallery")
-    return from_dot(queries @ gallery.T, "euclidean", dim)
-
-
 def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
     """Return Hamming distances of packed codes.
 

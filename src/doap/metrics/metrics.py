@@ -14,8 +14,8 @@ from torch import Tensor
 
 from doap._support.checks import check_choice, check_shape
 from doap._support.errors import ArgumentError
-from doap.metrics.average_precision import Ties
 
+Ties = Literal["expected", "pessimistic", "optimistic"]
 Area = Literal["steps", "trapezoid"]
 
 
@@ -28,7 +28,6 @@ class SortedPairs:
 
     Attributes:
         positive: (P,) float64, 1 or 0, nearest first; equal distances keep their order.
-        thresholds: (T,) distinct distances, increasing.
     """
 
     def __init__(self, distances: Tensor, positive: Tensor) -> None:
@@ -43,7 +42,6 @@ class SortedPairs:
         last = torch.ones_like(ordered, dtype=torch.bool)
         last[:-1] = ordered[1:] != ordered[:-1]
         self._last = last.nonzero()[:, 0]
-        self.thresholds = ordered[self._last].double()
 
     def __len__(self) -> int:
         return len(self.positive)
@@ -191,31 +189,12 @@ def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor
     return precision.sum(-1) / number
 
 
-def precision_recall_curve(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return precision and recall at each threshold; the thresholds are the distinct distances.
+def rates_at_thresholds(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return precision (T,), recall (T,) and false-positive rate (T,) float64 at each distinct distance, increasing.
 
     Args:
         distances: (P,); smaller means more similar.
         positive: (P,) bool.
-
-    Returns:
-        Precision (T,), recall (T,) and thresholds (T,), increasing in recall; float64.
     """
-    pairs = SortedPairs(distances, positive)
-    hits, wrong = (number.cumsum(0) for number in pairs.counts())
-    return hits / (hits + wrong), hits / hits[-1], pairs.thresholds
-
-
-def roc_curve(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ROC curve; the thresholds are the distinct distances.
-
-    Args:
-        distances: (P,); smaller means more similar.
-        positive: (P,) bool.
-
-    Returns:
-        False-positive rate (T,), true-positive rate (T,) and thresholds (T,), increasing; float64.
-    """
-    pairs = SortedPairs(distances, positive)
-    hits, wrong = (number.cumsum(0) for number in pairs.counts())
-    return wrong / wrong[-1], hits / hits[-1], pairs.thresholds
+    hits, wrong = (number.cumsum(0) for number in SortedPairs(distances, positive).counts())
+    return hits / (hits + wrong), hits / hits[-1], wrong / wrong[-1]

@@ -7,16 +7,9 @@ from torch import Tensor, nn
 
 from doap._support.checks import MAX_DIM
 from doap._support.settings import StrictModel
-from doap.networks.heads import HEADS
 from doap.networks.l2net import convolution, initialise
-from doap.networks.network import PatchNetwork
+from doap.networks.network import HEADS, PatchNetwork
 from doap.types import Kind
-
-
-class FastNetSettings(StrictModel):
-    """Settings of `FastNet`."""
-
-    dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
 
 
 class FastNet(PatchNetwork):
@@ -29,16 +22,18 @@ class FastNet(PatchNetwork):
 
     Args:
         kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
-        settings: Fields of `FastNetSettings`.
+        settings: Fields of `Settings`.
     """
 
     patch_size = 32
-    Settings = FastNetSettings
     cpu_batch = 512
+
+    class Settings(StrictModel):
+        dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
 
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
-        dim = FastNetSettings.model_validate(settings).dim
+        dim = self.Settings.model_validate(settings).dim
         self.features = nn.Sequential(
             *convolution(1, 32, kernel=8, stride=4, padding=2),
             *convolution(32, 32),

@@ -7,24 +7,8 @@ from torch import Tensor, nn
 
 from doap._support.checks import MAX_DIM
 from doap._support.settings import StrictModel
-from doap.networks.heads import HEADS
-from doap.networks.network import PatchNetwork
+from doap.networks.network import HEADS, PatchNetwork
 from doap.types import Kind
-
-
-class L2NetSettings(StrictModel):
-    """Settings of `L2Net` and `L2NetST`."""
-
-    dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
-    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout rate before the last convolution.")
-    width: float = Field(1.0, ge=0.25, le=4, description="Factor of the number of channels of all layers but the last.")
-    inner: int | None = Field(
-        None,
-        ge=8,
-        le=MAX_DIM,
-        description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits need "
-        "few more weights than 128 dimensions, and can be initialised from these.",
-    )
 
 
 class L2Net(PatchNetwork):
@@ -38,15 +22,28 @@ class L2Net(PatchNetwork):
 
     Args:
         kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
-        settings: Fields of `L2NetSettings`.
+        settings: Fields of `Settings`.
     """
 
     patch_size = 32
-    Settings = L2NetSettings
+
+    class Settings(StrictModel):
+        dim: int = Field(128, ge=8, le=MAX_DIM, description="D, the number of dimensions or bits.")
+        dropout: float = Field(0.1, ge=0, lt=1, description="Dropout rate before the last convolution.")
+        width: float = Field(
+            1.0, ge=0.25, le=4, description="Factor of the number of channels of all layers but the last."
+        )
+        inner: int | None = Field(
+            None,
+            ge=8,
+            le=MAX_DIM,
+            description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits need "
+            "few more weights than 128 dimensions, and can be initialised from these.",
+        )
 
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
-        chosen = L2NetSettings.model_validate(settings)
+        chosen = self.Settings.model_validate(settings)
         outputs = chosen.inner or chosen.dim
         first, second, third = (round(chosen.width * channels) for channels in (32, 64, 128))
         self.features = nn.Sequential(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample
 
-from doap.networks.l2net import L2Net, L2NetSettings, initialise
+from doap.networks.l2net import L2Net, initialise
 from doap.networks.network import PatchNetwork
 from doap.types import Kind
 
@@ -22,9 +22,8 @@ class SpatialTransformer(nn.Module):
 
     size = 42
 
-    def __init__(self, out: int = L2Net.patch_size) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.out = out
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, kernel_size=5, stride=2, bias=False),
             nn.BatchNorm2d(16, affine=False),
@@ -43,7 +42,7 @@ class SpatialTransformer(nn.Module):
     def forward(self, patches: Tensor) -> Tensor:
         """Align patches (B, 1, 42, 42); returns (B, 1, 32, 32)."""
         transform = self.affine(self.features(patches)).float().unflatten(1, (2, 3)).flatten(2)
-        grid = affine_grid(transform, [patches.shape[0], 1, self.out, self.out], align_corners=False)
+        grid = affine_grid(transform, [patches.shape[0], 1, L2Net.patch_size, L2Net.patch_size], align_corners=False)
         return grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
 
 
@@ -51,7 +50,7 @@ class L2NetST(PatchNetwork):
     """`SpatialTransformer` followed by `L2Net`; the arguments are those of `L2Net`."""
 
     patch_size = SpatialTransformer.size
-    Settings = L2NetSettings
+    Settings = L2Net.Settings
 
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
         super().__init__()
@@ -64,22 +63,14 @@ class L2NetST(PatchNetwork):
         return described
 
 
-def parameter_groups(network: nn.Module, learning_rate: float, affine_scale: float = 0.01) -> list[dict[str, Any]]:
-    """Return parameter groups in which the layer that predicts the transformation learns slowly.
-
-    Its learning rate is `affine_scale` times that of the other layers (appendix B).
+def parameter_groups(network: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+    """Return parameter groups; the layer that predicts the transformation learns at 1/100 of the rate (appendix B).
 
     >>> [len(group["params"]) for group in parameter_groups(L2NetST(), 0.1)]
     [9, 2]
     """
-    slow = {
-        id(parameter)
-        for module in network.modules()
-        if isinstance(module, SpatialTransformer)
-        for parameter in module.affine.parameters()
-    }
-    groups = (
-        ([p for p in network.parameters() if id(p) not in slow], learning_rate),
-        ([p for p in network.parameters() if id(p) in slow], learning_rate * affine_scale),
-    )
-    return [{"params": parameters, "lr": rate} for parameters, rate in groups if parameters]
+    transformers = [module for module in network.modules() if isinstance(module, SpatialTransformer)]
+    slow = [parameter for transformer in transformers for parameter in transformer.affine.parameters()]
+    fast = [parameter for parameter in network.parameters() if not any(parameter is one for one in slow)]
+    groups = [{"params": fast, "lr": learning_rate}, {"params": slow, "lr": 0.01 * learning_rate}]
+    return [group for group in groups if group["params"]]
