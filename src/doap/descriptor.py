@@ -70,8 +70,8 @@ class DescriptorSpec(StrictModel):
 class Descriptor(nn.Module, PatchDescriber):
     """A network that describes patches.
 
-    As a module it is trained and exported: `descriptor(patches)` standardises patches and runs the
-    network, with gradients. `describe_patches` and `describe`, for keypoints of an image, are for inference.
+    `descriptor(patches)` standardises patches and runs the network, with gradients, for training and export.
+    `describe_patches` and `describe`, for keypoints of an image, are for inference.
 
     >>> descriptor = Descriptor.build("l2net", dim=64)
     >>> descriptor(torch.rand(8, 1, 32, 32)).shape
@@ -83,25 +83,16 @@ class Descriptor(nn.Module, PatchDescriber):
         patch_size: S.
         kind: `real` (unit vectors) or `binary` (the signs of the network's outputs are the bits).
         extent: Side of the patch, divided by the side of the detector's frame.
-        metadata: JSON values stored with the weights, for example the recipe and the ledger of the
-            training data.
 
     Attributes:
         spec: The `DescriptorSpec`; its patch size, kind, width and extent are read from it.
-        metadata: As the argument; `load` adds the version of doap that wrote the file.
+        metadata: JSON values stored with the weights: the recipe, the ledger of the training data and the version of
+            doap that wrote the file.
         precision: Arithmetic of `describe_patches`: "auto" (bfloat16 if `spec.precision` allows it and the
             device has instructions for it), "float32" or "bfloat16".
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        patch_size: int,
-        kind: Kind = "real",
-        *,
-        extent: float = 1.0,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, network: nn.Module, patch_size: int, kind: Kind = "real", *, extent: float = 1.0) -> None:
         super().__init__()
         check_choice(kind, get_args(Kind), name="kind")
         # Convolutions are faster with the channels last, on CPUs and GPUs.
@@ -109,7 +100,7 @@ class Descriptor(nn.Module, PatchDescriber):
         dim = _measure_dim(network, patch_size, kind)
         shape = {"patch_size": patch_size, "kind": kind, "dim": dim, "extent": extent}
         self.spec = DescriptorSpec.check(network=None, arguments={}, **shape, precision="float32")
-        self.metadata = metadata or {}
+        self.metadata: dict[str, Any] = {}
         self.precision: Precision = "auto"
 
     @classmethod
@@ -164,33 +155,20 @@ class Descriptor(nn.Module, PatchDescriber):
         check_choice(precision, get_args(Precision), name="precision")
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
-        if network is None and spec.network not in NETWORKS:
-            module, colon, attribute = (spec.network or "").partition(":")
-            if not colon:
-                raise DataError(f"{path}: network {spec.network!r} is not part of doap. Pass it as network=.")
-            # An attribute that the module does not have yet could be imported by its `__getattr__`.
-            if attribute not in getattr(sys.modules.get(module), "__dict__", ()):
-                raise DataError(
-                    f"{path}: the network {spec.network!r} is not part of doap, and loading weights imports no code. "
-                    f"Import {module} first, or pass the network as network=."
-                )
         try:
-            if network is not None:
-                descriptor = cls(network, spec.patch_size, spec.kind)
+            if network is None:
+                descriptor = cls.build(_checked_network(spec, weights), spec.kind, **spec.arguments)
             else:
-                _check_weights(path, spec, weights)
-                descriptor = cls.build(str(spec.network), spec.kind, **spec.arguments)
+                _check_shapes(network.state_dict(), weights)
+                descriptor = cls(network, spec.patch_size, spec.kind)
+            if (descriptor.dim, descriptor.patch_size) != (spec.dim, spec.patch_size):
+                raise ArgumentError(
+                    f"expected a network with D = {spec.dim} and patches of {spec.patch_size} pixels, got "
+                    f"D = {descriptor.dim} and {descriptor.patch_size} pixels."
+                )
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{path}: {error}") from error
-        if (descriptor.dim, descriptor.patch_size) != (spec.dim, spec.patch_size):
-            raise DataError(
-                f"{path}: expected a network with D = {spec.dim} and patches of {spec.patch_size} pixels, got "
-                f"D = {descriptor.dim} and {descriptor.patch_size} pixels."
-            )
-        try:
-            descriptor.network.load_state_dict(weights)
-        except RuntimeError as error:
-            raise DataError(f"{path}: the weights do not fit the network {spec.network!r}: {error}") from error
+        descriptor.network.load_state_dict(weights)
         descriptor.spec, descriptor.metadata, descriptor.precision = spec, metadata, precision
         return descriptor.to(target).eval()
 
@@ -227,7 +205,7 @@ class Descriptor(nn.Module, PatchDescriber):
         return described
 
     @torch.no_grad()
-    def describe_patches(self, patches: Tensor, batch_size: int | None = None) -> Tensor:
+    def describe_patches(self, patches: Tensor) -> Tensor:
         """Describe any number of patches, in batches and without gradients.
 
         The network runs in evaluation mode. Its own mode and state do not change, so several threads may share a
@@ -235,7 +213,6 @@ class Descriptor(nn.Module, PatchDescriber):
 
         Args:
             patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
-            batch_size: Patches per batch; None chooses it for the device.
 
         Returns:
             (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
@@ -243,8 +220,7 @@ class Descriptor(nn.Module, PatchDescriber):
         check_patches(patches, self.patch_size)
         parameter = next(self.parameters(), patches)
         device = parameter.device
-        cpu_batch = getattr(self.network, "cpu_batch", PatchNetwork.cpu_batch)
-        batch_size = batch_size or (cpu_batch if device.type == "cpu" else 4096)
+        batch_size = getattr(self.network, "cpu_batch", PatchNetwork.cpu_batch) if device.type == "cpu" else 4096
         dtype = resolve_precision(self.precision, device, self.spec.precision)
         # Standardisation and unit length stay in float32. "auto" respects an autocast of the caller.
         unchanged = self.precision == "auto" and dtype == torch.float32
@@ -259,11 +235,8 @@ class Descriptor(nn.Module, PatchDescriber):
         return described
 
     def fingerprint(self) -> str:
-        """Return a checksum of what changes descriptors: the spec without defaults, and the weights.
-
-        It does not depend on device and precision.
-        """
-        spec = self.spec.model_dump(exclude={"precision"}, exclude_defaults=True)
+        """Return a checksum of what changes descriptors, the spec and the weights, but not device and precision."""
+        spec = self.spec.model_dump(exclude={"precision"})
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
         hash_weights(digest, self.network.state_dict())
         if self.spec.network not in NETWORKS:
@@ -301,11 +274,9 @@ class Descriptor(nn.Module, PatchDescriber):
         spec = DescriptorSpec.check(**(self.spec.model_dump() | given)).model_dump()
         header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
         weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        if half:
-            weights = {
-                name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()
-            }
         for name, tensor in weights.items():
+            if half and tensor.is_floating_point():
+                weights[name] = tensor = tensor.half()
             check_finite(tensor, name=f"weights {name}", remedy="Train again, at a lower learning rate.")
         stored = {"doap": json.dumps(header, sort_keys=True, separators=(",", ":"))}
         with atomic_write(path) as unfinished:
@@ -326,11 +297,7 @@ def standardise(patches: Tensor) -> Tensor:
 
 
 def load(
-    source: str | Path,
-    *,
-    network: nn.Module | None = None,
-    device: str | torch.device = "auto",
-    precision: Precision = "auto",
+    source: str | Path, *, device: str | torch.device = "auto", precision: Precision = "auto"
 ) -> Describer | Extractor:
     """Load a descriptor, a baseline or a pipeline. Nothing is downloaded, and no pickled code is run.
 
@@ -348,8 +315,6 @@ def load(
             - your own function of patches as "package.module:function" or "file.py:function", which
               is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
               32 and 1.0.
-        network: Module that receives the weights if the network of a `*.safetensors` file is not
-            one of doap's; see `Descriptor.load`.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the
             CPU.
         precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects
@@ -361,10 +326,8 @@ def load(
     """
     name, path = str(source), Path(source)
     if name in SHIPPED or (not is_known(name) and path.is_file() and path.suffix not in (".onnx", *SUFFIXES)):
-        return Descriptor.load(source, network=network, device=device, precision=precision)
+        return Descriptor.load(source, device=device, precision=precision)
     target = resolve_device(device)
-    if network is not None:
-        raise ArgumentError(f"network: expected a *.safetensors file to load into it, got {name!r}.")
     if name in BASELINES:
         return BASELINES[name]()
     if name in PIPELINES:
@@ -437,35 +400,47 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise DataError(f"{path}: the weights {name} contain NaN or infinity. Use another file.")
-    save_it = "Save it with Descriptor.save()."
-    if not isinstance(header, dict):
-        raise DataError(f'{path}: not a doap descriptor (missing metadata key "doap"). {save_it}')
-    missing = [key for key in ("format", "spec") if key not in header]
-    if missing:
-        raise DataError(f'{path}: not a doap descriptor (missing key "{missing[0]}" in its metadata). {save_it}')
-    if (version := header.pop("format")) != FORMAT:
+    ledger = header.get("ledger", []) if isinstance(header, dict) else None
+    if not isinstance(ledger, list) or not all(isinstance(row, dict | str) for row in ledger) or "spec" not in header:
+        raise DataError(
+            f'{path}: not a doap descriptor (no spec in its metadata). Save it with Descriptor.save().'
+        )
+    if (version := header.pop("format", None)) != FORMAT:
         raise DataError(f"{path}: unknown format {version}; this version of doap reads format {FORMAT}. Update doap.")
-    ledger = header.get("ledger", [])
-    if not isinstance(ledger, list) or not all(isinstance(row, dict | str) for row in ledger):
-        raise DataError(f"{path}: not a doap descriptor (its ledger is not a list of sources). {save_it}")
     try:
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
 
 
-def _check_weights(path: Path, spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> None:
-    """Compare the shapes of a file's weights with those of its network before memory is allocated for the network."""
+def _checked_network(spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> str:
+    """Return the network that a file names. No code is imported, and no memory allocated for other weights."""
+    module, colon, attribute = (spec.network or "").partition(":")
+    if spec.network not in NETWORKS:
+        if not colon:
+            raise ArgumentError(
+                f"network {spec.network!r} is not part of doap. Pass it as network= of Descriptor.load."
+            )
+        # An attribute that the module does not have yet could be imported by its `__getattr__`.
+        if attribute not in getattr(sys.modules.get(module), "__dict__", ()):
+            raise ArgumentError(
+                f"the network {spec.network!r} is not part of doap, and loading weights imports no code. "
+                f"Import {module} first, or pass the network as network= of Descriptor.load."
+            )
     architecture = _select_network(str(spec.network))
     arguments = architecture.Settings.check(**spec.arguments).model_dump()
     with torch.device("meta"):
-        expected = architecture(kind=spec.kind, **arguments).state_dict()
+        _check_shapes(architecture(kind=spec.kind, **arguments).state_dict(), weights)
+    return str(spec.network)
+
+
+def _check_shapes(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Compare the names and shapes of weights with those of a network."""
     for name in sorted({*expected, *weights}):
         shapes = [tuple(tensors[name].shape) if name in tensors else None for tensors in (expected, weights)]
         if shapes[0] != shapes[1]:
-            raise DataError(
-                f"{path}: the weights do not fit the network {spec.network!r}: expected {name} with shape {shapes[0]}, "
-                f"got {shapes[1]}."
+            raise ArgumentError(
+                f"the weights do not fit the network: expected {name} with shape {shapes[0]}, got {shapes[1]}."
             )
 
 

@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from doap._support.device import resolve_device
-from doap._support.errors import DataError, MissingExtra, import_extra
+from doap._support.errors import ArgumentError, DataError, MissingExtra, import_extra
 from doap.baselines.featurebooster import FeatureBooster
-from doap.baselines.hashsift import HashSIFT
-from doap.describer import Describer, FunctionDescriber
+from doap.baselines.opencv import sift
+from doap.describer import Describer, FunctionDescriber, PatchDescriber, ShowsSettings
+from doap.images import Pyramid
+from doap.metrics import pack_bits
+from doap.types import Kind
 
 Recognise = Callable[[object], bool]
 Create = Callable[[Any, torch.device], Describer]
@@ -115,6 +119,47 @@ def _has(content: object, part: str, name: str) -> bool:
     return isinstance(inner, dict) and name in inner
 
 
+class HashSIFT(ShowsSettings, PatchDescriber):
+    """HashSIFT: the signs of a learned linear projection of SIFT (Suárez et al., 2021).
+
+    Args:
+        projection: (D, 129): a bias and 128 weights for each bit.
+    """
+
+    reads_image = True
+    kind: Kind = "binary"
+    # HashSIFT crops 6.75 keypoint sizes; a frame is 6 sizes wide.
+    extent = 6.75 / 6
+    name = "hashsift"
+
+    def __init__(self, projection: NDArray[np.floating]) -> None:
+        if not np.isfinite(projection).all():
+            raise ArgumentError("projection: expected finite numbers, got NaN or infinity.")
+        self._sift = sift(extent=self.extent)
+        self.dim, self.patch_size = len(projection), self._sift.patch_size
+        self._bias = torch.from_numpy(projection[:, 0].astype(np.float32))
+        self._weights = torch.from_numpy(projection[:, 1:].astype(np.float32))
+
+    def describe_patches(self, patches: Tensor) -> Tensor:
+        """Describe patches (N, 1, 32, 32) as (N, D/8) uint8."""
+        return self._binarise(self._sift.describe_patches(patches))
+
+    def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
+        """Describe frames (N, 2, 3) of a grey image as (N, D/8) uint8."""
+        return self._binarise(self._sift.describe(image, frames))
+
+    def _binarise(self, described: Tensor) -> Tensor:
+        # The projection was learned on OpenCV's SIFT, whose vectors have a length of about 512.
+        return pack_bits(512 * described @ self._weights.T + self._bias)
+
+
+def _is_projection(content: object) -> bool:
+    """Return whether the content of a file is a projection of HashSIFT: floats (D, 129), with D a multiple of 8."""
+    if not isinstance(content, np.ndarray) or content.ndim != 2 or not np.issubdtype(content.dtype, np.floating):
+        return False
+    return bool(len(content)) and len(content) % 8 == 0 and content.shape[1] == 129
+
+
 WEIGHT_FILES: dict[str, tuple[Recognise, Create]] = {
     "hardtfeat": (
         lambda content: _has(content, "state_dict", "classifier.1.weight"),
@@ -123,7 +168,7 @@ WEIGHT_FILES: dict[str, tuple[Recognise, Create]] = {
     ),
     "mkd": (lambda content: _has(content, "liberty", "pca"), _of_patches(_mkd, "mkd")),
     "featurebooster": (FeatureBooster.recognise, FeatureBooster),
-    "hashsift": (HashSIFT.recognise, lambda content, _device: HashSIFT(content)),
+    "hashsift": (_is_projection, lambda content, _device: HashSIFT(content)),
 }
 """Learned baselines by name: how to recognise the content of a file, and how to create the describer from it."""
 SUFFIXES = (".pth", ".npy")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from doap.geometry.colmap import import_pycolmap, pose_from_colmap
-from doap.geometry.pose import Pose
+from doap.geometry.pose import Pose, import_pycolmap, pose_from_colmap
 
 MIN_IMAGES = 3
 """Minimum number of images of a model. COLMAP discards models of fewer than ten images by default, but twenty images

@@ -18,8 +18,7 @@ import numpy as np
 from doap._support.errors import DataError
 from doap._support.files import check_inside
 from doap.data.colmap_model import open_model
-from doap.geometry.colmap import camera_from_colmap, pose_from_colmap
-from doap.geometry.pose import Camera, Pose
+from doap.geometry.pose import Camera, Pose, camera_from_colmap, pose_from_colmap
 from doap.images import read_grey
 
 # Numbers on each line of a camera file of Strecha.

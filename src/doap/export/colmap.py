@@ -41,7 +41,7 @@ from doap.export.colmap_database import (
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
-from doap.geometry.colmap import import_pycolmap
+from doap.geometry.pose import import_pycolmap
 from doap.metrics import quantise
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress

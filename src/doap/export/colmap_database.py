@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.checks import check_shape
-from doap.geometry.colmap import import_pycolmap
+from doap.geometry.pose import import_pycolmap
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features, Matches
 

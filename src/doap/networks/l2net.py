@@ -37,8 +37,8 @@ class L2Net(PatchNetwork):
             None,
             ge=8,
             le=MAX_DIM,
-            description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits need "
-            "few more weights than 128 dimensions, and can be initialised from these.",
+            description="Outputs of the last convolution if a linear layer maps them to D. With inner=128, 256 bits "
+            "need few more weights than 128 dimensions, and can be initialised from these.",
         )
 
     def __init__(self, kind: Kind = "real", **settings: object) -> None:
