@@ -30,17 +30,9 @@ MAX_IMAGE_SIZE = 3200
 Frames = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class OpenedImage:
-    """A grey image whose keypoints an extractor can detect and describe.
-
-    Attributes:
-        detect: Returns the frames (N, 2, 3) and responses (N,) of at most so many keypoints, strongest first.
-        describe: Describes frames (N, 2, 3) that `detect` returned for the same pixels.
-    """
-
-    detect: Callable[[int | None], DetectedFrames]
-    describe: Callable[[Frames], Tensor]
+OpenedImage = tuple[Callable[[int | None], DetectedFrames], Callable[[Frames], Tensor]]
+"""Two functions of one image: detect the frames (N, 2, 3) and responses (N,) of at most so many keypoints, strongest
+first; and describe frames that the first function returned for the same pixels."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +121,10 @@ class Extractor(ABC):
         if tile is not None:
             return self._prepare_tiles(grey, max_keypoints, allowed, tile)
         small, enlarge = shrink(grey, max_image_size)
-        opened = self.open(small)
-        frames, responses = detect_in_mask(opened.detect, max_keypoints, allowed, enlarge)
-        rows = opened.describe(frames)
-        return Prepared(transform_frames(frames, enlarge), responses, rows, (grey.shape[0], grey.shape[1]))
+        detect, describe = self.open(small)
+        frames, responses = detect_in_mask(detect, max_keypoints, allowed, enlarge)
+        size = grey.shape[0], grey.shape[1]
+        return Prepared(transform_frames(frames, enlarge), responses, describe(frames), size)
 
     def finish(self, prepared: Sequence[Prepared]) -> list[Features]:
         """Run the second stage on several images; the features have no fingerprint."""
@@ -169,7 +161,7 @@ class Extractor(ABC):
         by_size = getattr(self.detector, "ranks_by_size", False)
         found: list[tuple[Frames, Frames, NDArray[np.float32]]] = []
         for tile in tiles:
-            frames, responses = self.open(tile.pixels).detect(None)
+            frames, responses = self.open(tile.pixels)[0](None)
             own = tile.owns(frames, self.extent)
             strength = responses[own] * (tile.stride if by_size else 1)
             found.append((frames[own], transform_frames(frames[own], tile.to_image()), strength))
@@ -184,7 +176,7 @@ class Extractor(ABC):
         # Keypoints are read tile by tile and then returned to their order. Without any, one call gives the columns.
         number, local = number[chosen], local[chosen]
         read = np.unique(number) if len(number) else [0]
-        rows = torch.cat([self.open(tiles[one].pixels).describe(local[number == one]) for one in read])
+        rows = torch.cat([self.open(tiles[one].pixels)[1](local[number == one]) for one in read])
         back = np.argsort(np.argsort(number, kind="stable"))
         rows = rows[torch.from_numpy(back).to(rows.device)]
         return Prepared(frames[chosen], responses[chosen], rows, (image.shape[0], image.shape[1]))
@@ -206,8 +198,7 @@ class KeypointExtractor(Extractor):
         return f"KeypointExtractor({self.describer!r}, {self.detector!r})"
 
     def open(self, image: NDArray[np.uint8]) -> OpenedImage:
-        """Open a grey image (H, W)."""
-        return OpenedImage(partial(self.detector.detect, image), partial(self._read, image))
+        return partial(self.detector.detect, image), partial(self._read, image)
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the describer."""

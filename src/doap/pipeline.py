@@ -99,14 +99,9 @@ def as_extractor(
 
 
 def match(
-    features0: Features,
-    features1: Features,
-    *,
-    ratio: float | None = None,
-    mutual: bool = True,
-    filter: str | None = None,
+    features0: Features, features1: Features, *, ratio: float | None = None, filter: str | None = None
 ) -> Matches:
-    """Match the descriptors of two images to their nearest neighbours.
+    """Match the keypoints of two images whose descriptors are each other's nearest neighbours.
 
     >>> import doap
     >>> noise = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
@@ -119,14 +114,13 @@ def match(
         features1: Features of image 1, extracted with the same descriptor; others are refused.
         ratio: Ratio test: drop a match unless its distance is below this share of the distance to
             the second nearest neighbour.
-        mutual: Drop a match unless each keypoint is the other's nearest neighbour.
         filter: Name in `doap.matching.FILTERS`: "adalam" drops matches whose neighbours do not move in the same way.
             It needs the extra `kornia`.
 
     Returns:
         `Matches`, sorted by the index into `features0`.
     """
-    matcher: Matcher = NearestNeighbours(ratio, mutual)
+    matcher: Matcher = NearestNeighbours(ratio)
     if filter is not None:
         check_choice(filter, tuple(FILTERS), name="filter")
         matcher = FILTERS[filter](matcher)
@@ -150,8 +144,7 @@ def verify(
     np.int64(50)
 
     Args:
-        features0: Features of image 0.
-        features1: Features of image 1.
+        features0, features1: Features of both images.
         matches: M matches, from `match` or a `Matcher`.
         model: "fundamental" for any scene, "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
@@ -171,10 +164,8 @@ class ImageMatches:
     """Two matched images.
 
     Attributes:
-        image0: Grey pixels (height, width) of image 0.
-        image1: Grey pixels of image 1; the sizes may differ.
-        features0: Features of image 0.
-        features1: Features of image 1.
+        image0, image1: Grey pixels (height, width); the sizes may differ.
+        features0, features1: Features of the images.
         matches: Matches of the features.
         geometry: Geometry that the inliers agree with; `geometry.inliers` is (M,) bool.
         sources: The images as they were given, from which `draw` takes the colours; None draws them in grey.

@@ -99,11 +99,11 @@ class Pipeline(ShowsSettings, Extractor):
                 return torch.zeros(0, self.dim, device=self._device)
             return self.descriptors(maps(), torch.from_numpy(centres(frames)).to(self._device))
 
-        return OpenedImage(detect, describe)
+        return detect, describe
 
     def detect(self, image: NDArray[np.uint8], max_keypoints: int | None = None) -> DetectedFrames:
         """Detect keypoints; see `Detector.detect`."""
-        return self.open(image).detect(max_keypoints)
+        return self.open(image)[0](max_keypoints)
 
     def fingerprint(self) -> str:
         """Return a checksum of the name and of all weights."""

@@ -30,14 +30,9 @@ class Matcher(Protocol):
 
 @dataclass(frozen=True)
 class NearestNeighbours:
-    """Matches each keypoint with its nearest neighbour; see `match_descriptors`.
-
-    Attributes:
-        ratio, mutual: As for `doap.match`.
-    """
+    """Matches keypoints that are each other's nearest neighbours, and pass the ratio test if there is a ratio."""
 
     ratio: float | None = None
-    mutual: bool = True
 
     def match(self, features0: Features, features1: Features) -> Matches:
         """Match features of one descriptor; those of two different ones are refused."""
@@ -48,7 +43,7 @@ class NearestNeighbours:
             )
         queries = features0.descriptors
         gallery = features1.descriptors.to(queries.device)
-        pairs, distances = match_descriptors(queries, gallery, ratio=self.ratio, mutual=self.mutual)
+        pairs, distances = match_descriptors(queries, gallery, ratio=self.ratio)
         return Matches(np.asarray(pairs.cpu().numpy(), np.int64), -distances.float().cpu().numpy())
 
 
