@@ -402,9 +402,7 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
             raise DataError(f"{path}: the weights {name} contain NaN or infinity. Use another file.")
     ledger = header.get("ledger", []) if isinstance(header, dict) else None
     if not isinstance(ledger, list) or not all(isinstance(row, dict | str) for row in ledger) or "spec" not in header:
-        raise DataError(
-            f'{path}: not a doap descriptor (no spec in its metadata). Save it with Descriptor.save().'
-        )
+        raise DataError(f"{path}: not a doap descriptor (no spec in its metadata). Save it with Descriptor.save().")
     if (version := header.pop("format", None)) != FORMAT:
         raise DataError(f"{path}: unknown format {version}; this version of doap reads format {FORMAT}. Update doap.")
     try:

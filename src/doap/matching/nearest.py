@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ def row_blocks(rows: int, columns: int, block: int) -> Iterator[slice]:
 def match_real(
     queries: Tensor, gallery: Tensor, ratio: float | None, mutual: bool, block: int = BLOCK
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the nearest gallery item of each query, and whether the pair passes the tests.
+    """Return the nearest gallery item (N0,) int64 of each query, its distance (N0,), and whether it passes the tests.
 
     One float32 product gives −d²/2 of all pairs with a bounded error and decides nearly everything.
     Where two candidates differ by less than the bound, the distances of that row or column are
@@ -36,15 +35,8 @@ def match_real(
     the result does not depend on the order of summation in the product. A set of identical
     descriptors is slow, because every row is ambiguous.
 
-    Args:
-        queries: (N0, D) floats, not empty.
-        gallery: (N1, D) floats, not empty.
-        ratio: Ratio test from the queries to the gallery; see `match_descriptors`.
-        mutual: Mutual nearest neighbours; see `match_descriptors`.
-        block: Number of distances held at a time.
-
-    Returns:
-        (N0,) int64 indices into the gallery, (N0,) float32 distances, (N0,) bool.
+    Neither side is empty. The arguments are those of `match_descriptors`, except that the ratio is only tested from the
+    queries to the gallery; `block` is the number of distances held at a time.
     """
     queries, gallery = queries.float(), gallery.float()
     left, right, error = _extend(queries, gallery)
@@ -97,12 +89,8 @@ def _extend(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor, float]:
 
 
 def _largest_products(left: Tensor, right: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the largest entries of the product of all rows.
-
-    Returns:
-        (N0,) column of the largest entry of each row; (N0,) that entry; (N0,) the second largest
-        entry, −∞ in a table of one column; (N1,) the largest entry of each column, not counting the
-        largest entry of each row.
+    """Return the column (N0,) of the largest entry of each row of the product, that entry, the second largest one (−∞
+    in a table of one column), and the largest entry (N1,) of each column, not counting the largest one of each row.
     """
     blocks = list(row_blocks(len(left), len(right), block))
     table = left.new_empty(blocks[0].stop, len(right))
@@ -158,76 +146,25 @@ def _distances(queries: Tensor, gallery: Tensor) -> Tensor:
     return torch.cdist(queries.to(wide), gallery.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """Integers distance·2ˢ + row + column: their minimum is the nearest neighbour in both directions.
-
-    Within a row, the row index is constant, so the lowest column wins among equal distances. Within
-    a column, the lowest row wins. A plain minimum is faster than one that also
-    returns its index.
-    """
-
-    shift: int
-    dtype: torch.dtype
-
-    @staticmethod
-    def fit(bits: int, rows: int, columns: int) -> _Keys:
-        """Return the layout of a table in the smallest integer type that holds its keys."""
-        shift = (rows + columns).bit_length()
-        return _Keys(shift, torch.int32 if (bits + 1) << shift < 2**31 else torch.int64)
-
-    def distances(self, keys: Tensor) -> Tensor:
-        return keys >> self.shift
-
-    def columns(self, keys: Tensor, rows: Tensor) -> Tensor:
-        """Return the columns of keys whose rows are known, or the rows if the columns are given."""
-        return (keys & ((1 << self.shift) - 1)) - rows
-
-
 def match_binary(
     queries: Tensor, gallery: Tensor, ratio: float | None, mutual: bool, block: int = BLOCK
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `match_real` returns, for packed bits (N0, D/8) and (N1, D/8) uint8; distances are int32."""
-    keys = _Keys.fit(8 * queries.shape[1], len(queries), len(gallery))
-    rows = torch.arange(len(queries), dtype=keys.dtype, device=queries.device)
-    columns = torch.arange(len(gallery), dtype=keys.dtype, device=queries.device)
-    first, second, first_of_column = _smallest_keys(
-        queries, gallery, keys, rows, columns, block, want_second=ratio is not None, want_columns=mutual
-    )
-    nearest = keys.columns(first, rows).long()
-    distances = keys.distances(first).int()
-    kept = torch.ones_like(nearest, dtype=torch.bool)
-    if ratio is not None and len(gallery) > 1:
-        kept &= distances < ratio * keys.distances(second).to(widest_float(queries.device))
-    if mutual:
-        nearest_query = keys.columns(first_of_column, columns)
-        kept &= nearest_query[nearest] == rows
-    return nearest, distances, kept
+    """Return what `match_real` returns, for packed bits (N0, D/8) and (N1, D/8) uint8; distances are int32.
 
-
-def _smallest_keys(
-    queries: Tensor,
-    gallery: Tensor,
-    keys: _Keys,
-    rows: Tensor,
-    columns: Tensor,
-    block: int,
-    *,
-    want_second: bool,
-    want_columns: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the smallest key (N0,) and second key (N0,) of each row, and the smallest (N1,) per column.
-
-    Keys that are not wanted are the largest integer.
+    The table holds the keys distance·2ˢ + row + column. Their minimum is the nearest neighbour in both directions:
+    within a row, the row index is constant, so the lowest column wins among equal distances; within a column, the
+    lowest row wins. A plain minimum is faster than one that also returns its index.
     """
-    bits, half = 8 * queries.shape[1], 1 << (keys.shift - 1)
-    largest = torch.iinfo(keys.dtype).max
+    bits = 8 * queries.shape[1]
+    shift, dtype = _key_layout(bits, len(queries), len(gallery))
+    index, half, largest = (1 << shift) - 1, 1 << (shift - 1), torch.iinfo(dtype).max
+    rows, columns = (torch.arange(len(side), dtype=dtype, device=queries.device) for side in (queries, gallery))
     signs0, signs1 = _signs(queries), _signs(gallery).T
     blocks = list(row_blocks(len(queries), len(gallery), block))
     # Hamming distance = (D − dot) / 2. These are the keys of the first block for dot products of 0.
     base = rows[blocks[0], None] + columns + bits * half
     dots, table = torch.empty_like(base, dtype=signs0.dtype), torch.empty_like(base)
-    first, second = torch.empty_like(rows), torch.full_like(rows, largest)
+    first, second = torch.empty_like(rows), torch.empty_like(rows)
     first_of_column = torch.full_like(columns, largest)
     for part in blocks:
         size = part.stop - part.start
@@ -236,12 +173,24 @@ def _smallest_keys(
         torch.add(base[:size], here, alpha=-half, out=here)
         # Keys of later blocks lack the index of the block's first row.
         first[part] = here.amin(1) + part.start
-        if want_columns:
+        if mutual:
             first_of_column = torch.minimum(first_of_column, here.amin(0) + part.start)
-        if want_second:
-            nearest = keys.columns(first[part], rows[part])
+        if ratio is not None:
+            nearest = (first[part] & index) - rows[part]
             second[part] = here.scatter_(1, nearest[:, None].long(), largest).amin(1)
-    return first, second, first_of_column
+    nearest, distances = ((first & index) - rows).long(), (first >> shift).int()
+    kept = torch.ones_like(nearest, dtype=torch.bool)
+    if ratio is not None and len(gallery) > 1:
+        kept &= distances < ratio * (second >> shift).to(widest_float(queries.device))
+    if mutual:
+        kept &= ((first_of_column & index) - columns)[nearest] == rows
+    return nearest, distances, kept
+
+
+def _key_layout(bits: int, rows: int, columns: int) -> tuple[int, torch.dtype]:
+    """Return s and the smallest integer type that holds the keys of a table."""
+    shift = (rows + columns).bit_length()
+    return shift, torch.int32 if (bits + 1) << shift < 2**31 else torch.int64
 
 
 def _signs(codes: Tensor) -> Tensor:
