@@ -10,7 +10,7 @@ from torch import nn
 from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import ColmapSift, dsp_sift, rootsift
 from doap.describer import Describer, PatchDescriber, from_function
-from doap.descriptor import SHIPPED, Descriptor, DescriptorSpec
+from doap.descriptor import SHIPPED, Descriptor
 from doap.images import extract_patches, frames_from_arrays, resize_frames
 
 
@@ -34,22 +34,20 @@ class Wide(PatchDescriber):
         return patches[:, 0, ::7, ::7].flatten(1)
 
 
+def pixels(patches, dtype=torch.float32):
+    return (255 * patches[:, 0, 0, :8]).to(dtype)
+
+
+def fails(patches):
+    raise ZeroDivisionError("no\nreason")
+
+
 def test_networks_baselines_and_functions_describe_patches_and_keypoints():
     for describer in (Descriptor.build(dim=16), rootsift(), from_function(pixels), Wide()):
         assert isinstance(describer, Describer)
         assert isinstance(describer, PatchDescriber)
     assert isinstance(ColmapSift("colmap-sift", 1), Describer)
     assert not isinstance(dsp_sift(), Describer)
-
-
-def test_an_object_without_a_fingerprint_is_no_describer():
-    class Plain:
-        dim, kind, extent = 128, "real", 1.0
-
-        def describe(self, image, frames):
-            return torch.zeros(len(frames), 128)
-
-    assert not isinstance(Plain(), Describer)
 
 
 def test_the_base_class_cuts_the_patches_that_it_describes():
@@ -63,10 +61,14 @@ def test_the_base_class_cuts_the_patches_that_it_describes():
 
 def test_a_function_of_patches_becomes_a_describer():
     signs = from_function(lambda patches: np.packbits(patches[:, 0, :8, 0].numpy() > 0.5, axis=1), name="bits")
-    assert isinstance(signs, Describer)
     assert (signs.dim, signs.kind, signs.patch_size, signs.extent) == (8, "binary", 32, 1.0)
     assert signs.describe_patches(torch.ones(2, 1, 32, 32)).tolist() == [[255], [255]]
-    assert from_function(lambda patches: patches.flatten(1), extent=1.5).extent == 1.5
+    layer = nn.Linear(1024, 4)
+    assert (
+        not from_function(lambda patches: layer(patches.flatten(1)))
+        .describe_patches(torch.rand(3, 1, 32, 32))
+        .requires_grad
+    )
 
 
 def test_a_function_is_called_with_1_to_512_patches():
@@ -75,63 +77,35 @@ def test_a_function_is_called_with_1_to_512_patches():
     patches = torch.rand(1100, 1, 8, 8)
     assert torch.equal(means.describe_patches(patches), patches.mean(dim=(2, 3)))
     assert means.describe_patches(patches[:0]).shape == (0, 1)
-    assert min(sizes) == 1
-    assert max(sizes) == 512
-
-
-def test_a_function_that_drops_patches_is_an_error():
-    with pytest.raises(ShapeError, match=r"function of the patches: expected \(3, 1024\), got \(1, 1024\)"):
-        from_function(lambda patches: patches[:1].flatten(1)).describe_patches(torch.zeros(3, 1, 32, 32))
-
-
-def test_a_function_that_returns_no_rows_is_an_error():
-    with pytest.raises(ShapeError, match=r"function of one patch: expected \(1, D\), got \(\)"):
-        from_function(lambda patches: patches.mean())
-
-
-def fails(patches):
-    raise ZeroDivisionError("no\nreason")
-
-
-def pixels(patches, dtype=torch.float32):
-    return (255 * patches[:, 0, 0, :8]).to(dtype)
+    assert (min(sizes), max(sizes)) == (1, 512)
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    "function",
     [
-        (fails, r"f: expected descriptors of patches \(1, 1, 32, 32\), but the function raised ZeroDivisionError: no"),
-        (lambda patches: None, "f: expected a tensor or array of floats, or uint8 for bits, got NoneType"),
-        (lambda patches: pixels(patches, torch.complex64), "got torch.complex64"),
-        (lambda patches: pixels(patches, torch.int64), "got torch.int64"),
-        (lambda patches: np.array([[None]]), "raised TypeError: can't convert np.ndarray of type numpy.object_"),
-        (lambda patches: pixels(patches)[:, :0], r"function of one patch: expected \(1, D\) with D ≥ 1, got \(1, 0\)"),
+        fails,
+        lambda patches: None,
+        lambda patches: pixels(patches, torch.complex64),
+        lambda patches: pixels(patches, torch.int64),
+        lambda patches: np.array([[None]]),
+        lambda patches: pixels(patches)[:, :0],
+        lambda patches: patches.mean(),
+        # These fail with more than one patch.
+        lambda patches: patches[:1].flatten(1),
+        lambda patches: pixels(patches, torch.uint8 if len(patches) == 1 else torch.float32),
+        lambda patches: pixels(patches, torch.float32 if len(patches) == 1 else torch.uint8),
     ],
 )
-def test_a_function_without_descriptors_is_an_error(function, words):
-    with pytest.raises((ArgumentError, ShapeError), match=words):
-        from_function(function, name="f")
+def test_a_function_without_descriptors_is_an_error(function):
+    with pytest.raises((ArgumentError, ShapeError)):
+        from_function(function, name="f").describe_patches(torch.zeros(3, 1, 32, 32))
 
 
-@pytest.mark.parametrize(("first", "later"), [(torch.uint8, torch.float32), (torch.float32, torch.uint8)])
-def test_a_function_that_changes_its_type_is_an_error(first, later):
-    changing = from_function(lambda patches: pixels(patches, first if len(patches) == 1 else later))
-    with pytest.raises(ArgumentError, match=f"as for one patch, got {later}"):
-        changing.describe_patches(torch.zeros(2, 1, 32, 32))
-
-
-@pytest.mark.parametrize(
-    "settings", [{name: value} for name in ("extent", "patch_size") for value in (-1, 0, float("nan"), None, "wide")]
-)
-def test_a_function_with_an_impossible_patch_is_an_error(settings):
-    with pytest.raises(ArgumentError, match=f"{next(iter(settings))}: input should be"):
-        from_function(pixels, **settings)
-
-
-def test_a_function_needs_no_gradients():
-    layer = nn.Linear(1024, 4)
-    described = from_function(lambda patches: layer(patches.flatten(1))).describe_patches(torch.rand(3, 1, 32, 32))
-    assert not described.requires_grad
+@pytest.mark.parametrize("name", ["extent", "patch_size"])
+@pytest.mark.parametrize("value", [-1, 0, float("nan"), None, "wide"])
+def test_a_function_with_an_impossible_patch_is_an_error(name, value):
+    with pytest.raises(ArgumentError):
+        from_function(pixels, **{name: value})
 
 
 def test_a_fingerprint_depends_on_weights_and_spec_only():
@@ -158,39 +132,8 @@ def test_fingerprints_of_the_shipped_weights_do_not_change():
     assert {name: Descriptor.load(name).fingerprint() for name in SHIPPED} == FINGERPRINTS
 
 
-class LaterSpec(DescriptorSpec):
-    """A spec of a later version, with another field."""
-
-    blur: float = 0.0
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_later_field_with_its_default_leaves_the_fingerprint_as_it_is(name):
-    descriptor = Descriptor.load(name)
-    before = descriptor.fingerprint()
-    descriptor.spec = LaterSpec(**descriptor.spec.model_dump())
-    assert descriptor.fingerprint() == before
-    descriptor.spec = LaterSpec(**descriptor.spec.model_dump() | {"blur": 0.5})
-    assert descriptor.fingerprint() != before
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_an_added_head_leaves_the_fingerprint_as_it_is(name):
-    descriptor = Descriptor.load(name)
-    before = descriptor.fingerprint()
-    descriptor.network.score = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
-    assert descriptor.fingerprint() == before
-    with torch.no_grad():
-        next(descriptor.network.parameters()).mul_(1.001)
-    assert descriptor.fingerprint() != before
-
-
-def test_the_fingerprint_of_an_own_network_depends_on_its_output():
-    prints = {Descriptor(Scaled(factor), patch_size=8).fingerprint() for factor in (1.0, 1.0, 2.0)}
-    assert len(prints) == 2
-
-
-def test_the_fingerprint_of_a_function_depends_on_its_output_and_extent():
+def test_the_fingerprint_of_own_code_depends_on_its_output_and_extent():
+    assert len({Descriptor(Scaled(factor), patch_size=8).fingerprint() for factor in (1.0, 1.0, 2.0)}) == 2
     functions = [
         from_function(lambda patches, f=f: f * patches.flatten(1), extent=e) for f, e in ((1, 1), (2, 1), (1, 2))
     ]

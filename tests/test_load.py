@@ -6,13 +6,12 @@ import pickle
 
 import pytest
 import torch
-from torch import nn
 
 import doap
 from doap._support.errors import ArgumentError, DataError
-from doap.baselines import BASELINES, rootsift
+from doap.baselines import BASELINES
 from doap.describer import Describer
-from doap.descriptor import SHIPPED, Descriptor, as_describer
+from doap.descriptor import SHIPPED, Descriptor
 from doap.extractor import Extractor, extract_sample
 from doap.pipeline import as_extractor
 
@@ -44,23 +43,16 @@ def code(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, *BASELINES])
-def test_names_load_as_describers(name):
-    if name in ("colmap-sift", "dsp-sift"):
+def test_a_name_loads_and_describes_equally_after_pickling(name):
+    if own_keypoints := name in ("colmap-sift", "dsp-sift"):
         pytest.importorskip("pycolmap")
-    describer = doap.load(name)
-    assert isinstance(describer, Extractor if name in ("colmap-sift", "dsp-sift") else Describer)
-    assert describer.extent == (1.5 if name == "rootsift-wide" else 1.0)
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_baseline_describes_equally_after_pickling(name):
-    if name in ("colmap-sift", "dsp-sift"):
-        pytest.importorskip("pycolmap")
-    baseline = doap.load(name)
-    received = pickle.loads(pickle.dumps(baseline))
-    one, other = (extract_sample(as_extractor(either)) for either in (received, baseline))
+    found = doap.load(name, device="cpu")
+    assert isinstance(found, Extractor if own_keypoints else Describer)
+    assert found.extent == (1.5 if name == "rootsift-wide" else 1.0)
+    received = pickle.loads(pickle.dumps(found))
+    one, other = (extract_sample(as_extractor(either)) for either in (received, found))
     assert torch.equal(one.descriptors, other.descriptors)
-    assert repr(received) == repr(baseline)
+    assert repr(received) == repr(found)
 
 
 def test_a_file_loads_as_a_descriptor_on_the_given_device(tmp_path):
@@ -72,17 +64,12 @@ def test_a_file_loads_as_a_descriptor_on_the_given_device(tmp_path):
         assert descriptor.dim == 16
 
 
-def test_the_suffix_selects_the_format_of_a_file(tmp_path):
-    for suffix, words in (
-        (".onnx", "ONNX"),
-        (".pth", "not a file of weights"),
-        (".safetensors", "safetensors"),
-        (".x", "safetensors"),
-    ):
-        (tmp_path / f"damaged{suffix}").write_text("nothing of the kind")
-        with pytest.raises(DataError, match=words) as raised:
-            doap.load(tmp_path / f"damaged{suffix}")
-        assert "weights_only" not in str(raised.value)
+@pytest.mark.parametrize("suffix", [".onnx", ".pth", ".npy", ".safetensors", ".x"])
+def test_a_damaged_file_of_any_suffix_is_an_error_that_recommends_nothing_unsafe(tmp_path, suffix):
+    (tmp_path / f"damaged{suffix}").write_text("nothing of the kind")
+    with pytest.raises(DataError) as raised:
+        doap.load(tmp_path / f"damaged{suffix}")
+    assert "weights_only" not in str(raised.value)
 
 
 def test_a_function_loads_from_a_file_or_a_module(code, monkeypatch):
@@ -94,45 +81,28 @@ def test_a_function_loads_from_a_file_or_a_module(code, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    "source",
     [
-        ("{code}:number", "expected a function of the module, got 3"),
-        ("{code}:absent", "expected a function of the module, got None"),
-        ("{code}x.py:mean", r"the module cannot be imported \(FileNotFoundError"),
-        ("no_such_module:mean", "ModuleNotFoundError"),
-        (":mean", "the module cannot be imported"),
-        ("{code}:nothing", "own.py: nothing: expected a tensor or array of floats, .* got NoneType"),
-        ("{code}:wide", "own.py: extent: input should be greater than 0, got -2"),
-        ("no-such-baseline", "expected one of .*sift.*no such name or file exists"),
-        ("none.safetensors", "no such name or file exists"),
+        "{code}:number",
+        "{code}:absent",
+        "{code}x.py:mean",
+        "no_such_module:mean",
+        ":mean",
+        "{code}:nothing",
+        "{code}:wide",
+        "{broken}:mean",
+        "no-such-baseline",
+        "none.safetensors",
     ],
 )
-def test_a_source_that_does_not_exist_is_an_error(code, source, words):
-    with pytest.raises(DataError, match=words):
-        doap.load(source.format(code=code))
+def test_a_source_that_cannot_be_loaded_is_an_error(code, source):
+    broken = code.with_name("broken.py")
+    broken.write_text("1 / 0")
+    with pytest.raises(DataError):
+        doap.load(source.format(code=code, broken=broken))
 
 
-def test_the_error_of_broken_code_is_reported(tmp_path):
-    (tmp_path / "broken.py").write_text("1 / 0")
-    with pytest.raises(DataError, match="ZeroDivisionError: division by zero"):
-        doap.load(f"{tmp_path / 'broken.py'}:mean")
-
-
-def test_only_weights_load_into_a_given_network():
-    with pytest.raises(ArgumentError, match=r"network: expected a \*\.safetensors file to load into it, got 'sift'\."):
-        doap.load("sift", network=nn.Identity())
-
-
-def test_an_unknown_device_or_precision_is_an_error():
-    for name in ("doap-128", "sift"):
-        with pytest.raises(ArgumentError, match="device: expected auto"):
-            doap.load(name, device="tpu")
-    with pytest.raises(ArgumentError, match="precision: expected one of auto, float32, bfloat16, got 'int3'"):
-        doap.load("doap-128", precision="int3")
-
-
-def test_as_describer_loads_names_and_keeps_objects():
-    describer = rootsift()
-    assert as_describer(describer) is describer
-    assert as_describer("sift").dim == 128
-    assert isinstance(as_describer(SHIPPED["doap-128"], device="cpu"), Descriptor)
+@pytest.mark.parametrize("wrong", [{"device": "tpu"}, {"precision": "int3"}])
+def test_an_unknown_device_or_precision_is_an_error(wrong):
+    with pytest.raises(ArgumentError):
+        doap.load("doap-128", **wrong)

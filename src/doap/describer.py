@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -64,14 +64,12 @@ class PatchDescriber(ABC):
         dim: D, the number of dimensions or bits.
         kind: `real` for floats, `binary` for packed bits.
         extent: Side of the patch, divided by the side of the detector's frame.
-        reads_image: Whether the subclass has its own `describe`, which reads more of the image than the patches.
     """
 
     patch_size: int
     dim: int
     kind: Kind
     extent: float = 1.0
-    reads_image: ClassVar[bool] = False
 
     @abstractmethod
     def describe_patches(self, patches: Tensor) -> Tensor:
@@ -148,12 +146,24 @@ class _PatchShape(StrictModel):
 
 
 class FunctionDescriber(ShowsSettings, PatchDescriber):
-    """A function of patches as a `PatchDescriber`; see `from_function`.
+    """A `PatchDescriber` that calls your own function of patches. D and kind follow from its output for one patch.
 
-    D and kind follow from the function's output for one patch.
+    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
+    >>> means.dim, means.kind, means.describe_patches(torch.ones(2, 1, 32, 32)).tolist()
+    (1, 'real', [[1.0], [1.0]])
+
+    Args:
+        function: Maps (N, 1, S, S) floats in 0…1 to (N, D) floats, or to (N, D/8) uint8 for bits,
+            as a tensor or an array. N is between 1 and 512, and the descriptor of a patch must not
+            depend on the rest of the batch.
+        patch_size: S.
+        name: Name in tables.
+        extent: Side of the patch, divided by the side of the detector's frame.
     """
 
-    def __init__(self, function: PatchFunction, patch_size: int, name: str, extent: float = 1.0) -> None:
+    def __init__(
+        self, function: PatchFunction, patch_size: int = 32, name: str = "function", extent: float = 1.0
+    ) -> None:
         shape = _PatchShape.check(patch_size=patch_size, extent=extent)
         self._function, self.patch_size, self.name, self.extent = function, shape.patch_size, name, shape.extent
         one = self._call(torch.zeros(1, 1, self.patch_size, self.patch_size))
@@ -167,17 +177,15 @@ class FunctionDescriber(ShowsSettings, PatchDescriber):
         """Describe patches (N, 1, S, S) as (N, D) float32 or (N, D/8) uint8, on the CPU."""
         check_patches(patches, self.patch_size)
         binary = self.kind == "binary"
-        width, dtype = (self.dim // 8, torch.uint8) if binary else (self.dim, torch.float32)
-        described = torch.zeros(len(patches), width, dtype=dtype)
-        for rows, batch in zip(described.split(_BATCH), patches.split(_BATCH), strict=True):
-            if len(batch):
-                returned = self._call(batch)
-                check_shape(returned, f"{len(batch)} {width}", name="function of the patches")
-                if (returned.dtype == torch.uint8) != binary:
-                    expected = "uint8" if binary else "floats"
-                    raise ArgumentError(f"{self.name}: expected {expected} as for one patch, got {returned.dtype}.")
-                rows[:] = returned
-        return described
+        described = [torch.zeros(0, self.dim // 8, dtype=torch.uint8) if binary else torch.zeros(0, self.dim)]
+        for batch in patches.split(_BATCH) if len(patches) else ():
+            returned = self._call(batch)
+            check_shape(returned, f"{len(batch)} {described[0].shape[1]}", name="function of the patches")
+            if (returned.dtype == torch.uint8) != binary:
+                expected = "uint8" if binary else "floats"
+                raise ArgumentError(f"{self.name}: expected {expected} as for one patch, got {returned.dtype}.")
+            described.append(returned.to(described[0]))
+        return torch.cat(described)
 
     @torch.no_grad()
     def _call(self, patches: Tensor) -> Tensor:
@@ -198,21 +206,5 @@ class FunctionDescriber(ShowsSettings, PatchDescriber):
         return described
 
 
-def from_function(
-    function: PatchFunction, patch_size: int = 32, name: str = "function", extent: float = 1.0
-) -> FunctionDescriber:
-    """Return a `PatchDescriber` that calls your own function of patches.
-
-    >>> means = from_function(lambda patches: patches.mean(dim=(2, 3)))
-    >>> means.dim, means.kind, means.describe_patches(torch.ones(2, 1, 32, 32)).tolist()
-    (1, 'real', [[1.0], [1.0]])
-
-    Args:
-        function: Maps (N, 1, S, S) floats in 0…1 to (N, D) floats, or to (N, D/8) uint8 for bits,
-            as a tensor or an array. N is between 1 and 512, and the descriptor of a patch must not
-            depend on the rest of the batch.
-        patch_size: S.
-        name: Name in tables.
-        extent: Side of the patch, divided by the side of the detector's frame.
-    """
-    return FunctionDescriber(function, patch_size, name, extent)
+from_function = FunctionDescriber
+"""Turn your own function of patches into a `PatchDescriber`."""

@@ -190,7 +190,8 @@ class KeypointExtractor(Extractor):
         self.kind, self.dim, self.extent = describer.kind, describer.dim, describer.extent
         self.describer, self.detector = describer, detector
         self._read: Callable[[NDArray[np.uint8] | Pyramid, Frames], Tensor] = describer.describe
-        if isinstance(describer, PatchDescriber) and not describer.reads_image:
+        # A describer with its own `describe` reads more of the image than the patches.
+        if isinstance(describer, PatchDescriber) and type(describer).describe is PatchDescriber.describe:
             self.second_stage = describer
             self._read = partial(cut_patches, patch_size=describer.patch_size, extent=describer.extent)
 

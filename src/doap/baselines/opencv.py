@@ -54,7 +54,6 @@ class OpenCVBaseline(ShowsSettings, PatchDescriber):
     """
 
     patch_size = PATCH_SIZE
-    reads_image = True
 
     def __init__(
         self,

@@ -126,7 +126,6 @@ class HashSIFT(ShowsSettings, PatchDescriber):
         projection: (D, 129): a bias and 128 weights for each bit.
     """
 
-    reads_image = True
     kind: Kind = "binary"
     # HashSIFT crops 6.75 keypoint sizes; a frame is 6 sizes wide.
     extent = 6.75 / 6
