@@ -211,11 +211,7 @@ class Descriptor(nn.Module, PatchDescriber):
         The network runs in evaluation mode. Its own mode and state do not change, so several threads may share a
         descriptor, even while it is being trained.
 
-        Args:
-            patches: (N, 1, S, S) floats in 0…1, on any device; N may be 0.
-
-        Returns:
-            (N, D) float32, or (N, D/8) uint8 for a binary descriptor, on the network's device.
+        Patches (N, 1, S, S) in 0…1, on any device, become (N, D) float32 or (N, D/8) uint8 on the network's device.
         """
         check_patches(patches, self.patch_size)
         parameter = next(self.parameters(), patches)
@@ -264,9 +260,6 @@ class Descriptor(nn.Module, PatchDescriber):
             precision: Write "bfloat16" if it was measured to lose no accuracy; "auto" then selects
                 it on devices with instructions for it, where networks run several times as fast.
             metadata: More JSON values to store.
-
-        Returns:
-            The path.
         """
         path = Path(path)
         changes = {"extent": extent, "precision": precision}
@@ -354,12 +347,9 @@ def is_known(name: str) -> bool:
 
 
 def load_stored(name: str | None, path: str, device: str | torch.device = "auto") -> Describer | Extractor:
-    """Load a descriptor that a file of unknown origin names, which must not choose the code or the weights that run.
+    """Load a descriptor that the file at `path` names, which must not choose the code or the weights that run.
 
-    Args:
-        name: The stored name; None if the descriptor was given as an object.
-        path: The file, for the error.
-        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+    The name is None if the descriptor was given as an object.
     """
     if name is not None and is_known(name):
         return load(name, device=device)

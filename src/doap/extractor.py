@@ -216,16 +216,10 @@ def detect_in_mask(
     mask: NDArray[np.uint8] | None,
     to_mask: NDArray[np.float64],
 ) -> DetectedFrames:
-    """Detect keypoints of an image where a mask is not zero; the maximum applies after the mask.
+    """Detect keypoints of an opened image where a mask (H′, W′) is not zero; the maximum applies after the mask.
 
-    Args:
-        detect: Function of the maximum number of keypoints, which detects those of the image, strongest first.
-        max_keypoints: Maximum number of keypoints; None returns all.
-        mask: (H′, W′) uint8; None detects everywhere.
-        to_mask: Homography (3, 3) from the pixels of the image to those of the mask.
-
-    Returns:
-        Frames (N, 2, 3) in the pixels of the image, and responses (N,).
+    `to_mask` is the homography (3, 3) from the pixels of the image to those of the mask. Without a mask or a maximum,
+    there is no restriction.
     """
     if mask is None:
         return detect(max_keypoints)

@@ -21,7 +21,7 @@ from doap.detectors import Detector, as_detector
 from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import ImageSource, as_colour, as_grey, draw_matches
-from doap.matching import FILTERS, Matcher, NearestNeighbours
+from doap.matching import AdaLAM, NearestNeighbours
 from doap.types import Features, Geometry, Matches
 
 PATCHES_AT_ONCE = 1024
@@ -114,17 +114,16 @@ def match(
         features1: Features of image 1, extracted with the same descriptor; others are refused.
         ratio: Ratio test: drop a match unless its distance is below this share of the distance to
             the second nearest neighbour.
-        filter: Name in `doap.matching.FILTERS`: "adalam" drops matches whose neighbours do not move in the same way.
-            It needs the extra `kornia`.
+        filter: "adalam" drops matches whose neighbours do not move in the same way. It needs the extra `kornia`.
 
     Returns:
         `Matches`, sorted by the index into `features0`.
     """
-    matcher: Matcher = NearestNeighbours(ratio)
-    if filter is not None:
-        check_choice(filter, tuple(FILTERS), name="filter")
-        matcher = FILTERS[filter](matcher)
-    return matcher.match(features0, features1)
+    matcher = NearestNeighbours(ratio)
+    if filter is None:
+        return matcher.match(features0, features1)
+    check_choice(filter, ("adalam",), name="filter")
+    return AdaLAM(matcher).match(features0, features1)
 
 
 def verify(
@@ -182,13 +181,8 @@ class ImageMatches:
     def draw(self, title: str | None = None) -> NDArray[np.uint8]:
         """Draw both images side by side with inliers in green and other matches in red.
 
-        At most 200 matches are lines; all others are points.
-
-        Args:
-            title: Text above the images; by default, the numbers of matches and inliers.
-
-        Returns:
-            (height, width, 3) uint8 in the channel order of OpenCV: blue, green, red.
+        At most 200 matches are lines; all others are points. The title above the images is, by default, the numbers of
+        matches and inliers. The result is (height, width, 3) uint8 in the channel order of OpenCV: blue, green, red.
         """
         inliers = self.geometry.inliers
         if title is None:
@@ -254,11 +248,8 @@ def match_images(
 def describe_patches(describer: PatchDescriber, patches: NDArray[np.uint8]) -> Tensor:
     """Describe patches (N, S, S) of any size on the describer's device.
 
-    Patches of another size than the describer's are resampled with antialiasing.
-
-    Returns:
-        (N, D) float32 or (N, D/8) uint8 on the CPU, because the descriptors of a large set may not
-        fit on a GPU.
+    Patches of another size than the describer's are resampled with antialiasing. The result, (N, D) float32 or (N, D/8)
+    uint8, is on the CPU, because the descriptors of a large set may not fit on a GPU.
     """
     size = describer.patch_size
     parts = []

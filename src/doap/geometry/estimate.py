@@ -34,8 +34,7 @@ def estimate_geometry(
     20
 
     Args:
-        xy0: (M, 2) matched points (x, y) of image 0.
-        xy1: (M, 2) matched points of image 1.
+        xy0, xy1: (M, 2) matched points (x, y).
         model: `homography` for planes and rotating cameras, `fundamental` for any scene.
         threshold: Inlier threshold in pixels.
 

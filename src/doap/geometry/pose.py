@@ -96,12 +96,7 @@ def pose_error(estimated: Pose, truth: Pose, *, signed: bool = False) -> float:
 
     An essential matrix leaves the sign of the translation to a test that all points lie in front of both cameras. As
     is usual since SuperGlue, the sign does not count: the angle between translations is at most 90°. A reconstruction
-    of many images determines the sign.
-
-    Args:
-        estimated: Estimated relative pose.
-        truth: True relative pose.
-        signed: Whether the sign of the translation counts, so that its angle can be up to 180°.
+    of many images determines the sign: with `signed`, the angle can be up to 180°.
     """
     rotation = rotation_angle(truth.rotation.T @ estimated.rotation)
     cross = np.linalg.norm(np.cross(estimated.translation, truth.translation))
@@ -116,8 +111,7 @@ def estimate_pose(
     """Estimate the relative pose of two calibrated images from matches with many outliers (LO-RANSAC of PoseLib).
 
     Args:
-        xy0: (M, 2) points of image 0, in pixels.
-        xy1: (M, 2) matched points of image 1.
+        xy0, xy1: (M, 2) matched points, in pixels.
         camera0, camera1: Intrinsics.
         threshold: Inlier threshold in pixels; divided by the mean focal length of both cameras.
         seed: Random seed of RANSAC.
@@ -155,8 +149,7 @@ def epipolar_errors(xy0: ArrayLike, xy1: ArrayLike, cameras: tuple[Camera, Camer
     [0.0, 4.0]
 
     Args:
-        xy0: (M, 2) points of image 0, in pixels.
-        xy1: (M, 2) matched points of image 1.
+        xy0, xy1: (M, 2) matched points, in pixels.
         cameras: Intrinsics of both images.
         pose: Transformation from camera 0 to camera 1.
 

@@ -35,9 +35,6 @@ def average_precision(
         positive: (Q, N) bool.
         valid: (Q, N) bool; False removes an item from the ranking of that query. None keeps all items.
         without_positives: Value of a query without positives.
-
-    Returns:
-        (Q,) float64.
     """
     check_shape(distances, "Q N", name="distances")
     check_shape(positive, " ".join(str(size) for size in distances.shape), name="positive")
@@ -81,13 +78,7 @@ def average_precision_by_counting(distances: Tensor, positive: Tensor, distracto
     positions j = 0…c−1 of the tie, with o = (c⁺ − 1)/(c − 1). The sum of 1 / (C + 1 + j) is a difference of two
     harmonic numbers, ψ(C + c + 1) − ψ(C + 1).
 
-    Args:
-        distances: (Q, N).
-        positive: (Q, N) bool, at least one per row.
-        distractor: (Q, N) bool; items that are neither positive nor distractor are left out.
-
-    Returns:
-        (Q,) float64.
+    Each row has a positive. Items that are neither positive nor distractor are left out.
     """
     most_positives = int(positive.sum(dim=1).max())
     to_positives = distances.masked_fill(~positive, torch.inf).topk(most_positives, largest=False).values

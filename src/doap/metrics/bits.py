@@ -23,9 +23,6 @@ def pack_bits(values: Tensor) -> Tensor:
 
     Args:
         values: (N, D), D a multiple of 8; activations of the network, or bits as 0 and 1.
-
-    Returns:
-        (N, D/8) uint8.
     """
     bits = check_shape(values, "N D", name="values")["D"]
     if bits % 8:
@@ -37,16 +34,10 @@ def pack_bits(values: Tensor) -> Tensor:
 
 
 def unpack_bits(codes: Tensor) -> Tensor:
-    """Unpack bytes into bits, the inverse of `pack_bits`.
+    """Unpack bytes (N, D/8) into bits (N, D), uint8 of zeros and ones: the inverse of `pack_bits`.
 
     >>> unpack_bits(torch.tensor([[150]], dtype=torch.uint8))
     tensor([[1, 0, 0, 1, 0, 1, 1, 0]], dtype=torch.uint8)
-
-    Args:
-        codes: (N, D/8) uint8.
-
-    Returns:
-        (N, D) uint8 of zeros and ones.
     """
     check_shape(codes, "N B", name="codes")
     if codes.dtype != torch.uint8:
@@ -70,20 +61,18 @@ def quantise(descriptors: Tensor, *, signed: bool) -> Tensor:
     tensor([[154,   0, 205],
             [ 72,   0, 246]], dtype=torch.uint8)
 
+    Values above 255 become 255; a unit vector has at most three of them.
+
     Args:
         descriptors: (N, D) floats, unit rows; a row of zeros (a flat patch) stays zero.
         signed: Whether any of the descriptors that are compared may have negative values.
-
-    Returns:
-        (N, D) uint8. Values above 255 become 255; a unit vector has at most three of them.
     """
     check_shape(descriptors, "N D", name="descriptors")
     if not descriptors.is_floating_point():
         raise ArgumentError(
             f"descriptors: expected floats, got {descriptors.dtype}; binary descriptors are bytes already"
         )
-    if not torch.isfinite(descriptors).all():
-        raise ArgumentError("descriptors: expected finite values, got NaN or infinity")
+    check_finite(descriptors, name="descriptors")
     precise = descriptors.float()
     if not signed and (precise < 0).any():
         raise ArgumentError(f"descriptors: expected values of at least 0 with signed=False, got {precise.min():.3g}")

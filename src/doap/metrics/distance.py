@@ -23,10 +23,7 @@ def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
     The gradient of a Euclidean distance of 0 is 0: the root has no finite derivative there, and equal descriptors are
     common.
 
-    Args:
-        dot: Dot products of unit vectors, or of codes in [−1, 1]^dim for `hamming`; any shape.
-        distance: Distance to return.
-        dim: Number of dimensions or bits.
+    The vectors have unit length, or for `hamming` are codes in [−1, 1]^dim.
     """
     if distance == "hamming":
         return ((dim - dot) / 2).clamp(0, dim)
@@ -39,19 +36,12 @@ def from_dot(dot: Tensor, distance: Distance, dim: int) -> Tensor:
 
 
 def hamming(queries: Tensor, gallery: Tensor) -> Tensor:
-    """Return Hamming distances of packed codes.
+    """Return Hamming distances (Q, N) int32 of packed codes (Q, D/8) and (N, D/8).
 
     torch has no popcount. A matrix product of ±1 floats is exact and fast.
 
     >>> hamming(torch.tensor([[0b11110000]], dtype=torch.uint8), torch.tensor([[0], [255]], dtype=torch.uint8))
     tensor([[4, 4]], dtype=torch.int32)
-
-    Args:
-        queries: (Q, D/8) uint8 from `pack_bits`.
-        gallery: (N, D/8) uint8.
-
-    Returns:
-        (Q, N) int32 in 0…D.
     """
     check_shape(gallery, f"N {check_shape(queries, 'Q B', name='queries')['B']}", name="gallery")
     codes, other_codes = (unpack_bits(packed).float() * 2 - 1 for packed in (queries, gallery))

@@ -49,8 +49,7 @@ class SortedPairs:
     def counts(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the numbers of positives (T,) and negatives (T,) at each distinct distance, float64.
 
-        Args:
-            weights: (P,) weight of each pair, in the order in which the pairs were given; None means 1.
+        Each pair counts 1, or its weight in (P,) weights, which are in the order in which the pairs were given.
         """
         times = torch.ones_like(self.positive) if weights is None else weights[self._order]
         positives, total = (self._by_distance(number) for number in (times * self.positive, times))
@@ -76,9 +75,6 @@ def fpr_at_recall(distances: Tensor, positive: Tensor, *, recall: float = 0.95, 
         positive: (P,) bool.
         recall: Fraction of the positives to accept, in (0, 1].
         ties: Policy for equal distances.
-
-    Returns:
-        False positives divided by all negatives.
     """
     return fpr_of_counts(*SortedPairs(distances, positive).counts(), recall=recall, ties=ties)
 
@@ -116,13 +112,9 @@ def average_precision_of_counts(
     tie, and the number of ordered pairs of positives, P·(P − 1), becomes P² − Σp².
 
     Args:
-        positives: (…, T) number at each distinct distance, nearest first.
-        negatives: (…, T).
+        positives, negatives: (…, T) numbers at each distinct distance, nearest first.
         squares: (…, T) sums of p²; None if every p is 0 or 1.
         number: Number of positives, retrieved or not. None counts the retrieved ones.
-
-    Returns:
-        (…) float64.
     """
     total = positives + negatives
     upto, found = total.cumsum(-1), positives.cumsum(-1)
@@ -138,15 +130,9 @@ def average_precision_of_counts(
 
 
 def average_precision_of_chances(distances: Tensor, chances: Tensor, *, number: float | None = None) -> float:
-    """Return the Average Precision of answers that are each correct with a probability; ties by their expectation.
+    """Return the Average Precision of answers at distances (P,) that are correct with probabilities (P,).
 
-    Args:
-        distances: (P,); smaller means more similar.
-        chances: (P,) probabilities in 0…1.
-        number: Number of answers that could be correct; None means the expected number of correct ones.
-
-    Returns:
-        The Average Precision, 0 if no answer can be correct.
+    `number` answers could be correct; None means the expected number of correct ones. The value is 0 if none can be.
     """
     index = distances.unique(return_inverse=True)[1]
     chances = chances.double()
@@ -175,9 +161,6 @@ def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor
         ranks: (…, F) ranks of the retrieved positives, from 1, increasing.
         number: Number of positives, retrieved or not.
         area: Definition of AP.
-
-    Returns:
-        (…) float64.
     """
     check_choice(area, get_args(Area), name="area")
     ranks = ranks.double()
@@ -190,11 +173,6 @@ def average_precision_at_ranks(ranks: Tensor, number: int, area: Area) -> Tensor
 
 
 def rates_at_thresholds(distances: Tensor, positive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return precision (T,), recall (T,) and false-positive rate (T,) float64 at each distinct distance, increasing.
-
-    Args:
-        distances: (P,); smaller means more similar.
-        positive: (P,) bool.
-    """
+    """Return precision (T,), recall (T,) and false-positive rate (T,) at each distinct one of distances (P,)."""
     hits, wrong = (number.cumsum(0) for number in SortedPairs(distances, positive).counts())
     return hits / (hits + wrong), hits / hits[-1], wrong / wrong[-1]

@@ -19,10 +19,6 @@ class FastNet(PatchNetwork):
 
     >>> FastNet(kind="binary", dim=256).patch_size
     32
-
-    Args:
-        kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
-        settings: Fields of `Settings`.
     """
 
     patch_size = 32

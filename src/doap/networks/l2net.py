@@ -19,10 +19,6 @@ class L2Net(PatchNetwork):
 
     >>> L2Net(kind="binary", dim=256).patch_size
     32
-
-    Args:
-        kind: `real` for unit vectors, `binary` for activations whose signs are the bits.
-        settings: Fields of `Settings`.
     """
 
     patch_size = 32

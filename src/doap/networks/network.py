@@ -13,7 +13,8 @@ from doap.types import Kind
 class PatchNetwork(nn.Module):
     """A network from standardised patches (B, 1, S, S) to unit vectors or activations (B, D).
 
-    The constructor takes `kind: Kind` and the fields of `Settings` as keyword arguments.
+    The constructor takes `kind`, `real` for unit vectors or `binary` for activations whose signs are the bits, and the
+    fields of `Settings` as keyword arguments.
 
     Attributes:
         patch_size: S.

@@ -40,7 +40,7 @@ class SpatialTransformer(nn.Module):
             self.affine.bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Align patches (B, 1, 42, 42); returns (B, 1, 32, 32)."""
+        """Align patches (B, 1, 42, 42) → (B, 1, 32, 32)."""
         transform = self.affine(self.features(patches)).float().unflatten(1, (2, 3)).flatten(2)
         grid = affine_grid(transform, [patches.shape[0], 1, L2Net.patch_size, L2Net.patch_size], align_corners=False)
         return grid_sample(patches.float(), grid, padding_mode="border", align_corners=False)
