@@ -30,12 +30,7 @@ _BATCH = 512
 
 @runtime_checkable
 class Describer(Protocol):
-    """Anything that describes given keypoints of an image: a `Descriptor`, a baseline, or an object of your own.
-
-    >>> from doap.baselines import rootsift
-    >>> isinstance(rootsift(), Describer)
-    True
-    """
+    """Anything that describes keypoints of an image as rows (N, D): a `Descriptor`, a baseline or your own object."""
 
     @property
     def dim(self) -> int:
@@ -61,9 +56,7 @@ class PatchDescriber(ABC):
 
     Attributes:
         patch_size: S, the side of a patch in pixels.
-        dim: D, the number of dimensions or bits.
-        kind: `real` for floats, `binary` for packed bits.
-        extent: Side of the patch, divided by the side of the detector's frame.
+        dim, kind, extent: As for `Describer`.
     """
 
     patch_size: int
@@ -126,12 +119,7 @@ def fixed_patches(size: int) -> Tensor:
 
 
 class ShowsSettings:
-    """Base class of describers whose `repr` shows their settings.
-
-    >>> from doap.baselines import teblid
-    >>> teblid()
-    OpenCVBaseline(name='teblid', kind='binary', dim=256, patch_size=32, extent=1.0)
-    """
+    """Base class of describers whose `repr` shows their settings, such as `Name(name='teblid', dim=256)`."""
 
     def __repr__(self) -> str:
         names = [name for name in ("name", "kind", "dim", "patch_size", "extent") if hasattr(self, name)]

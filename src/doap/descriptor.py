@@ -50,11 +50,7 @@ SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.s
 
 
 class DescriptorSpec(StrictModel):
-    """Network, input and output of a descriptor; the metadata of a file are validated against it.
-
-    >>> Descriptor.load("doap-128").spec.extent
-    1.0
-    """
+    """Network, input (N, 1, S, S) and output (N, D) of a descriptor, to check the metadata of a file."""
 
     network: str | None = Field(
         description="Name in `doap.networks.NETWORKS` or package.module:Class; None for any other network."

@@ -63,9 +63,7 @@ class Extractor(ABC):
 
     Attributes:
         name: Name in tables.
-        dim: D, the number of dimensions or bits.
-        kind: `real` for floats, `binary` for packed bits.
-        extent: Side of the patch, divided by the side of the detector's frame.
+        dim, kind, extent: As for `Describer`.
         detector: Detector of the keypoints.
         describer: Describer of the keypoints; None if only the extractor itself can describe them.
         second_stage: Describes the patches of `prepare`; None if it describes the keypoints itself.

@@ -149,8 +149,7 @@ def verify(
         threshold: Inlier threshold in pixels.
 
     Returns:
-        `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that
-        agree.
+        `Geometry` with inliers (M,). Its matrix is None if there are too few matches, or none that agree.
     """
     if not isinstance(matches, Matches):
         raise ArgumentError(f"matches: expected the Matches that doap.match returns, got {type(matches).__name__}.")
@@ -217,13 +216,9 @@ def match_images(
     >>> picture = found.draw()  # (height, width, 3), for cv2.imwrite
 
     Args:
-        image0: Image in one of the forms that `extract` accepts.
-        image1: Another image of the same scene.
-        descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`. A pipeline such as
-            "aliked-lightglue" detects and matches keypoints itself.
-        detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; see `extract` for the
-            default.
-        max_keypoints: Maximum number of keypoints per image.
+        image0, image1: Two images of one scene, in the forms that `extract` accepts.
+        descriptor, detector, max_keypoints: See `extract`. A pipeline such as "aliked-lightglue" detects and matches
+            keypoints itself.
         ratio, filter: Ratio test, and filter of matches; see `match`. A pipeline has its own matcher and takes neither.
         model: "fundamental", or "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.

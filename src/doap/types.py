@@ -102,8 +102,7 @@ class Geometry:
     """Geometry of two images, estimated from M matches; returned by `doap.verify`.
 
     Attributes:
-        matrix: (3, 3) homography, fundamental or essential matrix from image 0 to image 1; None if
-            none was found.
+        matrix: (3, 3) homography or fundamental matrix from image 0 to image 1; None if none was found.
         inliers: (M,) bool, the matches that agree with the matrix.
     """
 
@@ -118,10 +117,6 @@ class Relation:
     Two items of the same group match. All other pairs are distractors, except for the ignored
     pairs, which count neither for nor against a query. The relation is stored compactly, not as an
     (M, M) table.
-
-    >>> relation = Relation(torch.tensor([0, 0, 1, 1, 2]), ignored_pairs=torch.tensor([[0, 2]]))
-    >>> len(relation)
-    5
 
     Attributes:
         groups: (M,) integers; items with equal values match. The item of a group of one is a

@@ -9,7 +9,7 @@ from doap.baselines.aliked import Aliked
 from doap.baselines.disk import Disk
 from doap.baselines.dsp_sift import ColmapSift, colmap_rootsift, dsp_sift
 from doap.baselines.onnx import OnnxDescriber
-from doap.baselines.opencv import OpenCVBaseline, akaze, orb, rootsift, rootsift_wide, sift, teblid
+from doap.baselines.opencv import akaze, orb, rootsift, rootsift_wide, sift, teblid
 from doap.baselines.pipeline import Pipeline
 from doap.baselines.weight_files import SUFFIXES, load_baseline
 from doap.baselines.xfeat import XFeat
@@ -41,13 +41,9 @@ __all__ = [
     "SUFFIXES",
     "ColmapSift",
     "OnnxDescriber",
-    "OpenCVBaseline",
-    "Pipeline",
-    "akaze",
     "colmap_rootsift",
     "dsp_sift",
     "load_baseline",
-    "orb",
     "rootsift",
     "rootsift_wide",
     "sift",

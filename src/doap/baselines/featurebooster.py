@@ -28,11 +28,6 @@ class FeatureBooster(ShowsSettings):
 
     extent = 1.0
 
-    @staticmethod
-    def recognise(content: object) -> bool:
-        """Return whether the content of a file is a state of FeatureBooster for SIFT."""
-        return isinstance(content, dict) and "kenc.encoder.0.weight" in content and "final_proj.weight" in content
-
     def __init__(self, content: dict[str, Tensor], device: torch.device) -> None:
         self.dim = int(content["final_proj.weight"].shape[0])
         self.kind: Kind = "real" if self.dim == 128 else "binary"

@@ -46,7 +46,8 @@ def load_baseline(path: str | Path, device: str | torch.device = "cpu") -> Descr
         except MissingExtra:
             raise
         except Exception as error:
-            raise DataError(f"{path}: the weights do not fit {name} ({_first_line(error)}).") from error
+            reason = str(error).partition("\n")[0]
+            raise DataError(f"{path}: the weights do not fit {name} ({reason}).") from error
     raise DataError(f"{path}: expected the weights of {', '.join(WEIGHT_FILES)}, got something else.")
 
 
@@ -64,10 +65,6 @@ def read_weights(path: Path) -> Any:
     # The parsers of a damaged file may raise anything. PyTorch's message recommends running the code in the file.
     except Exception as error:
         raise DataError(f"{path}: not a file of weights, or a damaged one.") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 class _HardTFeat(nn.Module):
@@ -166,7 +163,10 @@ WEIGHT_FILES: dict[str, tuple[Recognise, Create]] = {
         _of_patches(_HardTFeat, "hardtfeat", extent=1.5),
     ),
     "mkd": (lambda content: _has(content, "liberty", "pca"), _of_patches(_mkd, "mkd")),
-    "featurebooster": (FeatureBooster.recognise, FeatureBooster),
+    "featurebooster": (
+        lambda content: isinstance(content, dict) and {"kenc.encoder.0.weight", "final_proj.weight"} <= content.keys(),
+        FeatureBooster,
+    ),
     "hashsift": (_is_projection, lambda content, _device: HashSIFT(content)),
 }
 """Learned baselines by name: how to recognise the content of a file, and how to create the describer from it."""

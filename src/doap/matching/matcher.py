@@ -18,11 +18,7 @@ from doap.types import Features, Matches
 
 @runtime_checkable
 class Matcher(Protocol):
-    """Anything that matches the features of two images: nearest neighbours, a filter of them, or a learned matcher.
-
-    >>> isinstance(NearestNeighbours(ratio=0.9), Matcher)
-    True
-    """
+    """Anything that returns matches (M, 2) of two images: nearest neighbours, a filter of them, or a network."""
 
     def match(self, features0: Features, features1: Features) -> Matches:
         """Match the keypoints of two images."""
@@ -62,9 +58,8 @@ def match_descriptors(
             [2, 0]])
 
     Args:
-        queries: (N0, D) floats of any type, compared in float32; or (N0, D/8) uint8 with bits
-            packed by `pack_bits`.
-        gallery: (N1, D) or (N1, D/8), of the same kind and on the same device.
+        queries, gallery: (N0, D) and (N1, D) floats of any type, compared in float32; or (N0, D/8) and (N1, D/8) uint8
+            with bits packed by `pack_bits`. Both are on one device.
         ratio: Keep a match only if its distance is below this fraction, in (0, 1], of the distance
             from the query to the second nearest gallery item. A gallery of one item passes every
             ratio.

@@ -30,8 +30,7 @@ class QueryPairs:
 
     Args:
         relation: Which of the N items match.
-        first: Item that is the first query.
-        count: Number of queries; they are the items `first` to `first + count`.
+        first, count: The queries are the items `first` to `first + count`.
 
     Attributes:
         rows: Queries that have a positive, counted from `first`, increasing.
