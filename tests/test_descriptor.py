@@ -162,20 +162,6 @@ def test_patches_of_the_wrong_shape_or_type_are_an_error(method, given, error):
         getattr(Descriptor(ANY_SIZE, 32), method)(given)
 
 
-def test_float64_patches_are_converted_to_the_type_of_the_weights():
-    descriptor = Descriptor.build(dim=16).eval()
-    found = descriptor(patches().double())
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, descriptor(patches()))
-
-
-def test_repr_shows_the_spec_in_one_line():
-    shown = repr(Descriptor.build("l2net", "binary", dim=64, extent=1.5))
-    assert shown.startswith("Descriptor(network='l2net', arguments={'dim': 64, ")
-    assert "kind='binary', dim=64, extent=1.5" in shown
-    assert repr(Descriptor(Mean(), 32)).startswith("Descriptor(network='Mean', ")
-
-
 @pytest.mark.parametrize(
     ("build", "error"),
     [

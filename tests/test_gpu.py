@@ -10,7 +10,6 @@ import doap
 from doap._support.device import multiplies_bfloat16, resolve_device
 from doap.descriptor import SHIPPED, Descriptor
 from doap.images import read_grey
-from doap.pipeline import describe_patches
 from oracles.photos import write_photo
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
@@ -70,16 +69,6 @@ def test_features_and_matches_are_those_of_the_cpu(device, name, grey):
         assert len(doap.match(*pair)) > 0.98 * len(matches)
 
 
-def test_frames_and_patches_are_described_on_the_device(device, grey):
-    torch.manual_seed(0)
-    descriptor = Descriptor.build(dim=16).to(resolve_device(device))
-    frames = np.array([[[8, 0, 20], [0, 8, 30]], [[12, 3, 60], [-3, 12, 70]]], np.float32)
-    described = descriptor.describe(grey, frames)
-    assert described.device == resolve_device(device)
-    squares = np.random.default_rng(0).integers(0, 256, (5, 40, 40), np.uint8)
-    assert describe_patches(descriptor, squares).device == torch.device("cpu")
-
-
 def test_two_images_match_on_the_device(device, grey):
     found = doap.match_images(grey, grey[:, 40:].copy(), "doap-128", max_keypoints=300, device=device)
     assert found.features0.descriptors.device == resolve_device(device)
@@ -89,10 +78,3 @@ def test_two_images_match_on_the_device(device, grey):
 @EACH
 def test_the_fingerprint_does_not_depend_on_the_device(device, name):
     assert doap.load(name, device=device).fingerprint() == Descriptor.load(name, device="cpu").fingerprint()
-
-
-def test_a_file_saved_from_the_device_loads_on_the_cpu(device, tmp_path):
-    descriptor = Descriptor.build(dim=16).to(resolve_device(device))
-    back = Descriptor.load(descriptor.save(tmp_path / "d.safetensors"))
-    assert next(back.parameters()).device == torch.device("cpu")
-    assert back.fingerprint() == descriptor.fingerprint()

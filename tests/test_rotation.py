@@ -50,14 +50,6 @@ def test_a_rotated_image_has_the_same_descriptors(name, quarters):
     assert distances_after_rotation(SYMMETRIC, quarters, name).max() < 0.02
 
 
-@pytest.mark.parametrize("name", ["rootsift", "untrained network"])
-def test_a_rotated_image_of_any_size_has_nearly_the_same_descriptors(name):
-    """Here the coarse levels hold other pixels of the rotated image, and large patches differ slightly."""
-    distances = distances_after_rotation(OTHER, 1, name)
-    assert (distances < 0.02).mean() > 0.95
-    assert distances.max() < 0.1
-
-
 @pytest.mark.parametrize("quarters", [1, 2, 3])
 def test_most_keypoints_are_detected_again_in_the_rotated_image(quarters):
     """OpenCV's SIFT is not exactly rotation invariant: keypoints move by up to half a pixel, and some are lost."""

@@ -9,7 +9,7 @@ from skimage import data
 
 from doap.baselines import load_baseline, sift
 from doap.detectors import sift as sift_detector
-from doap.images import Pyramid, frames_from_arrays
+from doap.images import Pyramid
 
 PHOTO = data.camera()[60:360, 100:460].copy()
 
@@ -89,28 +89,6 @@ def test_outputs_equal_a_plain_loop(file, frames):
         clear = np.abs(outputs) > 1e-3 * np.abs(outputs).max()
         assert clear.mean() > 0.95
         assert np.array_equal(bits[clear], (outputs > 0)[clear])
-
-
-def test_the_order_of_keypoints_does_not_matter(file, frames):
-    order = np.random.default_rng(0).permutation(len(frames))
-    baseline = load_baseline(file)
-    one, other = baseline.describe(PHOTO, frames)[order], baseline.describe(PHOTO, frames[order])
-    if baseline.kind == "real":
-        torch.testing.assert_close(other, one, atol=1e-4, rtol=0)
-    else:
-        assert np.unpackbits((one ^ other).numpy()).mean() < 1e-3
-
-
-def test_a_descriptor_depends_on_the_other_keypoints_and_on_the_position(data_folder, frames):
-    baseline = load_baseline(data_folder / "baselines" / "SIFT+Boost-F.pth")
-    among_all, among_few = baseline.describe(PHOTO, frames)[:5], baseline.describe(PHOTO, frames[:5])
-    assert (among_all - among_few).norm(dim=1).min() > 1e-3
-    # The pattern repeats every 50 pixels, so SIFT is the same at both positions.
-    tiled = np.tile(PHOTO[100:150, 100:150], (6, 6))
-    repeated = frames_from_arrays([[100, 150], [200, 150]], [12, 12])
-    assert torch.equal(*sift().describe(tiled, repeated))
-    one, other = baseline.describe(tiled, repeated)
-    assert (one - other).norm() > 1e-2
 
 
 def test_an_image_and_its_pyramid_agree_and_no_keypoints_are_fine(file, frames):

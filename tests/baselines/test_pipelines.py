@@ -146,26 +146,6 @@ def test_detection_and_description_run_the_network_once(name, monkeypatch):
     assert len(passes) == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_keypoints_in_a_mask_are_those_of_the_whole_image(name):
-    mask = np.zeros(photo().shape, np.uint8)
-    mask[40:, :150] = 1
-    whole, masked = (doap.extract(photo(), pipeline(name), max_keypoints=5000, mask=one) for one in (None, mask))
-    x, y = np.rint(whole.keypoints).astype(int).T
-    inside = mask[y, x] > 0
-    assert 20 < inside.sum() < len(whole)
-    assert np.array_equal(masked.frames, whole.frames[inside])
-    assert masked.descriptors.numpy() == pytest.approx(whole.descriptors[inside].numpy(), abs=1e-5)
-
-
-def test_scores_are_the_confidence_of_the_matcher():
-    features = extract(photo(), "aliked-lightglue", 200)
-    scores = pipeline("aliked-lightglue").matcher.match(features, features).scores
-    assert 0.1 < scores.min() <= scores.max() <= 1
-    nearest = pipeline("xfeat").matcher.match(*2 * [extract(photo(), "xfeat", 50)])
-    assert nearest.scores == pytest.approx(0, abs=1e-3)
-
-
 def test_match_images_uses_the_matcher_of_the_pipeline():
     name = "xfeat-lighterglue"
     found = doap.match_images(SAMPLES / "photo.jpg", SAMPLES / "print.jpg", pipeline(name), max_keypoints=300)

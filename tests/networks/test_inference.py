@@ -30,12 +30,6 @@ def test_the_copy_computes_what_the_network_computes_in_evaluation_mode(name):
         torch.testing.assert_close(copied, network.eval()(patches), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_convolution_of_doap_absorbs_its_normalisation(name):
-    copied = for_inference(NETWORKS[name]())
-    assert not [layer for layer in copied.modules() if isinstance(layer, nn.BatchNorm2d)]
-
-
 def test_a_change_of_the_weights_is_seen_by_the_next_copy():
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).eval()
     images = torch.randn(2, 1, 5, 5)
@@ -43,6 +37,12 @@ def test_a_change_of_the_weights_is_seen_by_the_next_copy():
     # This kind of change does not increase the version counter of the tensor.
     network[0].weight.data.mul_(3)
     torch.testing.assert_close(for_inference(network)(images), network(images))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_convolution_of_doap_absorbs_its_normalisation(name):
+    copied = for_inference(NETWORKS[name]())
+    assert not [layer for layer in copied.modules() if isinstance(layer, nn.BatchNorm2d)]
 
 
 class Doubled(nn.BatchNorm2d):
