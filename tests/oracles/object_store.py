@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 KEY, SECRET = "loopback-test-key", "loopback-test-secret-0123456789"
@@ -126,52 +125,6 @@ class Proxy:
                 back.start()
                 _copy(client, server)
                 back.join()
-
-
-class MarkerFilter:
-    """Passes requests on to a server, except writes of the marker of a folder, an empty object `folder/`.
-
-    pyarrow writes one after it has deleted an object. Object stores keep it as one more object. rclone 1.75 takes it
-    for a file with the name of the folder, fails, and then hides the folder until something is written to it.
-    """
-
-    def __init__(self, port: int) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Otherwise, the content of an answer would wait 40 ms for the client to acknowledge the headers.
-            disable_nagle_algorithm = True
-
-            def handle_request(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, headers, content = 200, [("ETag", '"0"')], b""
-                if not (self.command == "PUT" and self.path.endswith("/")):
-                    connection = HTTPConnection("127.0.0.1", port, timeout=60)
-                    connection.request(self.command, self.path, body, dict(self.headers))
-                    answer = connection.getresponse()
-                    status, headers, content = answer.status, answer.getheaders(), answer.read()
-                    connection.close()
-                self.send_response(status)
-                for name, value in headers:
-                    if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
-                        self.send_header(name, value)
-                if not any(name.lower() == "content-length" for name, _ in headers):
-                    self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_request  # noqa: N815 - names of http.server
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
