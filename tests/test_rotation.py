@@ -9,7 +9,7 @@ from skimage import data
 from doap.baselines import rootsift
 from doap.descriptor import Descriptor
 from doap.detectors import sift
-from doap.images import angles, centres, inside, scales, transform_frames
+from doap.images import inside, transform_frames
 
 PHOTO = cv2.cvtColor(data.astronaut(), cv2.COLOR_RGB2GRAY)
 # Coarse levels of the pyramid hold every 2nd, 4th, … pixel. With a side of 2ⁿ + 1, both directions
@@ -48,14 +48,3 @@ def distances_after_rotation(image, quarters, name):
 @pytest.mark.parametrize("name", ["rootsift", "untrained network"])
 def test_a_rotated_image_has_the_same_descriptors(name, quarters):
     assert distances_after_rotation(SYMMETRIC, quarters, name).max() < 0.02
-
-
-@pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_most_keypoints_are_detected_again_in_the_rotated_image(quarters):
-    """OpenCV's SIFT is not exactly rotation invariant: keypoints move by up to half a pixel, and some are lost."""
-    other, turn = rotated(OTHER, quarters)
-    expected, found = transform_frames(sift().detect(OTHER)[0], turn), sift().detect(other)[0]
-    same = np.linalg.norm(centres(expected)[:, None] - centres(found), axis=2) < 1
-    same &= np.abs(np.log2(scales(expected)[:, None] / scales(found))) < 0.2
-    same &= np.abs((angles(expected)[:, None] - angles(found) + 180) % 360 - 180) < 10
-    assert same.any(axis=1).mean() > 0.75

@@ -301,13 +301,10 @@ def load(
             - a learned pipeline in `doap.baselines.PIPELINES`, for example "aliked-lightglue";
             - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or the published weights of a learned
               baseline (see `doap.baselines.weight_files`);
-            - your own function of patches as "package.module:function" or "file.py:function", which
-              is imported and run. Its attributes `patch_size` and `extent`, if it has them, replace
-              32 and 1.0.
-        device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the
-            CPU.
-        precision: Arithmetic of the network: "auto", "float32" or "bfloat16". "auto" selects
-            bfloat16 where it is fast and was measured to lose no accuracy.
+            - your own function of patches as "package.module:function" or "file.py:function", which is imported and
+              run. Its attributes `patch_size` and `extent`, if it has them, replace 32 and 1.0.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the CPU.
+        precision: "float32", "bfloat16", or "auto" for bfloat16 where it is fast and was measured to lose no accuracy.
 
     Returns:
         A `Descriptor` for `*.safetensors`; an `Extractor` for a pipeline and for COLMAP's own descriptors, which only
