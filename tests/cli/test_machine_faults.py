@@ -22,7 +22,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Photos, their features, an index, a patch set, a descriptor, and a recipe that needs TensorBoard."""
+    """Photos, their features, an index, a patch set, and a descriptor."""
     folder = tmp_path_factory.mktemp("inputs")
     for seed in range(2):
         write_photo(folder / "photos" / f"{seed}.png", seed, 100, 120)
@@ -36,9 +36,6 @@ def inputs(tmp_path_factory):
             writer.add(scene, random.integers(0, 256, (40, 32, 32), np.uint8), groups)
         writer.finish()
     Descriptor.build("fast", dim=16).save(folder / "fast.safetensors")
-    (folder / "recipe.toml").write_text(
-        '[schedule]\nsteps = 2\n[data]\nbatch_size = 16\n[network]\nname = "fast"\n[run]\ntensorboard = true\n'
-    )
     return folder
 
 
@@ -224,7 +221,6 @@ MISSING = [
     ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --filter adalam"),
     ("pillow_heif", "heif", "match heic/0.heic photos/1.png --descriptor rootsift"),
     ("poselib", "eval", "eval rootsift pose photos --out out"),
-    ("tensorboard", "train", "train recipe.toml --data set --out run --device cpu"),
 ]
 
 
@@ -236,7 +232,6 @@ def test_a_missing_library_is_one_line_that_names_the_extra(
         monkeypatch.delitem(sys.modules, name)
     # Python raises ModuleNotFoundError for it, as for a library that is not installed.
     monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.chdir(tmp_path)
     words = [inputs / word if (inputs / word).exists() and word != "." else word for word in command.split()]
     ran = doap(*words)

@@ -13,8 +13,7 @@ from doap import descriptor
 from doap.collection import features
 from doap.collection.index import folder
 from doap.data import writer
-from doap.evaluation import result
-from doap.evaluation.comparison import result as comparison
+from doap.evaluation import comparison, result
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 FORMATS = {

@@ -107,7 +107,7 @@ def read_set(folder: Path) -> Any:
 
 
 def write_run(folder: Path) -> None:
-    with Log(folder / "log.jsonl") as log:
+    with closing(Log(folder / "log.jsonl")) as log:
         log.write("start", step=0, seconds=0.0, config={"run": {}}, baselines={"sift": {"map": 0.5, "fpr95": 0.1}})
         for step in range(1, 6):
             log.write("train", step=step, seconds=1.0 * step, loss=0.5, learning_rate=0.1, patches_per_second=9.0)
@@ -201,7 +201,7 @@ SAMPLES: dict[str, Sample] = {
         ("results/oxford.json",),
         lambda folder: write_report(folder / "results", folder / "report"),
     ),
-    "log": Sample(write_run, ("log.jsonl",), lambda folder: write_training_page(folder, folder / "report.html")),
+    "log": Sample(write_run, ("log.jsonl",), write_training_page),
     "features": Sample(
         write_features,
         ("features/_meta.json", "features/part-*.parquet"),

@@ -8,7 +8,7 @@ import pytest
 from doap._support.errors import ArgumentError, DataError
 from doap.loss import LOSSES, ListwiseAP
 from doap.training.config import Config, read_recipe
-from doap.training.schedule import StepSchedule
+from doap.training.setup import StepSchedule
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 

@@ -11,7 +11,7 @@ from doap.data.builders import build_from_images
 from doap.descriptor import Descriptor
 from doap.images.synthetic_views import SyntheticViews
 from doap.training import Config, read_log, train
-from doap.training.distillation import similarity_difference
+from doap.training.step import similarity_difference
 from oracles.photos import write_photo
 
 

@@ -63,16 +63,13 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    """Print the scores, one column per descriptor, then the verdict."""
-    names = [info.name for info in comparison.descriptors]
-    echo(f"{'':22}" + "".join(f"{name:>14}" for name in names))
-    for stage in (comparison.pairs, comparison.views):
-        for figure, metric in stage.metrics.items():
-            echo(f"{figure:22}" + "".join(f"{metric.means[name].value:14.3f}" for name in names))
-    if comparison.reconstructions:
-        for figure in ("registered", "points"):
-            values = (getattr(comparison.reconstructions[name], figure) for name in names)
-            echo(f"{figure:22}" + "".join(f"{value:14,}" for value in values))
-    else:
-        echo(f"no reconstruction: {comparison.reconstruction_note}")
+    """Print the figures, one column per descriptor, then the verdict."""
+    for stage, results in comparison.results.items():
+        if not results:
+            echo(f"no {stage}: {comparison.notes[stage]}")
+            continue
+        echo(f"{stage:30}" + "".join(f"{result.descriptor.name:>14}" for result in results))
+        for figure in results[0].figures:
+            totals = [found.total.value if (found := result.figure(figure.name)) else None for result in results]
+            echo(f"{figure.name:30}" + "".join(f"{'–' if one is None else f'{one:,.3f}':>14}" for one in totals))
     echo(comparison.verdict.sentence)

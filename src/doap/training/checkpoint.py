@@ -25,7 +25,7 @@ class Stateful(Protocol):
 
 @dataclass
 class RunProgress:
-    """Progress of a run: steps done, seconds of training, best validation mAP, and the step that reached it."""
+    """Steps done, seconds of training, best validation mAP, the step that reached it, and the size of the log."""
 
     __pydantic_config__ = FORBID_EXTRA
 
@@ -33,6 +33,7 @@ class RunProgress:
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     best_map: float = -1.0
     best_step: int = -1
+    log_size: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass

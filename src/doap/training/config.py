@@ -170,12 +170,10 @@ class RunSection(StrictModel):
 
     seed: int = Field(0, ge=0)
     precision: Precision = Field("auto", description="arithmetic of the network")
-    compile: bool = Field(False, description="torch.compile; takes half a minute, so it pays on long runs")
     micro_batch: int | None = Field(None, ge=2, description="patches per forward pass; None for the whole batch")
     log_every: int = Field(20, ge=1)
     validate_every: int = Field(200, ge=1)
     checkpoint_every: int = Field(100, ge=1)
-    tensorboard: bool = False
 
 
 class Config(StrictModel):

@@ -43,8 +43,8 @@ from doap.training.config import Config, read_recipe
 from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
 from doap.training.page import write_training_page
-from doap.training.schedule import StepSchedule
 from doap.training.setup import (
+    StepSchedule,
     build_data,
     build_descriptor,
     build_loss,
@@ -73,7 +73,6 @@ def train(
     *,
     device: str | torch.device = "auto",
     on_event: OnEvent | None = None,
-    allocator: str = "default",
 ) -> Path:
     """Train a descriptor. The same call resumes an interrupted run.
 
@@ -89,7 +88,6 @@ def train(
             refused.
         device: Device to train on: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         on_event: Called with each event that is logged.
-        allocator: Setting of the memory allocator, for the log.
 
     Returns:
         The file of the best descriptor.
@@ -100,7 +98,7 @@ def train(
         joined(device) as ranks,
         # Only the first rank writes.
         OutputLock(make_folder(out), inside=True) if ranks.first else nullcontext(),
-        closing(_Run(config, out, ranks, on_event, allocator)) as run,
+        closing(_Run(config, out, ranks, on_event)) as run,
     ):
         run.go()
     return out / "best.safetensors"
@@ -109,8 +107,8 @@ def train(
 class _Run:
     """A run on one rank. The constructor builds the parts in the order above; `go` is the loop."""
 
-    def __init__(self, config: Config, out: Path, ranks: Ranks, on_event: OnEvent | None, allocator: str) -> None:
-        self.config, self.out, self.ranks, self.on_event, self.allocator = config, out, ranks, on_event, allocator
+    def __init__(self, config: Config, out: Path, ranks: Ranks, on_event: OnEvent | None) -> None:
+        self.config, self.out, self.ranks, self.on_event = config, out, ranks, on_event
         self.recipe: dict[str, Any] = json.loads(config.model_dump_json())
 
         # Data: batches of whole groups, and a validation sample of other scenes.
@@ -131,8 +129,6 @@ class _Run:
         # The ledger names everything that the weights depend on, including the data of initial weights and teacher.
         self.ledger = join_ledgers(self.descriptor.metadata.get("ledger", []), self.source.meta["ledger"], taught_by)
         self.network = ranks.share(self.descriptor)
-        if config.run.compile:
-            self.network = torch.compile(self.network)  # type: ignore[assignment]
         self.precision = resolve_precision(config.run.precision, ranks.device, "bfloat16")
         self.loss = build_loss(config, ranks)
 
@@ -148,14 +144,14 @@ class _Run:
         self.schedule = StepSchedule.of(config.schedule, len(self.batches))
         self.parts: dict[str, Stateful] = {"network": self.descriptor, "optimiser": self.optimiser, "loss": self.loss}
         self.progress = load_state(out / "state.pt", self.recipe, self.parts)
-        # Without a checkpoint, the run begins again, and so does its log.
-        keep_until = self.progress.step if self.progress.step else -1
-        self.log = Log(out / "log.jsonl", keep_until, tensorboard=config.run.tensorboard) if ranks.first else None
+        self.complete = self._finished() and (out / "report.html").exists()
+        writes = ranks.first and not self.complete
+        self.log = Log(out / "log.jsonl", self.progress.log_size) if writes else None
 
     def go(self) -> None:
         """Run the remaining steps, with logging, validation and checkpoints at their intervals."""
         progress, run = self.progress, self.config.run
-        if self._finished() and (self.out / "report.html").exists():
+        if self.complete:
             return
         begin = time.perf_counter() - progress.seconds
         if progress.step == 0:
@@ -233,7 +229,6 @@ class _Run:
             ranks=self.ranks.world,
             threads=torch.get_num_threads(),
             precision=str(self.precision).removeprefix("torch."),
-            allocator=self.allocator,
             steps=self.schedule.steps,
             baselines={name: {"map": one.map, "fpr95": one.fpr95} for name, one in scores.items()},
         )
@@ -256,18 +251,16 @@ class _Run:
             pace = (progress.seconds - self.pace_begin) / ESTIMATE_STEPS
             expected, seconds = self.schedule.estimate(progress.step, progress.seconds, pace)
             self._emit("estimate", seconds_per_step=pace, expected_steps=expected, expected_seconds=seconds)
-            self._check_budget(expected)
         elif last and steps < ESTIMATE_STEPS:
-            self._check_budget(progress.step)
-
-    def _check_budget(self, steps: int) -> None:
-        """Warn if a time budget allows fewer than `FEW_STEPS` steps."""
-        if self.schedule.seconds is not None and steps < FEW_STEPS:
+            expected = progress.step
+        else:
+            return
+        if self.schedule.seconds is not None and expected < FEW_STEPS:
             self._emit(
                 "warning",
-                text=f"the budget of {self.schedule.seconds / 60:.3g} minutes allows about {counted(steps, 'step')}; "
-                f"fewer than {FEW_STEPS} hardly change a descriptor. Use a larger --budget, a smaller data.batch_size, "
-                "or a faster machine",
+                text=f"the budget of {self.schedule.seconds / 60:.3g} minutes allows about "
+                f"{counted(expected, 'step')}; fewer than {FEW_STEPS} hardly change a descriptor. Use a larger "
+                "--budget, a smaller data.batch_size, or a faster machine",
             )
 
     def _validate(self) -> None:
@@ -295,14 +288,13 @@ class _Run:
 
     def _checkpoint(self) -> None:
         if self.log is not None:
+            self.progress.log_size = self.log.size
             save_state(self.out / "state.pt", self.recipe, self.parts, self.progress)
 
     def _end(self) -> None:
         """Save the last descriptor, check the best one on the regression set, and write gallery and report."""
         if self.log is None:
             return
-        # If an earlier process was killed here, the last lines of the log are its.
-        self.log.drop_after("validation")
         self._save(self._averaged(), "last.safetensors")
         best = Descriptor.load(self.out / "best.safetensors", device=self.ranks.device)
         if self.progress.best_step == 0:

@@ -15,56 +15,54 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from doap._support.charts import Axis, Line, line_chart
 from doap._support.checks import check_shape
 from doap._support.errors import DataError
-from doap._support.html import Axis, Line, line_chart, patch_grid, setting_tables, write_html
+from doap._support.html import patch_grid, setting_tables, write_html
 from doap._support.text import counted
-from doap.training.log import Point, Record, baseline_scores, points, read_log, seconds_of
+from doap.training.log import Point, Record, points, read_log
 
 TITLES = {"sift": "SIFT", "rootsift": "RootSIFT"}
 MIN_RISE = 0.5
 """Rise of the validation mAP over the last third of the run that makes more training pay off, in points."""
 
 
-def write_training_page(run: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a run atomically; also possible while the run continues.
+def write_training_page(run: str | Path) -> Path:
+    """Write `report.html` in the folder of a run, atomically; also possible while the run continues.
 
-    Args:
-        run: Folder of the run, with `log.jsonl` and optionally `gallery.npz`. The gallery has `patches` (N, 3, S, S)
-            uint8 (query, best match, nearest wrong patch) and `distances` (N, 2) from the query to these two.
-        out: File to write; None for `report.html` in the folder.
+    It shows `log.jsonl` and, if it exists, `gallery.npz`, which has `patches` (N, 3, S, S) uint8 (query, best match,
+    nearest wrong patch) and `distances` (N, 2) from the query to these two.
     """
     run = Path(run).resolve()
-    out = run / "report.html" if out is None else Path(out)
-    log = read_log(run / "log.jsonl")
-    gallery = run / "gallery.npz"
+    log, gallery = read_log(run / "log.jsonl"), run / "gallery.npz"
     start = next((record for record in reversed(log) if record["kind"] == "start"), {})
     environment = {name: value for name, value in start.items() if name not in ("kind", "step", "seconds", "config")}
     verdict, reason = outlook(log)
+    warnings = dict.fromkeys(record.get("text", "") for record in log if record["kind"] == "warning")
     parts = [
         f"<h1>{escape(headline(log))}</h1><p class=soft>{escape(_status(log))}</p>",
         f"<p><b>{verdict}.</b> {reason}</p>",
-        *(f"<p><b>Warning.</b> {escape(text)}</p>" for text in warnings_of(log)),
-        _tiles(log),
-        f"<h2>Validation</h2><div class=charts>{''.join(_validation_charts(log))}</div>",
-        f"<h2>Training</h2><div class='charts training'>{''.join(_training_charts(log))}</div>",
+        *(f"<p><b>Warning.</b> {escape(text)}</p>" for text in warnings),
+        f"<div class='charts training'>{''.join(_charts(log))}</div>",
         f"<h2>Worst errors</h2>{_gallery(gallery)}" if gallery.exists() else "",
         f"<h2>Recipe</h2><div class=tables>{setting_tables(start.get('config', {}))}</div>",
         f"<h2>Environment</h2><div class=tables>{setting_tables(environment)}</div>",
     ]
-    return write_html(out, run.name, parts)
+    return write_html(run / "report.html", run.name, parts)
 
 
 def headline(log: Sequence[Record]) -> str:
     """Return the first and the latest mAP, steps, time, and the comparison with the best baseline."""
-    scores, trained = points(log, "validation", "map"), seconds_of(log)
+    scores, trained = points(log, "validation", "map"), _seconds(log)
     if not scores:
         return f"No validation yet after {_clock(trained)} of training" if trained else "Not trained yet"
-    time, steps, score = scores[-1]
-    text = f"mAP {_change(scores)} on held-out scenes"
+    (_, first_step, first), (time, steps, score) = scores[0], scores[-1]
+    text = f"mAP {score:.3f} on held-out scenes"
+    if len(scores) > 1:
+        text = f"mAP {first:.3f} {f'(step {first_step:,}) ' if first_step else ''}→ {score:.3f} on held-out scenes"
     if steps:
         text += f" after {counted(steps, 'step')} ({_clock(time)}, {_clock(time / steps)} per step)"
-    baselines = baseline_scores(log, "map")
+    baselines = _baselines(log, "map")
     if not baselines:
         return text
     name = max(baselines, key=lambda baseline: baselines[baseline])
@@ -74,14 +72,6 @@ def headline(log: Sequence[Record]) -> str:
     *_, (since, _, _) = takewhile(lambda point: point[2] > baselines[name], reversed(scores))
     word, _, size = _unit(since)
     return f"{text}: above {best} {f'since {word} {since / size:.3g}' if since else 'from the start'}"
-
-
-def _change(scores: Sequence[Point]) -> str:
-    """The first and the last score; the step of the first one if there is no score of the initial weights."""
-    (_, step, first), (_, _, last) = scores[0], scores[-1]
-    if len(scores) == 1:
-        return f"{last:.3f}"
-    return f"{first:.3f} {f'(step {step:,}) ' if step else ''}→ {last:.3f}"
 
 
 def outlook(log: Sequence[Record]) -> tuple[str, str]:
@@ -107,22 +97,11 @@ def outlook(log: Sequence[Record]) -> tuple[str, str]:
         verdict = "Too noisy to predict whether more training pays off"
     else:
         verdict = "Flat: more training with these settings will not pay off"
-    reason = (
+    return verdict, (
         f"Over the last third ({len(last)} validations), mAP changes by {10 * slope:+.2f} ± {10 * error:.2f} points "
-        f"per 10 minutes, {rise:+.2f} in total. A rise counts from {MIN_RISE} points and twice its standard error."
+        f"per 10 minutes, {rise:+.2f} in total. A rise counts from {MIN_RISE} points and twice its standard error. "
+        "A learning rate that falls to zero flattens the end of the curve too."
     )
-    rates = [rate for _, _, rate in points(log, "train", "learning_rate")]
-    if rates and rates[-1] < max(rates) / 2:
-        # The schedule bends the curve, so its end does not predict the result of a longer schedule.
-        reason += (
-            f" The learning rate has fallen to {rates[-1] / max(rates):.0%} of its peak, which also affects the trend."
-        )
-    return verdict, reason
-
-
-def warnings_of(log: Sequence[Record]) -> list[str]:
-    """Return the warnings of a run, without the repetitions of resumed runs."""
-    return list(dict.fromkeys(record.get("text", "") for record in log if record["kind"] == "warning"))
 
 
 def _status(log: Sequence[Record]) -> str:
@@ -132,76 +111,52 @@ def _status(log: Sequence[Record]) -> str:
     complete = log[-1]["kind"] == "end"
     text = f"Complete after {step} steps." if complete else f"At step {step}; not complete: running or stopped."
     resumed = [str(record["step"]) for record in log if record["kind"] == "start" and record["step"]]
+    regression = [record for record in log if None not in (record.get("before"), record.get("after"))]
+    text += "".join(f" Regression set: mAP {one['before']:.3f} → {one['after']:.3f}." for one in regression[-1:])
     return text + (f" Resumed at step {', '.join(resumed)}." if resumed else "")
 
 
-def _tiles(log: Sequence[Record]) -> str:
-    scores, errors = points(log, "validation", "map"), points(log, "validation", "fpr95")
-    speeds = [speed for _, _, speed in points(log, "train", "patches_per_second")]
-    best = max(scores, key=lambda point: point[2], default=(0.0, 0, 0.0))
-    at_best = next((error for _, step, error in errors if step == best[1]), None)
-    steps = log[-1]["step"] if log else 0
-    regression = [record for record in log if None not in (record.get("before"), record.get("after"))]
-    tiles = [
-        ("mAP", f"{scores[-1][2]:.3f}" if scores else "–", f"best {best[2]:.3f} at step {best[1]}" if scores else ""),
-        ("FPR95", f"{errors[-1][2]:.3g}" if errors else "–", "" if at_best is None else f"{at_best:.3g} at best mAP"),
-        *(("regression set", f"{one['after']:.3f}", f"mAP {one['before']:.3f} before") for one in regression[-1:]),
-        ("steps", f"{steps:,}", f"{_clock(seconds_of(log) / steps)} each" if steps else ""),
-        ("patches/s", f"{np.median(speeds):,.0f}" if speeds else "–", "median" if speeds else ""),
-        ("training time", _clock(seconds_of(log)), ""),
-    ]
-    return f"<div class=tiles>{''.join(f'<div>{n}<b>{v}</b><small>{more}</small></div>' for n, v, more in tiles)}</div>"
+def _charts(log: Sequence[Record]) -> list[str]:
+    """Draw the curves of validation and training over the training time."""
+    word, _, size = _unit(_seconds(log))
+    axis = Axis(f"{word}s", 0.0, _seconds(log) / size)
 
+    def line(name: str, drawn: Sequence[Point]) -> Line:
+        marks = [f"{value:.4g} after {_clock(time)}, step {step}" for time, step, value in drawn]
+        label = f"{name} {_short(drawn[-1][2])}" if drawn else name
+        return Line(label, "ours", [(time / size, value) for time, _, value in drawn], marks)
 
-def _validation_charts(log: Sequence[Record]) -> list[str]:
-    charts, axis = [], _time_axis(log)
+    charts = []
     for metric, title, note in (("map", "mAP", "higher is better"), ("fpr95", "FPR95", "lower is better")):
-        scores = points(log, "validation", metric)
-        lines = [_line("ours", "ours", scores, log)] if scores else []
-        for name, value in baseline_scores(log, metric).items() if scores else ():
+        lines = [line("ours", points(log, "validation", metric))]
+        for name, value in _baselines(log, metric).items():
             label = f"{TITLES.get(name, name)} {_short(value)}"
             lines.append(Line(label, "baseline", [(0.0, value), (axis.high or 0.0, value)]))
-        values = [value for line in lines for _, value in line.points]
-        decades = metric == "fpr95" and bool(values) and 0 < 10 * min(values) <= max(values)
-        scale = Axis(base=10 if decades else None)
-        charts.append(line_chart(title, note + (", log scale" if decades else ""), lines, axis, scale))
-    return charts
-
-
-def _training_charts(log: Sequence[Record]) -> list[str]:
-    losses, axis = points(log, "train", "loss"), _time_axis(log)
-    not_finite = sum(record["kind"] == "train" for record in log) - len(losses)
+        charts.append(line_chart(title, note, lines, axis, Axis()))
+    losses = points(log, "train", "loss")
     # A centred moving average: one over past values only would show each bend too late.
     reach = len(losses) // 30
     values = np.array([value for _, _, value in losses])
     means = [float(values[max(0, index - reach) : index + reach + 1].mean()) for index in range(len(values))]
     smooth = [(time, step, mean) for (time, step, _), mean in zip(losses, means, strict=True)]
-    notes = []
-    if reach:
-        notes.append(f"mean of {2 * reach + 1} values; single values are faint")
-    if not_finite:
-        notes.append(f"not finite in {not_finite}")
-    raw = Line("", "raw", _line("", "", losses, log).points)
+    note = f"mean of {2 * reach + 1} values; single values are faint" if reach else ""
+    raw = Line("", "raw", [(time / size, value) for time, _, value in losses])
+    charts.append(line_chart("Loss", note, [raw, line("loss", smooth)], axis, Axis()))
     rates, speeds = points(log, "train", "learning_rate"), points(log, "train", "patches_per_second")
-    return [
-        line_chart("Loss", "; ".join(notes), [raw, _line("loss", "ours", smooth, log)], axis, Axis()),
-        line_chart("Learning rate", "", [_line("rate", "ours", rates, log)], axis, Axis(low=0), height=80),
-        line_chart("Speed", "patches/s", [_line("", "ours", speeds, log)], axis, Axis(low=0), height=80),
-    ]
+    charts.append(line_chart("Learning rate", "", [line("rate", rates)], axis, Axis(low=0), height=80))
+    charts.append(line_chart("Speed", "patches/s", [line("", speeds)], axis, Axis(low=0), height=80))
+    return charts
 
 
-def _line(name: str, style: str, drawn: Sequence[Point], log: Sequence[Record]) -> Line:
-    """A line over the training time, in the unit of `_time_axis`, labelled with its last value."""
-    size = _unit(seconds_of(log))[2]
-    marks = [f"{value:.4g} after {_clock(time)}, step {step}" for time, step, value in drawn]
-    label = f"{name} {_short(drawn[-1][2])}" if drawn else name
-    return Line(label, style, [(time / size, value) for time, _, value in drawn], marks)
+def _baselines(log: Sequence[Record], metric: str) -> dict[str, float]:
+    """Return the `map` or `fpr95` of each baseline, from the latest start."""
+    baselines: Record = next((record["baselines"] for record in reversed(log) if record.get("baselines")), {})
+    return {name: float(scores[metric]) for name, scores in baselines.items() if scores.get(metric) is not None}
 
 
-def _time_axis(log: Sequence[Record]) -> Axis:
-    """The training time, the same axis in all charts."""
-    word, _, size = _unit(seconds_of(log))
-    return Axis(f"{word}s", 0.0, seconds_of(log) / size)
+def _seconds(log: Sequence[Record]) -> float:
+    """Return the training time so far."""
+    return float(next((record["seconds"] for record in reversed(log) if record.get("seconds")), 0))
 
 
 def _gallery(path: Path) -> str:

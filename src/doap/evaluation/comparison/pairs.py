@@ -1,42 +1,50 @@
-"""Stage 2: pairs of photos that overlap, found from their matches because there is no ground truth."""
+"""Pairs of photos that overlap, found from their matches, and what COLMAP reconstructs from these matches."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from doap._support.errors import DoapError
 from doap._support.text import counted
 from doap.evaluation.comparison.photos import LONGEST_SIDE, DescribedPhoto
-from doap.evaluation.comparison.stage import MetricComparison, Stage, compare_metric
+from doap.evaluation.comparison.verdict import Stage, photo_figure
+from doap.evaluation.mapping import MIN_IMAGES, map_database, summarise_models
+from doap.evaluation.pictures import JPEG_QUALITY, Picture
+from doap.evaluation.result import Estimate, Figure
+from doap.export.colmap import MAX_ERROR
+from doap.export.colmap_database import create_database, read_ids, verify_matches, write_matched_features
 from doap.geometry import estimate_geometry, is_verified
+from doap.geometry.colmap import import_pycolmap
 from doap.images import centres, draw_matches, read_colour, shrink
+from doap.images.frames import transform_frames
 from doap.matching import match_descriptors
-from doap.types import Progress
+from doap.types import Features, Matches, Progress
 
-STAGE = "pairs of photos that overlap"
 PICTURE_SIDE = 580
 """Longest side of each photo in a picture, in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
-    """The matches of one descriptor: its name, what it finds, and the picture (H, W, 3)."""
+class PhotoPair:
+    """Two photos that overlap.
 
-    name: str
-    caption: str
-    pixels: NDArray[np.uint8]
+    Attributes:
+        photos: Indices of the photos.
+        matches: (M, 2) mutual nearest neighbours of each descriptor.
+        inliers: (M,) which of them agree with one fundamental matrix.
+    """
 
-
-@dataclass(frozen=True, eq=False)
-class PairPicture:
-    """A pair of photos: a title, and a panel for the candidate, the best baseline and the other baselines."""
-
-    title: str
-    panels: list[Panel]
+    photos: tuple[int, int]
+    matches: dict[str, NDArray[np.int64]]
+    inliers: dict[str, NDArray[np.bool_]]
 
 
 def neighbouring_pairs(photos: int, limit: int) -> list[tuple[int, int]]:
@@ -49,78 +57,160 @@ def neighbouring_pairs(photos: int, limit: int) -> list[tuple[int, int]]:
 
 
 def evaluate_pairs(
-    photos: Sequence[DescribedPhoto], names: Sequence[str], max_pairs: int, seed: int, progress: Progress
-) -> Stage:
+    photos: Sequence[DescribedPhoto], max_pairs: int, seed: int, progress: Progress
+) -> tuple[Stage, list[PhotoPair]]:
     """Compare how many matches of each descriptor agree with one fundamental matrix, in pairs that overlap.
 
     A pair overlaps if any descriptor verifies it, with at least 30 inliers that are at least 10 % of its matches. All
     descriptors are compared on all these pairs.
     """
-    pairs = neighbouring_pairs(len(photos), max_pairs)
-    items: list[tuple[int, ...]] = []
-    inliers: dict[str, list[float]] = {name: [] for name in names}
-    verified: dict[str, list[float]] = {name: [] for name in names}
-    for number, (first, second) in enumerate(pairs):
-        progress(number, len(pairs), f"{photos[first].name} and {photos[second].name}")
-        found = {name: match_photos(photos[first], photos[second], name)[1] for name in names}
-        verifies = {name: is_verified(int(one.sum()), len(one)) for name, one in found.items()}
-        if any(verifies.values()):
-            items.append((first, second))
-            for name in names:
-                inliers[name].append(float(found[name].sum()))
-                verified[name].append(float(verifies[name]))
-    progress(len(pairs), len(pairs), "pairs matched")
-    if not items:
-        return Stage(STAGE, note=f"none of {len(pairs)} pairs of photos overlaps")
-    metrics = {
-        "verified inliers": compare_metric(inliers, items, seed),
-        "pairs verified": compare_metric(verified, items, seed),
-    }
-    return Stage(STAGE, items, metrics, f"{len(items)} of {len(pairs)} pairs overlap")
+    listed = neighbouring_pairs(len(photos), max_pairs)
+    found: list[PhotoPair] = []
+    for number, pair in enumerate(listed):
+        one, other = (photos[index] for index in pair)
+        progress(number, len(listed), f"{one.name} and {other.name}")
+        matched = PhotoPair(pair, {}, {})
+        for name, descriptors in one.descriptors.items():
+            matches = match_descriptors(descriptors, other.descriptors[name])[0].numpy()
+            points = (centres(photo.photo.frames)[matches[:, side]] for side, photo in enumerate((one, other)))
+            matched.matches[name], matched.inliers[name] = matches, estimate_geometry(*points).inliers
+        if any(is_verified(int(inliers.sum()), len(inliers)) for inliers in matched.inliers.values()):
+            found.append(matched)
+    progress(len(listed), len(listed), "pairs matched")
+    stage = "pairs of photos that overlap"
+    if not found:
+        return Stage(stage, f"none of {len(listed)} pairs of photos overlaps"), []
+    items: list[tuple[int, ...]] = [pair.photos for pair in found]
+    figures: dict[str, tuple[Figure, ...]] = {}
+    for name in photos[0].descriptors:
+        inliers = [pair.inliers[name] for pair in found]
+        verified = [float(is_verified(int(one.sum()), len(one))) for one in inliers]
+        counts = photo_figure("verified inliers", [float(one.sum()) for one in inliers], items, seed)
+        figures[name] = (counts, photo_figure("pairs verified", verified, items, seed))
+    return Stage(stage, f"{len(found)} of {len(listed)} pairs overlap", figures), found
 
 
-def match_photos(
-    photo0: DescribedPhoto, photo1: DescribedPhoto, name: str
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the mutual nearest neighbours (M, 2) of one descriptor, and (M,) which of them are inliers."""
-    matches = match_descriptors(photo0.descriptors[name], photo1.descriptors[name])[0].numpy()
-    points0, points1 = (centres(one.photo.frames)[matches[:, side]] for side, one in enumerate((photo0, photo1)))
-    return matches, estimate_geometry(points0, points1).inliers
+def draw_pairs(photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], stage: Stage) -> dict[str, list[Picture]]:
+    """Draw the pairs where the candidate and the best baseline differ most, in both directions, and a typical pair.
 
-
-def draw_pairs(photos: Sequence[DescribedPhoto], stage: Stage) -> list[PairPicture]:
-    """Draw the pairs where the candidate and the best baseline differ most, in both directions, and a typical pair."""
-    metric = stage.deciding
-    if metric is None:
-        return []
-    candidate, baseline = next(iter(metric.values)), metric.best_baseline
-    differences = np.subtract(metric.values[candidate], metric.values[baseline])
+    Returns:
+        Pictures by descriptor: the candidate, the best baseline, then the others.
+    """
+    if not pairs:
+        return {}
+    candidate, baseline = next(iter(stage.figures)), stage.best_baseline
+    differences = np.array([int(pair.inliers[candidate].sum() - pair.inliers[baseline].sum()) for pair in pairs])
     order = differences.argsort(kind="stable").tolist()
     low, middle, high = order[0], order[len(order) // 2], order[-1]
     titles = {high: f"largest gain of {candidate}" if differences[high] > 0 else f"smallest gain of {baseline}"}
     titles.setdefault(low, f"largest gain of {baseline}" if differences[low] < 0 else f"smallest gain of {candidate}")
     titles.setdefault(middle, "a typical pair")
-    drawn = []
-    for index, title in titles.items():
-        photo0, photo1 = (photos[photo] for photo in stage.items[index])
-        drawn.append(PairPicture(f"{photo0.name} and {photo1.name}: {title}", _panels(photo0, photo1, metric)))
-    return drawn
+    names = sorted(stage.figures, key=lambda name: (name != candidate, name != baseline))
+    return {
+        name: [
+            _draw(photos, pairs[index], title, name, baseline if name == candidate else candidate)
+            for index, title in titles.items()
+        ]
+        for name in names
+    }
 
 
-def _panels(photo0: DescribedPhoto, photo1: DescribedPhoto, metric: MetricComparison) -> list[Panel]:
-    """Draw the matches of each descriptor, with the inliers that the candidate or the best baseline does not find."""
-    candidate, best = next(iter(metric.values)), metric.best_baseline
-    names = sorted(metric.values, key=lambda name: (name != candidate, name != best))
-    found = {name: match_photos(photo0, photo1, name) for name in names}
-    verified = {name: set(map(tuple, matches[inliers].tolist())) for name, (matches, inliers) in found.items()}
-    image0, image1 = (shrink(read_colour(one.path), LONGEST_SIDE)[0] for one in (photo0, photo1))
-    images, points = (image0, image1), (centres(photo0.photo.frames), centres(photo1.photo.frames))
-    panels = []
-    for name, (matches, inliers) in found.items():
-        other = best if name == candidate else candidate
-        common = np.array([tuple(match) in verified[other] for match in matches.tolist()], np.bool_)
-        pixels = draw_matches(*images, *points, matches, inliers, None, common=common, longest_side=PICTURE_SIDE)
-        own = int((inliers & ~common).sum())
-        caption = f"{counted(int(inliers.sum()), 'inlier')} of {counted(len(matches), 'match')}, {own:,} not in {other}"
-        panels.append(Panel(name, caption, pixels))
-    return panels
+def _draw(photos: Sequence[DescribedPhoto], pair: PhotoPair, title: str, name: str, other: str) -> Picture:
+    """Draw the matches of one descriptor, with the inliers that the other one does not find."""
+    import cv2
+
+    both = [photos[index] for index in pair.photos]
+    image0, image1 = (shrink(read_colour(one.path), LONGEST_SIDE)[0] for one in both)
+    points0, points1 = (centres(one.photo.frames) for one in both)
+    matches, inliers = pair.matches[name], pair.inliers[name]
+    verified = set(map(tuple, pair.matches[other][pair.inliers[other]].tolist()))
+    common = np.array([tuple(match) in verified for match in matches.tolist()], np.bool_)
+    drawn = image0, image1, points0, points1, matches, inliers, None
+    pixels = draw_matches(*drawn, common=common, longest_side=PICTURE_SIDE)
+    own = int((inliers & ~common).sum())
+    caption = f"{counted(int(inliers.sum()), 'inlier')} of {counted(len(matches), 'match')}, {own:,} not in {other}"
+    encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+    return Picture(f"{both[0].name} and {both[1].name}: {title}", caption, encoded)
+
+
+def evaluate_reconstructions(
+    photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], seed: int, progress: Progress
+) -> Stage:
+    """Reconstruct the largest connected set of overlapping photos from the matches of each descriptor.
+
+    Only the overlapping pairs are used. In repetitive scenes such as fields, any two photos have dozens of matches
+    that agree by chance, and COLMAP would spend its time on models that fall apart.
+    """
+    stage = "reconstructions"
+    connected = connected_photos([pair.photos for pair in pairs])
+    if len(connected) < MIN_IMAGES:
+        return Stage(stage, f"a reconstruction needs {MIN_IMAGES} overlapping photos, {len(connected)} overlap")
+    used = [pair for pair in pairs if pair.photos[0] in connected]
+    # Numbered, because photos of several folders may have the same name.
+    names = {photo: f"{photo:06}-{photos[photo].path.name}" for photo in connected}
+    figures: dict[str, tuple[Figure, ...]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for photo, copied in names.items():
+            shutil.copyfile(photos[photo].path, Path(folder) / copied)
+        for number, name in enumerate(photos[0].descriptors):
+            progress(number, len(photos[0].descriptors), f"reconstruction with {name}")
+            try:
+                figures[name] = _reconstruct(photos, used, names, name, Path(folder), seed)
+            except DoapError as error:
+                return Stage(stage, str(error))
+    progress(len(figures), len(figures), "reconstructed")
+    return Stage(stage, f"{len(connected)} photos connected by {len(used)} overlapping pairs", figures)
+
+
+def _reconstruct(
+    photos: Sequence[DescribedPhoto],
+    pairs: Sequence[PhotoPair],
+    names: dict[int, str],
+    descriptor: str,
+    folder: Path,
+    seed: int,
+) -> tuple[Figure, ...]:
+    """Reconstruct the photos `names` in a folder from the matches of one descriptor."""
+    database, models = folder / f"{descriptor}.db", folder / f"{descriptor}.models"
+    create_database(database, folder, list(names.values()), "auto")
+    with import_pycolmap().Database.open(database) as opened:
+        # COLMAP cannot read all image formats.
+        readable = {photo: name for photo, name in names.items() if name in read_ids(opened)}
+    features = {}
+    for index, name in readable.items():
+        one = photos[index]
+        frames = transform_frames(one.photo.frames, one.enlarge)
+        responses = np.ones(len(frames), np.float32)
+        height, width = one.photo.image.shape
+        features[name] = Features(frames, responses, one.descriptors[descriptor], (height, width))
+    matches = []
+    for first, second, found in ((*pair.photos, pair.matches[descriptor]) for pair in pairs):
+        if first in readable and second in readable:
+            scores = np.ones(len(found), np.float32)
+            matches.append((readable[first], readable[second], Matches(found, scores)))
+    write_matched_features(database, features, matches)
+    verify_matches(database, seed, MAX_ERROR)
+    model = summarise_models(map_database(database, folder, models, seed))
+    values = {"photos registered": model.registered, "points": model.points, "track length": model.track_length}
+    figures = [Figure(name, "higher", "scenes", Estimate(float(v), None, None, 1)) for name, v in values.items()]
+    if (error := model.reprojection_error) is not None:
+        figures.append(Figure("reprojection error", "lower", "scenes", Estimate(error, None, None, 1)))
+    return tuple(figures)
+
+
+def connected_photos(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the photos connected by pairs to the photo with most partners, in order.
+
+    >>> connected_photos([(0, 1), (2, 3), (3, 4), (3, 5), (5, 6)])
+    [2, 3, 4, 5, 6]
+    """
+    partners: dict[int, set[int]] = {}
+    for first, second in pairs:
+        partners.setdefault(first, set()).add(second)
+        partners.setdefault(second, set()).add(first)
+    reached: set[int] = set()
+    new = {max(partners, key=lambda photo: len(partners[photo]))} if partners else set()
+    while new:
+        reached |= new
+        new = set().union(*(partners[photo] for photo in new)) - reached
+    return sorted(reached)

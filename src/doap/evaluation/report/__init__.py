@@ -1,4 +1,4 @@
-"""Reports: results as an HTML page and as Markdown, CSV and LaTeX tables, without evaluating anything again."""
+"""Reports: results as an HTML page and as Markdown and LaTeX tables, without evaluating anything again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from doap._support.files import atomic_write, make_folder
-from doap.evaluation.report.formats import csv_table, latex_tables, markdown_tables
+from doap.evaluation.report.formats import latex_tables, markdown_tables
 from doap.evaluation.report.page import write_report_page
 from doap.evaluation.report.table import group_results, read_files, summarise
 
@@ -18,13 +18,12 @@ class ReportFiles:
 
     Attributes:
         page: HTML page.
-        markdown, csv, latex: Tables.
+        markdown, latex: Tables.
         summaries: One or two sentences for each table, by its name.
     """
 
     page: Path
     markdown: Path
-    csv: Path
     latex: Path
     summaries: dict[str, str]
 
@@ -42,7 +41,6 @@ def write_report(results: str | Path | Sequence[str | Path], out: str | Path) ->
     return ReportFiles(
         page=write_report_page(tables, out / "index.html"),
         markdown=_write(markdown_tables(tables), out / "tables.md"),
-        csv=_write(csv_table(tables), out / "tables.csv"),
         latex=_write(latex_tables(tables), out / "tables.tex"),
         summaries={table.name: summarise(table) for table in tables},
     )

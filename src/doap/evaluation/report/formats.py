@@ -1,164 +1,158 @@
-"""Tables as Markdown, CSV and LaTeX."""
+"""Grids of text: the figures of a table and their differences from the reference, as Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from doap.evaluation.report.differences import COMPARED_WITH, DIFFERENCE_LEGEND, Difference, difference_tables
-from doap.evaluation.report.table import BenchmarkTable, Entry, format_bounds, format_number
+from doap.evaluation.report.table import BenchmarkTable, Entry, compare, format_number
 from doap.evaluation.result import Figure
 
 LEGEND = (
-    "Values with 95 % confidence intervals. The best is bold; ≈ marks values that do not differ significantly from it "
-    "(the 95 % interval of the paired difference contains 0). Fewer than three independent units have no interval."
+    "Values with 95 % confidence intervals. Bold: the best, and all that do not differ significantly from it (the 95 % "
+    "interval of the paired difference contains 0). Values of fewer than three independent units have no interval."
 )
-COLUMNS = ("benchmark", "descriptor", "figure", "part", "value", "low", "high", "units", "unit")
+DIFFERENCE_LEGEND = (
+    "Differences with 95 % intervals of paired resamples. ▲ is significantly better and ▼ significantly worse; without "
+    "a mark, the interval contains 0 or there is none."
+)
+MARKS = {"better": "▲", "worse": "▼"}
 # Characters with a special meaning in LaTeX.
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "≈": r"$\approx$",
     "−": "$-$",
+    "–": "--",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
     "▲": r"$\blacktriangle$",
     "▼": r"$\blacktriangledown$",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A number with its interval in brackets; `best` is bold, `better` and `worse` have a mark."""
+
+    value: str
+    interval: str = ""
+    style: Literal["", "best", "better", "worse"] = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text: a title, a legend, the names of the columns, and the cells of each entry."""
+
+    title: str
+    legend: str
+    heads: list[str]
+    rows: list[tuple[Entry, list[Cell]]]
+
+
+def figure_grid(table: BenchmarkTable) -> Grid:
+    """Return the bytes and the figures of each descriptor, best first."""
+    heads = ["bytes", *(f"{figure.name} {'↑' if figure.better == 'higher' else '↓'}" for figure in table.figures)]
+    rows = []
+    for entry in table.entries:
+        size = Cell(f"{entry.result.descriptor.bytes:,}")
+        rows.append((entry, [size, *(_cell(table, entry, figure) for figure in table.figures)]))
+    return Grid(table.name, LEGEND, heads, rows)
+
+
+def difference_grid(table: BenchmarkTable) -> Grid | None:
+    """Return the difference of each descriptor from the reference; None without a reference or others."""
+    others = [entry for entry in table.entries if entry is not table.reference]
+    if table.reference is None or not others:
+        return None
+    rows = [(entry, [_difference_cell(entry, table.reference, figure) for figure in table.figures]) for entry in others]
+    return Grid(f"Difference from {table.reference.label}", DIFFERENCE_LEGEND, figure_grid(table).heads[1:], rows)
+
+
 def markdown_tables(tables: Sequence[BenchmarkTable]) -> str:
-    """Return a heading and a Markdown table for each table, best descriptor first, with its tables of differences."""
+    """Return a heading and a Markdown table for each table, best descriptor first, with its differences."""
     blocks = [LEGEND, DIFFERENCE_LEGEND]
     for table in tables:
-        heads = ["bytes", *(f"{figure.name} {arrow(figure)}" for figure in table.figures)]
-        rows = []
-        for entry in table.entries:
-            cells = [_markdown_cell(table, entry, figure) for figure in table.figures]
-            rows.append((entry.label, [str(entry.result.descriptor.bytes), *cells]))
-        note = [distinct_note(table)] if table.distinct else []
-        blocks += [f"## {_markdown(table.name)}", *map(_markdown, note), _markdown_table(heads, rows)]
-        for compared in difference_tables(table):
-            rows = [(entry.label, _difference_cells(row, "–")) for entry, row in compared.rows]
-            blocks += [f"### {_markdown(compared.title)}", _markdown_table(heads[1:], rows)]
+        blocks += [f"## {_markdown(table.name)}", _markdown_table(figure_grid(table))]
+        if differences := difference_grid(table):
+            blocks += [f"### {_markdown(differences.title)}", _markdown_table(differences)]
     return "\n\n".join(blocks) + "\n"
-
-
-def csv_table(tables: Sequence[BenchmarkTable]) -> str:
-    """Return one line for each figure of each descriptor, in total (empty part) and by part, with all digits.
-
-    The limits of a missing interval are empty. The last columns are the paired differences of the totals from each
-    reference.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    ends = ("", " low", " high")
-    writer.writerow((*COLUMNS, *(f"minus {name}{end}" for name in COMPARED_WITH for end in ends)))
-    for table in tables:
-        compared = {
-            one.reference.result.descriptor.name.lower(): {entry.label: row for entry, row in one.rows}
-            for one in difference_tables(table)
-        }
-        for entry in table.entries:
-            for figure in entry.result.figures:
-                apart = [compared.get(name, {}).get(entry.label, {}).get(figure.name) for name in COMPARED_WITH]
-                last = [number for one in apart for number in _numbers(one)]
-                for part, estimate in {"": figure.total, **figure.parts}.items():
-                    unit = (figure.part_unit if part else "") or figure.unit
-                    numbers = (estimate.value, estimate.low, estimate.high, estimate.units, unit)
-                    writer.writerow((table.name, entry.label, figure.name, part, *numbers, *([] if part else last)))
-    return text.getvalue()
 
 
 def latex_tables(tables: Sequence[BenchmarkTable]) -> str:
-    """Return a LaTeX `table` with booktabs for each table, and for its tables of differences."""
+    """Return a LaTeX `table` with booktabs for each table, and for its differences."""
     blocks = [r"% \usepackage{amssymb, booktabs}"]
-    arrows = {"higher": r"$\uparrow$", "lower": r"$\downarrow$"}
     for table in tables:
-        heads = ["bytes", *(f"{_latex(figure.name)} {arrows[figure.better]}" for figure in table.figures)]
-        rows = []
-        for entry in table.entries:
-            cells = [_latex_cell(table, entry, figure) for figure in table.figures]
-            rows.append((entry.label, [str(entry.result.descriptor.bytes), *cells]))
-        blocks.append(_latex_table(f"{table.name}. {LEGEND}", table.key, "r", heads, rows))
-        for compared in difference_tables(table):
-            rows = [
-                (entry.label, [_latex(cell) for cell in _difference_cells(row, "--")]) for entry, row in compared.rows
-            ]
-            caption = f"{table.name}. {compared.title}. {DIFFERENCE_LEGEND}"
-            key = f"{table.key}-minus-{compared.reference.result.descriptor.name.lower()}"
-            blocks.append(_latex_table(caption, key, "", heads[1:], rows))
+        blocks.append(_latex_table(figure_grid(table), table.name, table.key))
+        if differences := difference_grid(table):
+            blocks.append(_latex_table(differences, f"{table.name}. {differences.title}", f"{table.key}-differences"))
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_table(heads: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> str:
-    lines = [f"| {' | '.join(map(_markdown, ['descriptor', *heads]))} |", "|---" + "|---:" * len(heads) + "|"]
-    lines += [f"| {' | '.join([_markdown(label), *cells])} |" for label, cells in rows]
+def _cell(table: BenchmarkTable, entry: Entry, figure: Figure) -> Cell:
+    estimate = entry.estimate(figure.name)
+    if estimate is None:
+        return Cell("–")
+    low, high = estimate.bounds
+    interval = f"[{format_number(low)}, {format_number(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    return Cell(format_number(estimate.value), interval, "best" if table.leads(entry, figure) else "")
+
+
+def _difference_cell(entry: Entry, reference: Entry, figure: Figure) -> Cell:
+    one, other = entry.estimate(figure.name), reference.estimate(figure.name)
+    if one is None or other is None:
+        return Cell("–")
+    found = compare(one, other, figure.better)
+    interval = f"[{', '.join(map(_signed, found.interval))}]" if found.interval else ""
+    return Cell(_signed(found.value), interval, found.outcome if found.outcome in ("better", "worse") else "")
+
+
+def _signed(value: float) -> str:
+    # Both signs of a rounded 0 would be misleading.
+    text = format_number(abs(value))
+    return text if float(text) == 0 else f"{'−' if value < 0 else '+'}{text}"
+
+
+def _markdown_table(grid: Grid) -> str:
+    lines = [f"| {' | '.join(map(_markdown, ['descriptor', *grid.heads]))} |", "|---" + "|---:" * len(grid.heads) + "|"]
+    for entry, cells in grid.rows:
+        texts = []
+        for cell in cells:
+            value = f"**{cell.value}**" if cell.style == "best" else cell.value
+            texts.append(" ".join(filter(None, (value, cell.interval, MARKS.get(cell.style)))))
+        lines.append(f"| {' | '.join([_markdown(entry.label), *texts])} |")
     return "\n".join(lines)
 
 
-def _latex_table(
-    caption: str, key: str, numbers: str, heads: Sequence[str], rows: Sequence[tuple[str, list[str]]]
-) -> str:
-    """Return one table; `numbers` are the columns after the label that are aligned to the right."""
+def _latex_table(grid: Grid, title: str, key: str) -> str:
+    rows = []
+    for entry, cells in grid.rows:
+        texts = []
+        for cell in cells:
+            value = rf"\textbf{{{_latex(cell.value)}}}" if cell.style == "best" else _latex(cell.value)
+            # The braces keep LaTeX from reading a bracket after the end of a row as an option.
+            interval = rf" {{\scriptsize {_latex(cell.interval)}}}" if cell.interval else ""
+            texts.append(f"{value}{interval} {_latex(MARKS.get(cell.style, ''))}".strip())
+        rows.append(" & ".join([_latex(entry.label), *texts]) + r" \\")
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_latex(caption)}}}",
+        rf"\caption{{{_latex(f'{title}. {grid.legend}')}}}",
         rf"\label{{tab:{key}}}",
-        rf"\begin{{tabular}}{{l{numbers}{'l' * (len(heads) - len(numbers))}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(grid.heads)}}}",
         r"\toprule",
-        " & ".join(["descriptor", *heads]) + r" \\",
+        " & ".join(["descriptor", *map(_latex, grid.heads)]) + r" \\",
         r"\midrule",
-        *(" & ".join([_latex(label), *cells]) + r" \\" for label, cells in rows),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
     ]
     return "\n".join(lines)
-
-
-def _difference_cells(row: Mapping[str, Difference | None], missing: str) -> list[str]:
-    return [missing if difference is None else str(difference) for difference in row.values()]
-
-
-def _numbers(difference: Difference | None) -> tuple[float | None, float | None, float | None]:
-    if difference is None:
-        return None, None, None
-    return (difference.value, *(difference.interval or (None, None)))
-
-
-def distinct_note(table: BenchmarkTable) -> str:
-    """Return a note on the settings that distinguish this table from the others of its benchmark."""
-    settings = ", ".join(f"{name} {value}" for name, value in table.distinct.items())
-    return f"Not comparable with the other tables of {table.any_result.benchmark}. This table: {settings}."
-
-
-def arrow(figure: Figure) -> str:
-    """Return an arrow in the better direction of a figure."""
-    return "↑" if figure.better == "higher" else "↓"
-
-
-def _markdown_cell(table: BenchmarkTable, entry: Entry, figure: Figure) -> str:
-    estimate = entry.estimate(figure.name)
-    if estimate is None:
-        return "–"
-    standing = table.standing(entry, figure)
-    value = f"**{format_number(estimate.value)}**" if standing == "best" else format_number(estimate.value)
-    return " ".join(filter(None, (value, format_bounds(estimate, figure.unit), "≈" if standing == "tied" else "")))
-
-
-def _latex_cell(table: BenchmarkTable, entry: Entry, figure: Figure) -> str:
-    estimate = entry.estimate(figure.name)
-    if estimate is None:
-        return "--"
-    standing = table.standing(entry, figure)
-    value = rf"\textbf{{{format_number(estimate.value)}}}" if standing == "best" else format_number(estimate.value)
-    tied = r"$\approx$" if standing == "tied" else ""
-    # The braces keep LaTeX from reading a bracket after the end of a row as an option.
-    return f"{value} {{\\scriptsize {_latex(format_bounds(estimate, figure.unit))}}} {tied}".strip()
 
 
 def _markdown(text: str) -> str:

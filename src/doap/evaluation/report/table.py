@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from doap._support.errors import DataError
 from doap.evaluation.bootstrap import central_interval
-from doap.evaluation.result import Estimate, Figure, Result, read_results
+from doap.evaluation.result import Direction, Estimate, Figure, Result, read_results
 
 REFERENCES = ("rootsift", "sift")
-"""Descriptors that the best one is compared with: the first of them in the table."""
+"""Descriptors that all others are compared with: the first of them in the table."""
 
 ResultFile = tuple[Path, Result]
 
@@ -45,18 +45,33 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A paired difference of two estimates.
+
+    Attributes:
+        value: One estimate minus the other.
+        interval: 95 % interval over paired resamples; None if they are not paired.
+        outcome: Whether the interval lies on the better or on the worse side of 0; `untested` without an interval.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    outcome: Literal["better", "worse", "similar", "untested"]
+
+
+@dataclass(frozen=True)
 class BenchmarkTable:
     """Descriptors evaluated under the same conditions: one benchmark, dataset, protocol and seed.
 
     Attributes:
         name: Name of the benchmark, with the settings that distinguish it from its other tables.
-        distinct: Settings that distinguish it, by name; empty if it is the only table of the benchmark.
         entries: Rows, best headline figure first.
+        reference: Row that all others are compared with.
     """
 
     name: str
-    distinct: dict[str, str]
     entries: tuple[Entry, ...]
+    reference: Entry | None
 
     @property
     def key(self) -> str:
@@ -74,12 +89,6 @@ class BenchmarkTable:
         every = (figure for entry in self.entries for figure in entry.result.figures)
         return list({figure.name: figure for figure in every}.values())
 
-    @property
-    def reference(self) -> Entry | None:
-        """RootSIFT if it is in the table, else SIFT."""
-        named = {entry.result.descriptor.name.lower(): entry for entry in reversed(self.entries)}
-        return next((named[name] for name in REFERENCES if name in named), None)
-
     def ranked(self, figure: Figure, part: str = "") -> list[tuple[Entry, Estimate]]:
         """Return the entries that have a figure, best first."""
         sign = -1 if figure.better == "higher" else 1
@@ -87,17 +96,13 @@ class BenchmarkTable:
         finite = [(entry, estimate) for entry, estimate in found if estimate]
         return sorted(finite, key=lambda pair: sign * pair[1].value)
 
-    def standing(self, entry: Entry, figure: Figure) -> Literal["best", "tied", "worse", "untested"]:
-        """Return `tied` if the difference from the best is not significant, `untested` if there are no intervals."""
+    def leads(self, entry: Entry, figure: Figure) -> bool:
+        """Return whether no entry is significantly better; without intervals, whether none is better."""
         estimate = entry.estimate(figure.name)
         if estimate is None:
-            return "worse"
+            return False
         best = self.ranked(figure)[0][1]
-        if estimate.value == best.value:
-            return "best"
-        if estimate.low is None or best.low is None:
-            return "untested"
-        return "worse" if differ(best, estimate) else "tied"
+        return estimate.value == best.value or compare(estimate, best, figure.better).outcome == "similar"
 
 
 def difference_interval(one: Estimate, other: Estimate) -> tuple[float, float] | None:
@@ -107,16 +112,15 @@ def difference_interval(one: Estimate, other: Estimate) -> tuple[float, float] |
     return central_interval(np.subtract(one.resampled, other.resampled))
 
 
-def differ(one: Estimate, other: Estimate) -> bool:
-    """Return whether the interval of the difference excludes 0; if unpaired, whether the intervals are disjoint.
-
-    Without intervals, no difference is significant.
-    """
-    interval = difference_interval(one, other)
+def compare(one: Estimate, other: Estimate, better: Direction) -> Difference:
+    """Return the difference of two estimates of a figure, one minus the other."""
+    value, interval = one.value - other.value, difference_interval(one, other)
     if interval is None:
-        (low, high), (other_low, other_high) = one.bounds, other.bounds
-        return low > other_high or other_low > high
-    return not interval[0] <= 0 <= interval[1]
+        return Difference(value, None, "untested")
+    low, high = interval
+    if low <= 0 <= high:
+        return Difference(value, interval, "similar")
+    return Difference(value, interval, "better" if (low > 0) == (better == "higher") else "worse")
 
 
 def read_files(paths: Sequence[str | Path]) -> list[ResultFile]:
@@ -132,7 +136,7 @@ def read_files(paths: Sequence[str | Path]) -> list[ResultFile]:
     return [(file, result) for file in files.values() for result in read_results(file).values()]
 
 
-def group_results(results: Iterable[ResultFile]) -> list[BenchmarkTable]:
+def group_results(results: Iterable[ResultFile], references: Sequence[str] = REFERENCES) -> list[BenchmarkTable]:
     """Sort results into tables, by name.
 
     Figures with different data, protocols or seeds are not comparable and never share a table. The tables of one
@@ -149,7 +153,7 @@ def group_results(results: Iterable[ResultFile]) -> list[BenchmarkTable]:
         for group, each in zip(by_conditions.values(), settings, strict=True):
             distinct = {name: each.get(name, "not set") for name in differing}
             text = ", ".join(value if name == "dataset" else f"{name} {value}" for name, value in distinct.items())
-            tables.append(_table(f"{benchmark} ({text})" if text else benchmark, distinct, group))
+            tables.append(_table(f"{benchmark} ({text})" if text else benchmark, group, references))
     return sorted(tables, key=lambda table: table.name)
 
 
@@ -160,19 +164,16 @@ def summarise(table: BenchmarkTable) -> str:
     if not ranked:
         return f"No descriptor has a finite {figure.name}."
     (best, top), *others = ranked
+    value, low, high = map(format_number, (top.value, *top.bounds))
+    shown = f"{figure.name} {value} ({'no interval' if top.low is None else f'{low} to {high}'})"
     if not others:
-        return (
-            f"{best.label} has {figure.name} {format_interval(top, figure.unit)}; there is no other descriptor to "
-            "compare it with."
-        )
-    reference, value = next((pair for pair in others if pair[0] is table.reference), others[0])
-    lead = format_number(abs(top.value - value.value))
+        return f"{best.label} has {shown}; there is no other descriptor to compare it with."
+    reference, second = next((pair for pair in others if pair[0] is table.reference), others[0])
     text = (
-        f"{best.label} is best with {figure.name} {format_interval(top, figure.unit)}, {lead} better than "
-        f"{reference.label} "
-        f"({format_number(value.value)}): {_significance(top, value)}."
+        f"{best.label} is best with {shown}, {format_number(abs(top.value - second.value))} better than "
+        f"{reference.label} ({format_number(second.value)}): {_significance(compare(top, second, figure.better))}."
     )
-    tied = [entry.label for entry, _ in others if entry is not reference and table.standing(entry, figure) == "tied"]
+    tied = [entry.label for entry, _ in others if entry is not reference and table.leads(entry, figure)]
     if not tied:
         return text
     named = tied if len(tied) < 4 else [*tied[:3], f"{len(tied) - 3} more"]
@@ -185,43 +186,13 @@ def format_number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-def format_units(count: int, unit: str) -> str:
-    """Format a number of units.
-
-    >>> format_units(1, "pairs of images"), format_units(4000, "queries")
-    ('1 pair of images', '4,000 queries')
-    """
-    if count == 1:
-        first, *rest = unit.split(" ")
-        unit = " ".join([first[:-3] + "y" if first.endswith("ies") else first.removesuffix("s"), *rest])
-    return f"{count:,} {unit}"
-
-
-def format_interval(estimate: Estimate, unit: str) -> str:
-    """Format a value with its interval in parentheses, or with the number of units that are too few for one."""
-    value, low, high = map(format_number, (estimate.value, *estimate.bounds))
-    interval = f"no interval: {format_units(estimate.units, unit)}" if estimate.low is None else f"{low} to {high}"
-    return f"{value} ({interval})"
-
-
-def format_bounds(estimate: Estimate, unit: str) -> str:
-    """Format only the interval; empty if it is not finite."""
-    if estimate.low is None:
-        return f"no interval ({format_units(estimate.units, unit)})"
-    low, high = estimate.bounds
-    return f"[{format_number(low)}, {format_number(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
-
-
-def _significance(top: Estimate, other: Estimate) -> str:
+def _significance(difference: Difference) -> str:
     """Describe in words whether a difference is significant."""
-    if top.low is None or other.low is None:
-        return "without intervals, the difference cannot be tested"
-    interval = difference_interval(top, other)
-    if interval is None:
-        return f"their intervals {'do not overlap' if differ(top, other) else 'overlap'}"
-    if not differ(top, other):
+    if difference.interval is None:
+        return "without paired intervals, the difference cannot be tested"
+    if difference.outcome == "similar":
         return "the difference is not significant"
-    low, high = sorted(abs(end) for end in interval)
+    low, high = sorted(abs(end) for end in difference.interval)
     return f"95 % interval of the difference {format_number(low)} to {format_number(high)}"
 
 
@@ -242,7 +213,7 @@ def _differing(settings: Sequence[dict[str, str]]) -> list[str]:
     return differing
 
 
-def _table(name: str, distinct: dict[str, str], group: Sequence[ResultFile]) -> BenchmarkTable:
+def _table(name: str, group: Sequence[ResultFile], references: Sequence[str]) -> BenchmarkTable:
     files: dict[tuple[str, str], Path] = {}
     for path, result in group:
         descriptor = result.descriptor.name, result.descriptor.fingerprint
@@ -257,6 +228,8 @@ def _table(name: str, distinct: dict[str, str], group: Sequence[ResultFile]) -> 
         label += f" {result.descriptor.fingerprint[:6]}" if namesakes[label] > 1 else ""
         entries.append(Entry(path, result, label))
     entries.sort(key=lambda entry: entry.label)
-    unsorted = BenchmarkTable(name, distinct, tuple(entries))
+    named = {entry.result.descriptor.name.lower(): entry for entry in reversed(entries)}
+    reference = next((named[one.lower()] for one in references if one.lower() in named), None)
+    unsorted = BenchmarkTable(name, tuple(entries), reference)
     ranked = [entry for entry, _ in unsorted.ranked(unsorted.figures[0])]
-    return BenchmarkTable(name, distinct, (*ranked, *(entry for entry in entries if entry not in ranked)))
+    return replace(unsorted, entries=(*ranked, *(entry for entry in entries if entry not in ranked)))

@@ -1,4 +1,4 @@
-"""The HTML around charts: the style sheet of all pages, embedded pictures and tables of settings."""
+"""Self-contained HTML pages: the style sheet of all pages, embedded pictures and tables of settings."""
 
 from __future__ import annotations
 
@@ -16,30 +16,25 @@ from doap._support.files import atomic_write
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --soft: #646b73; --line: #e3e6e9; --baseline: #848b93;
-  --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6; --tile: #f5f7f9;
+  --ours: #0b66d8; --bits: #cf5b12; --first: #b3215c; --second: #08808f; --third: #6b46d6;
   --better: #11772d; --worse: #c2261d }
 @media (prefers-color-scheme: dark) { :root { --paper: #15181c; --ink: #e6e9ec; --soft: #9aa2ab; --line: #2c3137;
   --baseline: #8b939c; --ours: #62a8ff; --bits: #ff9b52; --first: #ff7fae; --second: #45cbd9; --third: #b39bff;
-  --tile: #1d2126; --better: #5ecb78; --worse: #ff857c } }
+  --better: #5ecb78; --worse: #ff857c } }
 body { margin: 0 auto; max-width: 1080px; padding: 24px 20px 48px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif }
 h1 { font-size: 24px; line-height: 1.3; margin: 0 0 4px; text-wrap: balance }
 h2 { font-size: 17px; margin: 40px 0 12px; border-top: 1px solid var(--line); padding-top: 12px }
 h3 { font-size: 15px; margin: 28px 0 6px } a { color: var(--ours); text-decoration: none }
 p { margin: 4px 0 12px; max-width: 75ch } .soft, small, th { color: var(--soft); font-weight: 400 }
-.tiles, .charts, .dots, .small, .pictures, .panels { display: grid; gap: 12px }
-.tiles { margin: 20px 0; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)) }
-.tiles div { background: var(--tile); border-radius: 8px; padding: 10px 14px }
-.tiles b { display: block; font-size: 23px; line-height: 1.35; font-weight: 600 } .tiles small { display: block }
+.charts, .dots, .pictures, .panels { display: grid; gap: 12px }
 .charts { gap: 20px 32px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)) }
 .dots { gap: 20px 32px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 290px), 1fr)) }
-.small { gap: 16px 20px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)) }
-.training figure:first-child { grid-row: span 2 } figure { margin: 0; min-width: 0 }
+.training { margin: 20px 0 } .training figure:nth-child(3) { grid-row: span 2 } figure { margin: 0; min-width: 0 }
 figure > img { display: block; width: 100%; border-radius: 4px }
 figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere } figcaption small { margin-left: 6px }
 svg { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; fill: var(--soft) }
 .charts svg { font-size: 11px } text { paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
-.small figcaption { white-space: nowrap; overflow: hidden; text-overflow: ellipsis }
 path { fill: none; stroke: var(--line); stroke-linejoin: round } path.raw { stroke: var(--ours); opacity: .35 }
 path.ours, path.first, path.second, path.third { stroke-width: 2 } text.strong { fill: var(--ink); font-weight: 600 }
 path.ours { stroke: var(--ours) } text.ours { fill: var(--ours); font-weight: 600 }
@@ -49,15 +44,13 @@ path.third { stroke: var(--third) } text.third { fill: var(--third); font-weight
 path.baseline { stroke: var(--baseline); stroke-width: 1.5; stroke-dasharray: 5 4 } circle { fill: var(--ours) }
 path.other { stroke: var(--baseline); opacity: .4 } path.other:hover { stroke: var(--ink); stroke-width: 3; opacity: 1 }
 path.lead { stroke: var(--baseline); opacity: .5 } path.reference { stroke: var(--baseline); stroke-dasharray: 3 3 }
-circle.quiet { opacity: 0 } circle:hover { opacity: 1; stroke: var(--ours); stroke-width: 3 }
+circle:hover { stroke: var(--ours); stroke-width: 3 }
 path.real { stroke: var(--ours); stroke-width: 2; opacity: .55 } rect.real { fill: var(--ours); rx: 4px }
 path.binary { stroke: var(--bits); stroke-width: 2; opacity: .55 } rect.binary { fill: var(--bits) }
 path.pipeline { stroke: var(--second); stroke-width: 2; opacity: .55 }
 rect.pipeline { fill: var(--second); transform: rotate(45deg); transform-box: fill-box; transform-origin: center }
 span.real { color: var(--ours) } span.binary { color: var(--bits) } span.pipeline { color: var(--second) }
 td.better { color: var(--better) } td.worse { color: var(--worse) } td.better small, td.worse small { color: inherit }
-path.matches, path.others { stroke-width: 1.5; fill-opacity: .25 }
-path.matches { stroke: var(--ours); fill: var(--ours) } path.others { stroke: var(--bits); fill: var(--bits) }
 .pictures { gap: 20px; margin-bottom: 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)) }
 /* Wider than the text, up to the width of the window. */
 .panels { --wide: min(100vw - 40px, 1800px); gap: 16px; margin: 0 calc((100% - var(--wide)) / 2) 20px;
@@ -102,10 +95,13 @@ def patch_grid(patches: NDArray[np.uint8], captions: Iterable[Sequence[str]], st
         captions: N rows of n captions, as HTML.
         style: Additional CSS class.
     """
+    import cv2
+
     figures = []
     for row, texts in zip(patches, captions, strict=True):
-        cells = zip(row, texts, strict=True)
-        figures.append("".join(f"<div><img src='{data_uri(patch)}' alt=''><br>{text}</div>" for patch, text in cells))
+        sources = (data_uri(cv2.imencode(".png", patch)[1].tobytes(), "png") for patch in row)
+        cells = zip(sources, texts, strict=True)
+        figures.append("".join(f"<div><img src='{source}' alt=''><br>{text}</div>" for source, text in cells))
     return f"<div class='pictures {style}'>{''.join(f'<figure>{figure}</figure>' for figure in figures)}</div>"
 
 
@@ -119,10 +115,6 @@ def setting_tables(values: Mapping[str, Any], name: str = "") -> str:
     return table + "".join(setting_tables(value, f"{name}.{key}".lstrip(".")) for key, value in sections.items())
 
 
-def data_uri(pixels: NDArray[np.uint8], extension: str = ".png") -> str:
-    """Encode a picture, grey (height, width) or BGR (height, width, 3), as the source of an `img` tag."""
-    import cv2
-
-    done, encoded = cv2.imencode(extension, pixels)
-    assert done, "OpenCV can encode any uint8 picture"
-    return f"data:image/{extension[1:].replace('jpg', 'jpeg')};base64," + base64.b64encode(encoded.tobytes()).decode()
+def data_uri(encoded: bytes, kind: str) -> str:
+    """Return an encoded picture, `png` or `jpeg`, as the source of an `img` tag."""
+    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
