@@ -17,33 +17,18 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def test_verdicts_and_the_page_are_printed(doap, results, tmp_path) -> None:
+def test_summaries_and_the_page_are_printed(doap, results, tmp_path) -> None:
     ran = doap("report", results, "--out", tmp_path / "report")
     assert ran.returncode == 0
-    assert ran.stdout.splitlines() == [
-        "oxford: vgg is best with mAP 0.600 (0.580 to 0.620), 0.100 better than sift (0.500): their intervals do not "
-        "overlap.",
-        f"Wrote {tmp_path / 'report' / 'index.html'}",
-    ]
+    summary, wrote = ran.stdout.splitlines()
+    assert summary.startswith("oxford: vgg is best with mAP 0.600 (0.580 to 0.620), 0.100 better than sift (0.500): ")
+    assert wrote == f"Wrote {tmp_path / 'report' / 'index.html'}"
 
 
 def test_json_has_the_paths(doap, results, tmp_path) -> None:
-    files = sorted(results.iterdir())
-    values = json.loads(doap("report", *files, "--out", tmp_path / "report", "--json").stdout)
-    assert list(values) == ["page", "markdown", "csv", "latex", "summaries"]
-    assert [Path(values[name]).name for name in list(values)[:4]] == [
-        "index.html",
-        "tables.md",
-        "tables.csv",
-        "tables.tex",
-    ]
-    assert all(Path(values[name]).stat().st_size > 100 for name in list(values)[:4])
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
-        "index.html",
-        "tables.csv",
-        "tables.md",
-        "tables.tex",
-    ]
+    values = json.loads(doap("report", *results.iterdir(), "--out", tmp_path / "report", "--json").stdout)
+    assert list(values) == ["page", "markdown", "latex", "summaries"]
+    assert {Path(values[name]) for name in list(values)[:3]} == set((tmp_path / "report").iterdir())
 
 
 def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> None:
@@ -52,7 +37,3 @@ def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected results of `doap eval`")
     assert ran.stderr.count("\n") == 1
-
-
-def test_missing_out_is_wrong_usage(doap, results) -> None:
-    assert doap("report", results).returncode == 2

@@ -39,7 +39,7 @@ def write(tmp_path, text):
         ("[data]\nbatch_size = 2", "data.batch_size: input should be greater than or equal to 6, got 2"),
         (
             "[loss]\nname = 'none'",
-            "loss.name: expected one of listwise-ap, hardest-triplet or package.module:Class, got ",
+            "loss: name: expected one of listwise-ap, hardest-triplet or package.module:Class, got ",
         ),
         ("[loss]\nbinz = 8", "unknown key 'loss.binz'; did you mean 'bins'?"),
         ("[loss]\nbins = 0", "loss.bins: input should be greater than or equal to 1, got 0"),

@@ -20,11 +20,11 @@ def report(
     """Write one HTML page with tables, charts and galleries from existing results."""
     from doap.evaluation import write_report
 
-    written = write_report(results, out)
+    summaries = write_report(results, out)
     if as_json:
-        paths = {"page": written.page, "markdown": written.markdown, "latex": written.latex}
-        echo(json.dumps({**{name: str(path) for name, path in paths.items()}, "summaries": written.summaries}))
+        files = {"page": "index.html", "markdown": "tables.md", "latex": "tables.tex"}
+        echo(json.dumps({**{kind: str(out / name) for kind, name in files.items()}, "summaries": summaries}))
         return
-    for name, summary in written.summaries.items():
+    for name, summary in summaries.items():
         echo(f"{name}: {summary}")
-    echo(f"Wrote {written.page}")
+    echo(f"Wrote {out / 'index.html'}")

@@ -14,7 +14,6 @@ __all__ = [
     "BenchmarkSettings",
     "Comparison",
     "Evaluation",
-    "ReportFiles",
     "Result",
     "compare",
     "evaluate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -13,14 +13,6 @@ from pydantic import Field
 from doap._support.errors import DataError
 from doap._support.files import atomic_write
 from doap._support.settings import FORBID_EXTRA, validate
-
-
-class Stateful(Protocol):
-    """A part of a run with a state to save: a module or an optimiser."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
 
 
 @dataclass
@@ -44,14 +36,14 @@ class _Checkpoint:
     progress: RunProgress
 
 
-def save_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful], progress: RunProgress) -> None:
+def save_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Any], progress: RunProgress) -> None:
     """Write a checkpoint atomically: the states of network, optimiser, loss, …, by name."""
     states = {name: part.state_dict() for name, part in parts.items()}
     with atomic_write(path) as unfinished:
         torch.save({"recipe": recipe, **states, "progress": vars(progress)}, unfinished)
 
 
-def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful]) -> RunProgress:
+def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Any]) -> RunProgress:
     """Restore the parts of a run from a checkpoint and return its progress; without a checkpoint, return step 0.
 
     A run resumes only with its own recipe. With another learning rate or another set, the result would belong to
@@ -68,11 +60,6 @@ def load_state(path: Path, recipe: dict[str, Any], parts: Mapping[str, Stateful]
     if changed:
         raise DataError(
             f"{path}: the run was started with another recipe (sections that differ: {', '.join(changed)}); "
-            "choose another --out"
-        )
-    if missing := [name for name in parts if name not in state]:
-        raise DataError(
-            f"{path}: expected the state of {', '.join(missing)}, got a checkpoint of an earlier version; "
             "choose another --out"
         )
     for name, part in parts.items():

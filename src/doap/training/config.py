@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic import Field, ValidationError, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from doap._support.device import Precision
@@ -53,47 +53,29 @@ class _Registered(StrictModel):
     name: str
     settings: StrictModel
 
-    @classmethod
-    def keys(cls, values: Mapping[str, Any]) -> list[str]:
-        """Return the keys that the section may have, for its values in a recipe."""
-        own = [key for key in cls.model_fields if key != "settings"]
-        try:
-            return [*own, *cls._select(values).Settings.model_fields]
-        except ArgumentError:
-            return own
-
     @property
     def selected(self) -> Any:
         """The selected class."""
         return select(self.registry, self.name, self.base)
 
     @classmethod
-    def _select(cls, values: Mapping[str, Any]) -> Any:
-        return select(cls.registry, str(values.get("name", cls.model_fields["name"].default)), cls.base)
+    def settings_model(cls, values: Mapping[str, Any]) -> type[StrictModel]:
+        """The settings of the class that the values of a section select."""
+        name = str(values.get("name", cls.model_fields["name"].default))
+        model: type[StrictModel] = select(cls.registry, name, cls.base).Settings
+        return model
 
     @model_validator(mode="before")
     @classmethod
-    def _split(cls, values: Any) -> Any:
-        """Validate the keys that are not the section's own as the settings of the selected class."""
+    def _validate_settings(cls, values: Any) -> Any:
         if not isinstance(values, dict) or isinstance(values.get("settings"), StrictModel):
             return values
-        try:
-            settings_model = cls._select(values).Settings
-        except ArgumentError:
-            # `_check_name` reports it.
-            return {"name": values.get("name")}
         own = {key: value for key, value in values.items() if key in cls.model_fields and key != "settings"}
-        settings = {key: value for key, value in values.items() if key not in own}
-        return {**own, "settings": settings_model.model_validate(settings)}
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
+        others = {key: value for key, value in values.items() if key not in own}
         try:
-            select(cls.registry, name, cls.base)
+            return {**own, "settings": cls.settings_model(values).model_validate(others)}
         except ArgumentError as error:
-            raise PydanticCustomError(UNKNOWN_NAME, "{reason}", {"reason": str(error)}) from error
-        return name
+            raise PydanticCustomError(UNKNOWN_NAME, "name: {reason}", {"reason": str(error)}) from error
 
     @model_serializer
     def _flatten(self) -> dict[str, Any]:
@@ -227,8 +209,9 @@ def read_recipe(path: str | Path, **changes: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        section = str(error.errors()[0]["loc"][0])
-        raise DataError(f"{path}: {explain(error, _known_keys(section, values))}") from error
+        fault = error.errors()[0]
+        known = [] if fault["type"] == UNKNOWN_NAME else _known_keys(str(fault["loc"][0]), values)
+        raise DataError(f"{path}: {explain(error, known)}") from error
 
 
 def _known_keys(section: str, values: Mapping[str, Any]) -> list[str]:
@@ -236,6 +219,7 @@ def _known_keys(section: str, values: Mapping[str, Any]) -> list[str]:
     if section not in Config.model_fields:
         return list(Config.model_fields)
     model: Any = Config.model_fields[section].annotation
-    if isinstance(values[section], dict) and issubclass(model, _Registered):
-        return list(model.keys(values[section]))
+    if issubclass(model, _Registered) and isinstance(values[section], dict):
+        own = [key for key in model.model_fields if key != "settings"]
+        return [*own, *model.settings_model(values[section]).model_fields]
     return list(getattr(model, "model_fields", ()))

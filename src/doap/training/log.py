@@ -3,7 +3,6 @@
 | kind | content |
 |---|---|
 | start | the resolved recipe, versions, device, and the scores of the baselines on the validation sample |
-| estimate | seconds per step after the first steps, and the expected number of steps and seconds of the whole run |
 | train | loss, learning rate and speed, every few steps |
 | validation | mAP and FPR95 on the validation sample |
 | regression_set | mAP on the regression set, of the initial weights and of the best |
@@ -119,9 +118,6 @@ class _Line:
     best: bool | None = None
     text: str = ""
     steps: int | None = None
-    seconds_per_step: Number = None
-    expected_steps: int | None = None
-    expected_seconds: Number = None
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     baselines: dict[str, dict[str, Number]] = field(default_factory=dict)

@@ -16,8 +16,9 @@ import itertools
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from doap.evaluation.validation import hardest, retrieve, validate
 from doap.loss import second_order_difference
 from doap.networks import parameter_groups
 from doap.pipeline import describe_patches
-from doap.training.checkpoint import Stateful, load_state, save_state
+from doap.training.checkpoint import load_state, save_state
 from doap.training.config import Config, read_recipe
 from doap.training.distributed import Ranks, joined
 from doap.training.log import Log
@@ -52,15 +53,13 @@ from doap.training.setup import (
     load_teacher,
     saved_extent,
 )
-from doap.training.step import full_step, micro_batch_step, seed_step
+from doap.training.step import full_step, micro_batch_step, seed_step, similarity_difference
 from doap.types import Relation
 
 OnEvent = Callable[[dict[str, Any]], None]
 """Callback for the events of a run: the lines of the log, as dictionaries."""
 
 BASELINES = {"sift": sift, "rootsift": rootsift}
-ESTIMATE_STEPS = 5
-"""Number of steps, after the slower first one, from which the run estimates its length."""
 FEW_STEPS = 100
 """Number of steps below which the run warns that its time budget is too short."""
 MAX_REGRESSION = 0.01
@@ -142,7 +141,7 @@ class _Run:
 
         # Schedule, and the checkpoint of an interrupted run.
         self.schedule = StepSchedule.of(config.schedule, len(self.batches))
-        self.parts: dict[str, Stateful] = {"network": self.descriptor, "optimiser": self.optimiser, "loss": self.loss}
+        self.parts = {"network": self.descriptor, "optimiser": self.optimiser, "loss": self.loss}
         self.progress = load_state(out / "state.pt", self.recipe, self.parts)
         self.complete = self._finished() and (out / "report.html").exists()
         writes = ranks.first and not self.complete
@@ -157,7 +156,6 @@ class _Run:
         if progress.step == 0:
             self._start()
         losses: list[Tensor] = []
-        first_step = progress.step + 1
         since, patches_done = time.perf_counter(), 0
         for patches, relation in self._loader():
             losses.append(self._step(patches, relation))
@@ -165,7 +163,6 @@ class _Run:
             progress.step += 1
             progress.seconds = self.ranks.agree(time.perf_counter() - begin)
             last = self._finished()
-            self._estimate(progress.step - first_step, last)
             patches_done += len(patches) * self.ranks.world
             if progress.step % run.log_every == 0 or last:
                 loss = float(torch.stack(losses).mean())
@@ -196,7 +193,7 @@ class _Run:
         seed = seed_step(run.seed, step * self.ranks.world + self.ranks.rank)
         grey = patches.to(self.ranks.device).float().div_(255).contiguous(memory_format=torch.channels_last)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.teacher.extend(self._loss, grey, self.descriptor.kind) if self.teacher else self._loss
+        loss = partial(self._loss, taught=self.teacher.describe_patches(grey) if self.teacher else None)
         if run.micro_batch is None:
             value = full_step(self.network, loss, grey, relation, self.precision)
         else:
@@ -204,18 +201,21 @@ class _Run:
         self.optimiser.step()
         return value
 
-    def _loss(self, descriptors: Tensor, relation: Relation) -> Tensor:
-        """Return the loss of a batch with its second-order term."""
-        value, weight = self.loss(descriptors, relation), self.config.loss.second_order
-        if not weight:
-            return value
-        return value + weight * second_order_difference(descriptors, relation.groups, self.descriptor.kind)
+    def _loss(self, descriptors: Tensor, relation: Relation, taught: Tensor | None) -> Tensor:
+        """Return the loss of a batch with its second-order term and that of the teacher; each rank has its own."""
+        value, weight, kind = self.loss(descriptors, relation), self.config.loss.second_order, self.descriptor.kind
+        if weight:
+            value = value + weight * second_order_difference(descriptors, relation.groups, kind)
+        if taught is not None:
+            value = value + self.config.teacher.weight * similarity_difference(descriptors, taught, kind)
+        return value
 
     def _finished(self) -> bool:
         return self.schedule.progress(self.progress.step, self.progress.seconds) >= 1
 
     def _loader(self) -> DataLoader[Any]:
-        steps = _Steps(self.progress.step, self.schedule.steps)
+        first, last = self.progress.step, self.schedule.steps
+        steps = itertools.count(first) if last is None else range(first, last)
         return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=self.config.data.workers)
 
     def _start(self) -> None:
@@ -236,32 +236,6 @@ class _Run:
             self._compare_extents()
             # Initial weights that no step improves on stay the best.
             self._validate()
-
-    def _estimate(self, steps: int, last: bool) -> None:
-        """Log the expected length of the run after the first steps of this process; warn if its budget is too short.
-
-        Args:
-            steps: Number of steps since the first one of this process.
-            last: Whether the run is complete.
-        """
-        progress = self.progress
-        if steps == 0:
-            self.pace_begin = progress.seconds
-        if steps == ESTIMATE_STEPS:
-            pace = (progress.seconds - self.pace_begin) / ESTIMATE_STEPS
-            expected, seconds = self.schedule.estimate(progress.step, progress.seconds, pace)
-            self._emit("estimate", seconds_per_step=pace, expected_steps=expected, expected_seconds=seconds)
-        elif last and steps < ESTIMATE_STEPS:
-            expected = progress.step
-        else:
-            return
-        if self.schedule.seconds is not None and expected < FEW_STEPS:
-            self._emit(
-                "warning",
-                text=f"the budget of {self.schedule.seconds / 60:.3g} minutes allows about "
-                f"{counted(expected, 'step')}; fewer than {FEW_STEPS} hardly change a descriptor. Use a larger "
-                "--budget, a smaller data.batch_size, or a faster machine",
-            )
 
     def _validate(self) -> None:
         """Validate the descriptor; save it if it is the best so far."""
@@ -295,6 +269,12 @@ class _Run:
         """Save the last descriptor, check the best one on the regression set, and write gallery and report."""
         if self.log is None:
             return
+        if self.schedule.seconds is not None and self.progress.step < FEW_STEPS:
+            self._emit(
+                "warning",
+                text=f"the time budget allowed {counted(self.progress.step, 'step')}; fewer than {FEW_STEPS} hardly "
+                "change a descriptor. Use a larger --budget, a smaller data.batch_size, or a faster machine",
+            )
         self._save(self._averaged(), "last.safetensors")
         best = Descriptor.load(self.out / "best.safetensors", device=self.ranks.device)
         if self.progress.best_step == 0:
@@ -348,13 +328,3 @@ class _Run:
             self.log.write(kind, **event)
             if self.on_event is not None:
                 self.on_event({"kind": kind, **event})
-
-
-class _Steps:
-    """The remaining steps as a sampler for a loader; without end if the schedule is in minutes."""
-
-    def __init__(self, first: int, last: int | None) -> None:
-        self.first, self.last = first, last
-
-    def __iter__(self) -> Iterator[int]:
-        return itertools.count(self.first) if self.last is None else iter(range(self.first, self.last))

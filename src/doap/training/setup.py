@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from doap.evaluation.validation import PatchSample
 from doap.loss import Loss
 from doap.training.config import Config, ScheduleSection
 from doap.training.distributed import Ranks
-from doap.training.step import Teacher
 
 
 def build_data(config: Config, ranks: Ranks) -> tuple[PatchSet, Batches, PatchSample]:
@@ -153,7 +151,7 @@ def build_loss(config: Config, ranks: Ranks) -> Loss:
     return loss.to(ranks.device)
 
 
-def load_teacher(config: Config, patch_size: int, ranks: Ranks) -> tuple[Teacher | None, list[dict[str, Any]]]:
+def load_teacher(config: Config, patch_size: int, ranks: Ranks) -> tuple[Descriptor | None, list[dict[str, Any]]]:
     """Load the teacher with the ledger of its training data; None and no ledger if the recipe has no teacher."""
     section = config.teacher
     if section.file is None:
@@ -164,7 +162,7 @@ def load_teacher(config: Config, patch_size: int, ranks: Ranks) -> tuple[Teacher
             f"{section.file}: expected a real-valued teacher for patches of {patch_size} pixels, got "
             f"{descriptor.kind}, {descriptor.patch_size} pixels; choose another teacher.file"
         )
-    return Teacher(descriptor, section.weight), descriptor.metadata.get("ledger", [])
+    return descriptor, descriptor.metadata.get("ledger", [])
 
 
 @dataclass(frozen=True)
@@ -202,17 +200,6 @@ class StepSchedule:
             return min(1.0, step / self.steps)
         assert self.seconds is not None
         return min(1.0, seconds / self.seconds)
-
-    def estimate(self, step: int, seconds: float, seconds_per_step: float) -> tuple[int, float]:
-        """Return the expected number of steps and seconds of the whole run, from its state and its pace.
-
-        >>> StepSchedule.of(ScheduleSection(minutes=1), 10).estimate(5, 10.0, 2.0)
-        (30, 60.0)
-        """
-        if self.steps is not None:
-            return self.steps, seconds + (self.steps - step) * seconds_per_step
-        assert self.seconds is not None
-        return step + math.ceil(max(0.0, self.seconds - seconds) / seconds_per_step), max(seconds, self.seconds)
 
     def rate(self, step: int, seconds: float) -> float:
         """Return the factor of the recipe's learning rate at a step.

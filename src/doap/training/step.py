@@ -1,4 +1,4 @@
-"""The gradient of one step: describe a batch, compute its loss with the term of a teacher, and propagate back."""
+"""The gradient of one step: describe a batch, compute its loss, and propagate back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from doap._support.random_streams import stream
-from doap.descriptor import Descriptor
 from doap.loss.gathered_batch import relax
 from doap.types import Kind, Relation
 
@@ -72,35 +71,8 @@ def micro_batch_step(
     return value.detach()
 
 
-class Teacher:
-    """A trained descriptor whose similarities a network learns, in addition to its loss.
-
-    Args:
-        descriptor: Real-valued descriptor. It is not trained.
-        weight: Weight of `similarity_difference`.
-    """
-
-    def __init__(self, descriptor: Descriptor, weight: float) -> None:
-        self._descriptor, self._weight = descriptor, weight
-
-    def extend(self, loss: BatchLoss, patches: Tensor, kind: Kind) -> BatchLoss:
-        """Return the loss of a batch (M, 1, S, S) with the term of the teacher; with several ranks, each has its own.
-
-        Args:
-            loss: Loss of descriptors and relation.
-            patches: Patches that the network describes.
-            kind: Kind of the network.
-        """
-        taught = self._descriptor.describe_patches(patches)
-
-        def extended(descriptors: Tensor, relation: Relation) -> Tensor:
-            return loss(descriptors, relation) + self._weight * similarity_difference(descriptors, taught, kind)
-
-        return extended
-
-
 def similarity_difference(descriptors: Tensor, taught: Tensor, kind: Kind = "real") -> Tensor:
-    """Return the mean squared difference of the cosine similarities of all pairs in a batch.
+    """Return the mean squared difference of the cosine similarities of all pairs in a batch (distillation).
 
     Rotations of the descriptors do not change it, so both may have any number of dimensions.
 

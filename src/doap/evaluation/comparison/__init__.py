@@ -19,7 +19,7 @@ from doap.detectors import Detector, as_detector
 from doap.evaluation.cached_describer import CachedDescriber
 from doap.evaluation.comparison.page import write_comparison_page
 from doap.evaluation.comparison.pairs import draw_pairs, evaluate_pairs, evaluate_reconstructions
-from doap.evaluation.comparison.photos import LONGEST_SIDE, VIEWS, evaluate_views, read_photos, select_photos
+from doap.evaluation.comparison.photos import LONGEST_SIDE, read_photos, select_photos
 from doap.evaluation.comparison.verdict import MIN_ITEMS, Stage, Verdict, decide
 from doap.evaluation.descriptors import open_candidates
 from doap.evaluation.result import Dataset, DescriptorInfo, Result
@@ -33,7 +33,6 @@ __all__ = ["Comparison", "compare"]
 FORMAT = "doap comparison 1"
 PROTOCOL = {
     "longest side": LONGEST_SIDE,
-    "views per photo": VIEWS,
     "matches": "mutual nearest neighbours, no ratio test",
     "geometry": "fundamental matrix by USAC_MAGSAC, 1.5 px",
     "overlapping pair": f"{MIN_INLIERS} inliers and {MIN_INLIER_RATIO * 100:.0f} % of the matches of a descriptor",
@@ -123,13 +122,12 @@ def compare(
         raise DataError(f"{_too_few(len(described))} Skipped, among others: {next(iter(skipped.values()))}")
     keypoints = sum(len(one.photo.frames) for one in described)
     seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
-    views = evaluate_views(described, describers, detector, max_keypoints, seed, progress)
     pairs, overlapping = evaluate_pairs(described, max_pairs, seed, progress)
     model = Stage("reconstructions", "not requested")
     if reconstruction:
         model = evaluate_reconstructions(described, overlapping, seed, progress)
 
-    stages = (pairs, views, model)
+    stages = (pairs, model)
     protocol = {
         "detector": detector.name,
         "magnification": detector.magnification,
@@ -140,7 +138,7 @@ def compare(
     }
     infos = {name: descriptor_info(name, one) for name, one in describers.items()}
     results = _make_results(stages, infos, seconds, protocol, [one.path for one in described], seed)
-    verdict = decide(pairs, views, list(infos.values()), seconds, len(described))
+    verdict = decide(pairs, list(infos.values()), seconds)
     notes = {stage.name: stage.note for stage in stages}
     comparison = Comparison(verdict, results, notes, [one.name for one in described], skipped)
     with atomic_write(folder / "comparison.json") as unfinished:

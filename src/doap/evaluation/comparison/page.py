@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 from doap._support.html import write_html
 from doap.evaluation.comparison.verdict import MIN_ITEMS, Verdict
 from doap.evaluation.pictures import Picture
-from doap.evaluation.report.page import figure_section, part_charts, picture_section, provenance
+from doap.evaluation.report.page import LEGENDS, figure_section, part_charts, picture_section, provenance
 from doap.evaluation.report.table import group_results
 from doap.evaluation.result import Result
 from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
 from doap.images.draw import MAX_LINES
 
 RULE = f"""
-<p>Two figures decide: verified inliers on pairs of photos that overlap, and AP on synthetic views. Each is decided by
-the 95 % interval of the difference between the candidate and the best baseline on the same photos, never by the mean.
-The interval comes from resampling photos, because pairs that share a photo are not independent.</p>
-<ul><li><b>Mixed</b>: better in one figure and worse in the other.
-<li><b>Stay</b>: worse in one figure or both.
-<li><b>Switch</b>: better on overlapping pairs; or on synthetic views if too few pairs overlap to decide.
-<li><b>No difference</b>: everything else. Nothing is decided with fewer than {MIN_ITEMS} photos.</ul>
-<p>Where photos overlap, better results on synthetic views are not sufficient: descriptors are trained on such views but
-deployed on photos. A pair overlaps if any descriptor finds at least {MIN_INLIERS} inliers that are at least
+<p>Verified inliers on pairs of photos that overlap decide, by the 95 % interval of the difference between the candidate
+and the best baseline on the same pairs, never by the mean. The interval comes from resampling photos, because pairs
+that share a photo are not independent. <b>Switch</b>: it lies above 0. <b>Stay</b>: it lies below 0. <b>No
+difference</b>: it contains 0. Nothing is decided with fewer than {MIN_ITEMS} photos or pairs.</p>
+<p>A pair overlaps if any descriptor finds at least {MIN_INLIERS} inliers that are at least
 {MIN_INLIER_RATIO * 100:.0f} % of its matches; photos of different scenes can have up to 50 inliers by chance. A
 reconstruction is a single number without an interval: it is reported but does not decide.</p>
 """
@@ -60,11 +57,13 @@ def write_comparison_page(
         if measured := results.get(stage):
             candidate = measured[0].descriptor.name
             (table,) = group_results([(out, result) for result in measured], [candidate])
-            tables.append(table)
-            parts.append(figure_section(table) + part_charts(table, table.figures[0]))
+            tables.append(replace(table, candidate=True))
+            parts.append(figure_section(tables[-1]))
+            if measured[0].headline.total.low is not None:
+                parts.append(part_charts(tables[-1], measured[0].headline))
     parts += [
         picture_section("Example pairs", LEGEND, pictures),
-        f"<h2>How the verdict is reached</h2>{RULE}",
+        f"<h2>How the verdict is reached</h2>{RULE}{LEGENDS}",
         provenance(tables),
     ]
     return write_html(out, verdict.title, parts)

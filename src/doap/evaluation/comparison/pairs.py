@@ -91,7 +91,7 @@ def evaluate_pairs(
 
 
 def draw_pairs(photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], stage: Stage) -> dict[str, list[Picture]]:
-    """Draw the pairs where the candidate and the best baseline differ most, in both directions, and a typical pair.
+    """Draw the pairs with the lowest and the highest gain of the candidate over the best baseline, and a typical pair.
 
     Returns:
         Pictures by descriptor: the candidate, the best baseline, then the others.
@@ -101,10 +101,8 @@ def draw_pairs(photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], sta
     candidate, baseline = next(iter(stage.figures)), stage.best_baseline
     differences = np.array([int(pair.inliers[candidate].sum() - pair.inliers[baseline].sum()) for pair in pairs])
     order = differences.argsort(kind="stable").tolist()
-    low, middle, high = order[0], order[len(order) // 2], order[-1]
-    titles = {high: f"largest gain of {candidate}" if differences[high] > 0 else f"smallest gain of {baseline}"}
-    titles.setdefault(low, f"largest gain of {baseline}" if differences[low] < 0 else f"smallest gain of {candidate}")
-    titles.setdefault(middle, "a typical pair")
+    # A pair that is two of these has the last title.
+    titles = {order[0]: "lowest gain", order[-1]: "highest gain", order[len(order) // 2]: "a typical pair"}
     names = sorted(stage.figures, key=lambda name: (name != candidate, name != baseline))
     return {
         name: [

@@ -1,4 +1,4 @@
-"""The photos of a comparison, described once by every descriptor, and their synthetic views."""
+"""The photos of a comparison: read once, with keypoints detected once and described once by every descriptor."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from doap._support.errors import DataError
-from doap._support.random_streams import stream
 from doap.detectors import Detector
 from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.comparison.verdict import Stage, photo_figure
-from doap.evaluation.image_pair import ImagePair, Photo, detect_photo, make_pair, score_one_to_one
+from doap.evaluation.image_pair import Photo, detect_photo
 from doap.images import read_grey, shrink
-from doap.images.synthetic_views import SyntheticViews, change_appearance, random_homography, warp
 from doap.types import Progress
 
 LONGEST_SIDE = 1600
 """Larger photos are reduced to this side, in pixels."""
-VIEWS = 2
-"""Number of synthetic views per photo."""
-OVERLAP_ERROR = 0.4
 RUN = 5
 """Consecutive photos that are selected together, because neighbours are likely to overlap."""
 
@@ -82,8 +76,7 @@ def read_photos(
         except DataError as error:
             skipped[name] = str(error)
             continue
-        # Each photo and each of its views has its own seed for the order of keypoints.
-        photo = detect_photo(image, detector, max_keypoints, (1 + VIEWS) * number)
+        photo = detect_photo(image, detector, max_keypoints, number)
         if not len(photo.frames):
             skipped[name] = f"{path}: {detector.name} detects no keypoints. The photo may be flat or too small."
             continue
@@ -92,58 +85,3 @@ def read_photos(
         photos.append(DescribedPhoto(name, path, photo, enlarge, descriptors))
     progress(len(paths), len(paths), "photos read")
     return photos, skipped
-
-
-def evaluate_views(
-    photos: Sequence[DescribedPhoto],
-    describers: Mapping[str, CachedDescriber],
-    detector: Detector,
-    max_keypoints: int,
-    seed: int,
-    progress: Progress,
-) -> Stage:
-    """Compare how well the descriptors match photos with views that are rotated, tilted, scaled and relit.
-
-    AP and recall are those of the benchmark `oxford`. The value of a photo is the mean over its views.
-    """
-    items: list[tuple[int, ...]] = []
-    measured: dict[str, list[list[float]]] = {name: [] for name in describers}
-    for number, photo in enumerate(photos):
-        progress(number, len(photos), f"views of {photo.name}")
-        pairs = _make_views(photo, number, detector, max_keypoints, seed)
-        if not pairs:
-            continue
-        items.append((number,))
-        for name, describer in describers.items():
-            scores = []
-            for pair in pairs:
-                view = describer.describe(pair.photos[1].image, pair.photos[1].frames)
-                found = score_one_to_one(pair, photo.descriptors[name], view)
-                scores.append([found.average_precision, found.recall])
-            measured[name].append(np.mean(scores, axis=0).tolist())
-    progress(len(photos), len(photos), "views matched")
-    stage = "synthetic views of photos"
-    if not items:
-        return Stage(stage, "no keypoint of a photo was detected again in its views")
-    figures = {
-        name: tuple(
-            photo_figure(figure, [row[column] for row in rows], items, seed)
-            for column, figure in enumerate(("AP", "recall"))
-        )
-        for name, rows in measured.items()
-    }
-    return Stage(stage, f"{len(items)} photos with {VIEWS} views each", figures)
-
-
-def _make_views(
-    photo: DescribedPhoto, number: int, detector: Detector, max_keypoints: int, seed: int
-) -> list[ImagePair]:
-    """Pair a photo with each of its views; views without correspondences are dropped."""
-    random = stream(seed, "compared views", number)
-    pairs = []
-    for view in range(VIEWS):
-        homography = random_homography(photo.photo.image.shape, SyntheticViews(), random)
-        pixels = change_appearance(warp(photo.photo.image, homography), random)
-        detected = detect_photo(pixels, detector, max_keypoints, (1 + VIEWS) * number + 1 + view)
-        pairs.append(make_pair(photo.name, photo.photo, detected, homography, OVERLAP_ERROR))
-    return [pair for pair in pairs if len(pair.positives)]

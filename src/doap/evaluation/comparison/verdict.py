@@ -1,8 +1,8 @@
-"""The verdict of a comparison: switch, stay, no difference or mixed.
+"""The verdict of a comparison: switch, stay, no difference or undecided.
 
-Two figures decide: verified inliers on pairs of photos that overlap, and AP on synthetic views. Each is decided by the
-95 % interval of the candidate minus the best baseline, never by the mean; the page of a comparison has the rule. A
-reconstruction is a single number without an interval; it is reported but does not decide.
+The 95 % interval of the difference between the candidate and the best baseline decides, in verified inliers on pairs of
+photos that overlap, never the mean. A reconstruction is a single number without an interval; it is reported but does
+not decide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.report.table import Difference, compare
 from doap.evaluation.result import DescriptorInfo, Estimate, Figure
 
-Answer = Literal["switch", "stay", "no difference", "mixed"]
+Answer = Literal["switch", "stay", "no difference", "undecided"]
 MIN_ITEMS = 6
 """Minimum number of photos, and of items, for a decision: five would agree by chance in 1 of 16 cases."""
 CLAIMS = {
@@ -68,11 +68,6 @@ class Stage:
         candidate = self.figures[next(iter(self.figures))][0]
         return compare(candidate.total, self.figures[self.best_baseline][0].total, candidate.better)
 
-    @property
-    def outcome(self) -> str:
-        """Whether the candidate is `better`, `worse` or `similar`; `untested` if there are too few items."""
-        return self.difference.outcome if self.figures else "untested"
-
 
 def photo_figure(name: str, values: Sequence[float], items: Sequence[tuple[int, ...]], seed: int) -> Figure:
     """Return the mean of n values as a figure, with an interval from resampling photos.
@@ -86,7 +81,7 @@ def photo_figure(name: str, values: Sequence[float], items: Sequence[tuple[int, 
     Args:
         name: Name of the figure.
         values: n values, higher is better.
-        items: Indices of the photos of each value: one for the views of a photo, two for a pair.
+        items: Indices of the photos of each value.
         seed: Seed of the bootstrap.
     """
     measured = np.asarray(values, np.float64)
@@ -112,28 +107,23 @@ def photo_figure(name: str, values: Sequence[float], items: Sequence[tuple[int, 
     return Figure(name, "higher", "photos", replace(found, low=low, high=high, resampled=resampled))
 
 
-def decide(
-    pairs: Stage, views: Stage, descriptors: Sequence[DescriptorInfo], seconds: Mapping[str, float], photos: int
-) -> Verdict:
+def decide(pairs: Stage, descriptors: Sequence[DescriptorInfo], seconds: Mapping[str, float]) -> Verdict:
     """Apply the rule.
 
     Args:
-        pairs, views: Figures on overlapping pairs and on synthetic views.
+        pairs: Figures on overlapping pairs.
         descriptors: The candidate, then the baselines.
         seconds: Time to describe the same keypoints, by descriptor.
-        photos: Number of photos used.
     """
-    measured = [stage for stage in (pairs, views) if stage.figures]
-    # The baseline that beats the candidate, or else the best one of the first stage that has any.
-    losing = [stage.best_baseline for stage in measured if stage.outcome == "worse"]
-    names = [*losing, *(stage.best_baseline for stage in measured), descriptors[1].name]
-    candidate, baseline = descriptors[0], next(one for one in descriptors if one.name == names[0])
-    answer = _answer(pairs.outcome, views.outcome)
-    titles: dict[Answer, str] = {
-        "switch": f"Switch to {candidate.name}{'' if pairs.outcome == 'better' else ', based on synthetic views only'}",
-        "stay": f"Stay with {baseline.name}",
-        "no difference": f"No significant difference on {photos} photos",
-        "mixed": "Mixed result",
+    candidate = descriptors[0]
+    if not pairs.figures:
+        return Verdict("undecided", "No decision", [pairs.note])
+    baseline = next(one for one in descriptors if one.name == pairs.best_baseline)
+    rule: dict[str, tuple[Answer, str]] = {
+        "better": ("switch", f"Switch to {candidate.name}"),
+        "worse": ("stay", f"Stay with {baseline.name}"),
+        "similar": ("no difference", "No significant difference"),
+        "untested": ("undecided", "No decision"),
     }
     ratio = f"{seconds[candidate.name] / seconds[baseline.name]:.2g}"
     duration = "as long" if ratio == "1" else f"{ratio} times as long"
@@ -141,30 +131,16 @@ def decide(
         f"a descriptor of {candidate.name} takes {candidate.bytes:,} bytes ({baseline.name}: {baseline.bytes:,}), and "
         f"describing a photo takes {duration} as with {baseline.name}"
     )
-    return Verdict(answer, titles[answer], [*(_reason(stage, candidate.name) for stage in (pairs, views)), cost])
-
-
-def _answer(pairs: str, views: str) -> Answer:
-    both = {pairs, views}
-    if both == {"better", "worse"}:
-        return "mixed"
-    if "worse" in both:
-        return "stay"
-    if pairs == "better" or (pairs == "untested" and views == "better"):
-        return "switch"
-    return "no difference"
+    return Verdict(*rule[pairs.difference.outcome], [_reason(pairs, candidate.name), cost])
 
 
 def _reason(stage: Stage, candidate: str) -> str:
-    if not stage.figures:
-        return stage.note
     figures = [stage.figures[name][0] for name in (candidate, stage.best_baseline)]
-    digits = 1 if max(figure.total.value for figure in figures) >= 10 else 3
     difference = stage.difference
     value, *ends = (
-        f"{'−' if one < 0 else '+'}{abs(one):,.{digits}f}" for one in (difference.value, *(difference.interval or ()))
+        f"{'−' if one < 0 else '+'}{abs(one):,.1f}" for one in (difference.value, *(difference.interval or ()))
     )
-    means = " vs ".join(f"{figure.total.value:,.{digits}f}" for figure in figures)
+    means = " vs ".join(f"{figure.total.value:,.1f}" for figure in figures)
     interval = f", 95 % interval {' to '.join(ends)}" if ends else ""
     claim = CLAIMS[difference.outcome].format(stage=stage.name, candidate=candidate, baseline=stage.best_baseline)
     return f"{claim} ({figures[0].name} {means}, difference {value}{interval}; {stage.note})"

@@ -69,8 +69,12 @@ def difference_grid(table: BenchmarkTable) -> Grid | None:
     others = [entry for entry in table.entries if entry is not table.reference]
     if table.reference is None or not others:
         return None
-    rows = [(entry, [_difference_cell(entry, table.reference, figure) for figure in table.figures]) for entry in others]
-    return Grid(f"Difference from {table.reference.label}", DIFFERENCE_LEGEND, figure_grid(table).heads[1:], rows)
+    name, rows = table.reference.label, []
+    for entry in others:
+        pair = (table.reference, entry) if table.candidate else (entry, table.reference)
+        rows.append((entry, [_difference_cell(*pair, figure) for figure in table.figures]))
+    title = f"{name} minus …" if table.candidate else f"Difference from {name}"
+    return Grid(title, DIFFERENCE_LEGEND, figure_grid(table).heads[1:], rows)
 
 
 def markdown_tables(tables: Sequence[BenchmarkTable]) -> str:
@@ -102,8 +106,8 @@ def _cell(table: BenchmarkTable, entry: Entry, figure: Figure) -> Cell:
     return Cell(format_number(estimate.value), interval, "best" if table.leads(entry, figure) else "")
 
 
-def _difference_cell(entry: Entry, reference: Entry, figure: Figure) -> Cell:
-    one, other = entry.estimate(figure.name), reference.estimate(figure.name)
+def _difference_cell(entry: Entry, minus: Entry, figure: Figure) -> Cell:
+    one, other = entry.estimate(figure.name), minus.estimate(figure.name)
     if one is None or other is None:
         return Cell("–")
     found = compare(one, other, figure.better)

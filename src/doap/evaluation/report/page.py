@@ -12,7 +12,7 @@ from doap._support.html import data_uri, patch_grid, setting_tables, write_html
 from doap._support.text import counted
 from doap.descriptor import SHIPPED
 from doap.evaluation.pictures import Picture, read_pictures
-from doap.evaluation.report.formats import MARKS, Grid, difference_grid, figure_grid
+from doap.evaluation.report.formats import DIFFERENCE_LEGEND, LEGEND, MARKS, Grid, difference_grid, figure_grid
 from doap.evaluation.report.table import BenchmarkTable, format_number, summarise
 from doap.evaluation.result import Figure, Gallery, read_gallery
 
@@ -22,8 +22,9 @@ MAX_PICTURES = 6
 TOP = ("first", "second", "third")
 """Styles of the curves of the best three descriptors."""
 MARK = {"real": "●", "binary": "■", "pipeline": "◆"}
-KINDS = (
-    "<span class=real>●</span> real-valued, <span class=binary>■</span> binary, <span class=pipeline>◆</span> pipeline"
+LEGENDS = (
+    f"<p class=soft>{LEGEND} {DIFFERENCE_LEGEND} <span class=real>●</span> real-valued, <span class=binary>■</span> "
+    "binary, <span class=pipeline>◆</span> pipeline.</p>"
 )
 
 
@@ -33,7 +34,7 @@ def write_report_page(tables: Sequence[BenchmarkTable], out: Path) -> Path:
     benchmarks = {table.any_result.benchmark for table in tables}
     title = f"{counted(len(names), 'descriptor')} on {counted(len(benchmarks), 'benchmark')}"
     items = [f"<li><a href='#{each.key}'>{escape(each.name)}</a>: {escape(summarise(each))}" for each in tables]
-    return write_html(out, title, [f"<h1>{title}</h1><ul>{''.join(items)}</ul>", *map(_section, tables)])
+    return write_html(out, title, [f"<h1>{title}</h1><ul>{''.join(items)}</ul>{LEGENDS}", *map(_section, tables)])
 
 
 def _section(table: BenchmarkTable) -> str:
@@ -72,7 +73,7 @@ def _grid(grid: Grid) -> str:
     # With more columns, the table only fits if the intervals are below the values.
     style = "wide many" if len(grid.heads) > 4 else "wide"
     html = f"<table><thead><tr>{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<div class='{style}'>{html}</div><p class=soft>{escape(grid.legend)}</p>"
+    return f"<div class='{style}'>{html}</div>"
 
 
 def part_charts(table: BenchmarkTable, figure: Figure) -> str:
@@ -92,10 +93,10 @@ def part_charts(table: BenchmarkTable, figure: Figure) -> str:
             if (value := found.get(entry.label))
         ]
         at = found.get(reference.label) if reference else None
-        note = f"{rows[0][1].units:,} {(figure.part_unit if part else '') or figure.unit}" if rows else ""
+        note = f"{(figure.part_unit if part else '') or figure.unit}: {rows[0][1].units:,}" if rows else ""
         charts.append(dot_chart(part or figure.name, note, whiskers, axis, at.value if at else None))
     more = len(names) - MAX_PARTS
-    legend = f"{KINDS}. {f'Dashed line: {escape(reference.label)}. ' if reference else ''}Bold: best of the chart."
+    legend = f"{f'Dashed line: {escape(reference.label)}. ' if reference else ''}Bold: best of the chart."
     legend += f" {more} more parts are in the JSON files." if more > 0 else ""
     return f"<p class=soft>{legend}</p><div class=dots>{''.join(charts)}</div>"
 

@@ -67,11 +67,13 @@ class BenchmarkTable:
         name: Name of the benchmark, with the settings that distinguish it from its other tables.
         entries: Rows, best headline figure first.
         reference: Row that all others are compared with.
+        candidate: Whether differences are those of the reference from the others, not the other way round.
     """
 
     name: str
     entries: tuple[Entry, ...]
     reference: Entry | None
+    candidate: bool = False
 
     @property
     def key(self) -> str:
@@ -158,7 +160,7 @@ def group_results(results: Iterable[ResultFile], references: Sequence[str] = REF
 
 
 def summarise(table: BenchmarkTable) -> str:
-    """Summarise a table in one or two sentences: the best, its lead over the reference, and its significance."""
+    """Summarise a table in one sentence: the best, its lead over the reference, and its significance."""
     figure = table.figures[0]
     ranked = table.ranked(figure)
     if not ranked:
@@ -169,16 +171,10 @@ def summarise(table: BenchmarkTable) -> str:
     if not others:
         return f"{best.label} has {shown}; there is no other descriptor to compare it with."
     reference, second = next((pair for pair in others if pair[0] is table.reference), others[0])
-    text = (
+    return (
         f"{best.label} is best with {shown}, {format_number(abs(top.value - second.value))} better than "
         f"{reference.label} ({format_number(second.value)}): {_significance(compare(top, second, figure.better))}."
     )
-    tied = [entry.label for entry, _ in others if entry is not reference and table.leads(entry, figure)]
-    if not tied:
-        return text
-    named = tied if len(tied) < 4 else [*tied[:3], f"{len(tied) - 3} more"]
-    listed = f"{', '.join(named[:-1])}{' and ' if named[1:] else ''}{named[-1]}"
-    return f"{text} Not significantly different from the best: {listed}."
 
 
 def format_number(value: float) -> str:
