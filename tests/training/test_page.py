@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import cv2
 import numpy as np
 import pytest
 
-from doap._support.errors import DataError, ShapeError
-from doap.training.log import Log, Record, read_log
-from doap.training.page import headline, outlook, write_training_page
+from doap._support.errors import DataError, DoapError
+from doap.training.log import Log, Record
+from doap.training.page import outlook, write_training_page
 from oracles.html_pages import assert_well_nested
 
 BASELINES = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "fpr95": 0.1}}
@@ -23,14 +24,8 @@ NAME = "<script>alert('&')</script>"
 
 def start(**more: Any) -> Record:
     config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"nested": {"flip": True}}}
-    return {
-        "kind": "start",
-        "step": 0,
-        "config": config,
-        "versions": {"torch": "2.5.1"},
-        "baselines": BASELINES,
-        **more,
-    }
+    known = {"config": config, "versions": {"torch": "2.5.1"}, "baselines": BASELINES}
+    return {"kind": "start", "step": 0, **known, **more}
 
 
 def train(step: int, **more: Any) -> Record:
@@ -58,7 +53,7 @@ def page(tmp_path: Path) -> Callable[[list[Record]], str]:
     """Log the lines; return the text of the report."""
 
     def written(lines: list[Record]) -> str:
-        with Log(tmp_path / "log.jsonl") as log:
+        with closing(Log(tmp_path / "log.jsonl")) as log:
             for line in lines:
                 log.write(**line)
         return write_training_page(tmp_path).read_text(encoding="utf-8")
@@ -72,40 +67,26 @@ def save_gallery(run: Path) -> np.ndarray:
     return patches
 
 
-def test_the_report_is_self_contained(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_report_is_self_contained_escaped_and_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
     save_gallery(tmp_path)
     text = page(whole_run())
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", text)
+    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in text
     assert set(re.findall(r"src='([^,]*),", text)) == {"data:image/png;base64"}
-
-
-def test_the_report_is_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
-    save_gallery(tmp_path)
-    assert_well_nested(page(whole_run()))
+    assert_well_nested(text)
 
 
 def test_the_report_shows_the_values_of_the_log(page: Callable[..., str]) -> None:
-    text = page(whole_run())
-    tiles = re.findall(r"<div>([^<]*)<b>([^<]*)</b><small>([^<]*)</small>", text)
-    assert tiles == [
-        ("mAP", "0.734", "best 0.741 at step 800"),
-        ("FPR95", "0.01", "0.0125 at best mAP"),
-        ("steps", "1,000", "1.2 s each"),
-        ("patches/s", "1,234", "median"),
-        ("training time", "20 min", ""),
-    ]
+    lines = whole_run()
+    warning = {"kind": "warning", "step": 1000, "text": "<b>beware</b>"}
+    regression = {"kind": "regression_set", "step": 1000, "before": 0.5, "after": 0.4}
+    resumed = [line for line in lines if line["step"] <= 400]
+    text = page([*resumed, start(step=400), *lines[len(resumed) :][:-1], warning, warning, regression, lines[-1]])
+    assert "Complete after 1000 steps. Regression set: mAP 0.500 → 0.400. Resumed at step 400." in text
+    assert text.count("&lt;b&gt;beware&lt;/b&gt;") == 1
     for shown in ("0.7413 after 16 min, step 800", "RootSIFT 0.655", "SIFT 0.12", "<th>momentum<td>0.875", "2.5.1"):
         assert shown in text
-
-
-def test_text_of_the_recipe_is_escaped(page: Callable[..., str]) -> None:
-    text = page(whole_run())
-    assert NAME not in text
-    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in text
-
-
-def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
-    assert "<caption>data.nested</caption><tr><th>flip<td>true" in page(whole_run())
+    assert "<caption>data.nested</caption><tr><th>flip<td>true" in text
 
 
 @pytest.mark.parametrize(
@@ -123,31 +104,22 @@ def test_nested_recipes_are_shown(page: Callable[..., str]) -> None:
             "mAP 0.700 → 0.800 on held-out scenes after 50 steps (60 s, 1.2 s per step): "
             "above RootSIFT (0.655) from the start",
         ),
+        (
+            whole_run(),
+            "mAP 0.500 (step 200) → 0.734 on held-out scenes after 1,000 steps (20 min, 1.2 s per step): "
+            "above RootSIFT (0.655) since minute 12",
+        ),
+        (
+            [*whole_run()[:-1], validation(1100, 0.6)],
+            "→ 0.600 on held-out scenes after 1,100 steps (22 min, 1.2 s per step): below RootSIFT (0.655)",
+        ),
+        ([*whole_run(), validation(1100, 0.6), validation(1200, 0.7)], "above RootSIFT (0.655) since minute 24"),
     ],
 )
 def test_a_report_can_be_written_at_any_time(page: Callable[..., str], lines: list[Record], expected: str) -> None:
     text = page(lines)
     assert f"{expected}</h1>" in text
     assert not re.search(r"\bnan\b|\binf\b", text)
-
-
-def test_headline_reports_since_when_it_is_above() -> None:
-    assert headline(whole_run()) == (
-        "mAP 0.500 (step 200) → 0.734 on held-out scenes after 1,000 steps (20 min, 1.2 s per step): "
-        "above RootSIFT (0.655) since minute 12"
-    )
-
-
-def test_headline_reports_when_it_is_below() -> None:
-    lines = [*whole_run()[:-1], validation(1100, 0.6)]
-    assert headline(lines).endswith(
-        "→ 0.600 on held-out scenes after 1,100 steps (22 min, 1.2 s per step): below RootSIFT (0.655)"
-    )
-
-
-def test_since_is_counted_again_after_a_fall_below() -> None:
-    lines = [*whole_run()[:-1], validation(1100, 0.6), validation(1200, 0.7)]
-    assert headline(lines).endswith("above RootSIFT (0.655) since minute 24")
 
 
 @pytest.mark.parametrize(
@@ -157,10 +129,11 @@ def test_since_is_counted_again_after_a_fall_below() -> None:
         ([0.0, 0.0001, 0.0, -0.0001, 0.0], "Flat: more training with these settings will not pay off"),
         ([0.04, 0.03, 0.02, 0.01, 0.0], "Falling: more training with these settings harms"),
         ([0.0, 0.05, -0.05, 0.05, 0.0], "Too noisy to predict whether more training pays off"),
+        ([0.0], "Too early to predict whether more training pays off"),
     ],
 )
 def test_outlook_depends_on_the_last_third(rises: list[float], verdict: str) -> None:
-    before = [validation(step, 0.9 - step / 1000) for step in range(100, 700, 100)]
+    before = [validation(step, 0.9 - step / 1000) for step in range(100, 500, 100)]
     last = [validation(800 + 100 * index, 0.5 + rise) for index, rise in enumerate(rises)]
     assert outlook([*before, *last])[0] == verdict
 
@@ -171,53 +144,21 @@ def test_slope_is_in_points_per_ten_minutes() -> None:
     assert "+5.00 ± 0.00 points per 10 minutes" in outlook(lines)[1]
 
 
-def test_outlook_waits_for_three_validations() -> None:
-    assert outlook([validation(100, 0.1), validation(200, 0.2)])[0].startswith("Too early")
-
-
-def test_the_outlook_reports_a_falling_learning_rate() -> None:
-    lines = [validation(step, step / 2000) for step in range(100, 1001, 100)]
-    assert "25% of its peak" in outlook([train(50), *lines, train(1000, learning_rate=0.025)])[1]
-
-
-def test_a_resumed_run_is_one_curve_and_reported(page: Callable[..., str]) -> None:
-    before, after = [line for line in whole_run() if line["step"] <= 400], whole_run()
-    text = page([*before, start(step=400), *(line for line in after if line["step"] > 400)])
-    assert "Complete after 1000 steps. Resumed at step 400." in text
-    assert "since minute 12" in text
-
-
-def test_a_loss_that_is_not_finite_is_reported(page: Callable[..., str]) -> None:
-    lines = [start(), train(50), train(100, loss=float("inf")), train(150)]
-    assert "<small>not finite in 1</small>" in page(lines)
-
-
-def test_fpr95_that_spans_decades_is_on_a_log_scale(page: Callable[..., str], tmp_path: Path) -> None:
-    assert "log scale" in page(whole_run())
-    (tmp_path / "log.jsonl").unlink()
-    assert "log scale" not in page([start(), validation(50, 0.5)])
-
-
 def test_the_gallery_shows_the_pixels_and_the_distances(page: Callable[..., str], tmp_path: Path) -> None:
     patches = save_gallery(tmp_path)
     text = page(whole_run())
     shown = re.findall(r"base64,([^']*)'", text)
     pictures = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in shown]
     assert np.array_equal(np.array(pictures).reshape(patches.shape), patches)
-    assert re.findall(r"match ([\d.]+)|wrong ([\d.]+)", text) == [
-        ("0.75", ""),
-        ("", "0.5"),
-        ("0.625", ""),
-        ("", "0.375"),
-    ]
+    assert re.findall(r"(?:match|wrong) ([\d.]+)", text) == ["0.75", "0.5", "0.625", "0.375"]
 
 
-def test_a_damaged_gallery_is_an_error_that_names_it(page: Callable[..., str], tmp_path: Path) -> None:
+def test_a_damaged_gallery_is_refused(page: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "gallery.npz").write_bytes(b"PK half a file")
-    with pytest.raises(DataError, match=r"gallery\.npz: expected arrays patches and distances"):
+    with pytest.raises(DataError):
         page(whole_run())
     np.savez(tmp_path / "gallery.npz", patches=np.zeros((2, 3, 4, 4), np.uint8), distances=np.zeros((1, 2)))
-    with pytest.raises(ShapeError, match=r"gallery\.npz: distances: expected \(2, 2\)"):
+    with pytest.raises(DoapError):
         write_training_page(tmp_path)
 
 
@@ -229,18 +170,7 @@ def test_the_report_is_written_atomically(
 
     before = page(whole_run())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "report.html"]
-    with Log(tmp_path / "log.jsonl") as log:
-        log.write("train", step=1050, seconds=1300.0)
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            write_training_page(tmp_path)
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_training_page(tmp_path)
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
-
-
-def test_the_report_can_be_written_to_another_file(page: Callable[..., str], tmp_path: Path) -> None:
-    page(whole_run())
-    lines = read_log(tmp_path / "log.jsonl")
-    assert write_training_page(tmp_path, tmp_path / "other.html") == tmp_path / "other.html"
-    assert (tmp_path / "other.html").read_bytes() == (tmp_path / "report.html").read_bytes()
-    assert read_log(tmp_path / "log.jsonl") == lines
