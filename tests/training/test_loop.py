@@ -20,6 +20,7 @@ from doap.loss import second_order_difference
 from doap.training import Config, read_log, train
 from doap.training.distributed import joined
 from doap.training.loop import _Run
+from doap.training.step import similarity_difference
 from doap.types import Relation
 from oracles.forked import Forked
 from oracles.photos import write_photo
@@ -79,9 +80,8 @@ def start_command(recipe, patches, out, *more):
     return Forked(COMMAND_LINE, "train", recipe, "--data", patches, "--out", out, *more)
 
 
-@pytest.mark.parametrize("recipe", ["toy.toml", "toy-binary.toml"])
-def test_toy_runs_end_to_end(patches, tmp_path, recipe):
-    ran = start_command(RECIPES / recipe, patches, tmp_path / "run", "--json").wait()
+def test_toy_runs_end_to_end(patches, tmp_path):
+    ran = start_command(RECIPES / "toy.toml", patches, tmp_path / "run", "--json").wait()
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert 0 < result["map"] <= 1
@@ -168,19 +168,18 @@ def test_a_run_interrupted_before_its_first_or_after_its_last_step_logs_no_event
 
 
 @pytest.mark.parametrize(("kind", "name"), [("real", "listwise-ap"), ("binary", "hardest-triplet")])
-def test_a_recipe_adds_the_second_order_term_to_any_loss(patches, tmp_path, kind, name):
-    plain, more = (
-        config(patches, network={"kind": kind}, loss={"name": name, "second_order": weight}) for weight in (0.0, 0.3)
-    )
-    descriptors = torch.randn(12, 16, generator=torch.Generator().manual_seed(0))
+def test_a_recipe_adds_the_terms_of_second_order_and_of_the_teacher_to_any_loss(patches, tmp_path, kind, name):
+    generator = torch.Generator().manual_seed(0)
+    descriptors, taught = (torch.randn(12, width, generator=generator) for width in (16, 3))
     relation, values = Relation(torch.arange(12) // 3), []
-    for number, recipe in enumerate((plain, more)):
+    for number, weight in enumerate((0.0, 0.3)):
+        recipe = config(patches, network={"kind": kind}, loss={"name": name, "second_order": weight})
         (tmp_path / f"{number}").mkdir()
         with joined() as ranks, closing(_Run(recipe, tmp_path / f"{number}", ranks, None)) as run:
-            values.append(run._loss(descriptors, relation, None))
-    term = second_order_difference(descriptors, relation.groups, kind)
-    assert term > 0
-    torch.testing.assert_close(values[1] - values[0], 0.3 * term)
+            values.append(run._loss(descriptors, relation, taught if weight else None))
+    terms = 0.3 * second_order_difference(descriptors, relation.groups, kind)
+    terms += 10 * similarity_difference(descriptors, taught, kind)
+    torch.testing.assert_close(values[1] - values[0], terms)
 
 
 def test_the_mean_ap_is_logged_only_if_the_loss_is_one_minus_it(patches, trained, tmp_path):
@@ -312,9 +311,7 @@ def test_initial_weights_of_another_extent_are_warned_of(patches, trained, tmp_p
     wide = doap.load(trained).save(tmp_path / "wide.safetensors", extent=1.5)
     train(config(patches, network={"init": wide}, schedule={"steps": 1}), tmp_path / "run")
     texts = [event["text"] for event in read_log(tmp_path / "run" / "log.jsonl") if event["kind"] == "warning"]
-    assert any(
-        "used with patches of extent 1.5, but the trained descriptor will be used with 1" in one for one in texts
-    )
+    assert sum("used with patches of extent 1.5" in text for text in texts) == 1
 
 
 @pytest.fixture(scope="module")
