@@ -1,6 +1,5 @@
 """Reports reproduce the results, and results that are not comparable never share a table."""
 
-import base64
 import dataclasses
 import json
 import math
@@ -13,7 +12,6 @@ import pytest
 
 from doap._support.errors import DataError
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.pictures import Picture, write_pictures
 from doap.evaluation.report import write_report
 from doap.evaluation.result import (
     Dataset,
@@ -50,13 +48,11 @@ class Written:
 def report(tmp_path: Path):
     """Write results and their report."""
 
-    def written(*results: Result, gallery: Gallery | None = None) -> Written:
+    def written(*results: Result) -> Written:
         folder = tmp_path / "results"
         folder.mkdir()
         for number, result in enumerate(results):
-            path = write_results([result], folder / f"{number}.json")
-            if gallery and not number:
-                write_gallery(gallery, path, result.descriptor.name)
+            write_results([result], folder / f"{number}.json")
         summaries = write_report([folder], tmp_path / "report")
         assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
             "index.html",
@@ -85,12 +81,6 @@ def descriptors() -> list[Result]:
         paired("rootsift", IMAGES),
         paired("teblid", IMAGES + 0.19 + noise - noise.mean(), descriptor=bits),
     ]
-
-
-def make_gallery() -> Gallery:
-    drawn = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
-    near, apart = np.array([0.125], np.float32), np.array([[0.75, 0.25]], np.float32)
-    return Gallery(drawn[None, :2], drawn[None, 2:], near, apart)
 
 
 def test_tables_agree_with_the_results_best_first(report) -> None:
@@ -185,7 +175,7 @@ def test_summary_has_the_best_its_lead_and_the_significance(report, results: lis
 
 
 def test_the_page_is_self_contained_and_well_nested(report) -> None:
-    page = report(*descriptors(), gallery=make_gallery()).page
+    page = report(*descriptors()).page
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
     assert_well_nested(page)
 
@@ -201,16 +191,6 @@ def test_names_are_escaped_in_every_form(report) -> None:
     assert written.rows()[0][0][0] == r"\<i\>a&b\_c\|d\</i\>"
 
 
-def test_pictures_and_distances_are_those_of_the_gallery(report) -> None:
-    gallery = make_gallery()
-    page = report(*descriptors(), gallery=gallery).page
-    codes = re.findall(r"base64,([^']*)'", page)
-    shown = [cv2.imdecode(np.frombuffer(base64.b64decode(code), np.uint8), cv2.IMREAD_UNCHANGED) for code in codes]
-    assert np.array_equal(shown, np.concatenate([gallery.best[0], gallery.worst[0]]))
-    for words in ("<br>match 0.125<", "<br>match 0.750<", "<b>wrong 0.250<"):
-        assert words in page
-
-
 def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report) -> None:
     bare = {"curves": (), "histogram": None}
     results = [make_result("a", 0.5, **bare), make_result("b", math.nan, **bare), make_result("rootsift", 0.4, **bare)]
@@ -220,7 +200,7 @@ def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report) -> None:
     assert list(cells) == ["a", "rootsift", "b"]
     assert cells["b"] == ["–", "–"]
     assert cells["rootsift"][1] == "–"
-    assert not re.search(r"\bnan\b|None|Curves|Best and worst", written.page)
+    assert not re.search(r"\bnan\b|None|Curves", written.page)
     assert_well_nested(written.page)
 
 
@@ -285,26 +265,6 @@ def test_out_must_not_be_a_file(tmp_path: Path) -> None:
     file = write_results([make_result()], tmp_path / "sift.json")
     with pytest.raises(DataError):
         write_report([file], file)
-
-
-def test_a_pair_is_shown_for_the_best_the_reference_and_the_shipped_descriptors(tmp_path) -> None:
-    names = {"best": 0.9, "doap-128": 0.8, "vgg": 0.7, "rootsift": 0.6, "doap-256bit": 0.5, "orb": 0.4}
-    for name, value in names.items():
-        pictures = [Picture(title, f"{name} <1°>", f"{name} {title}".encode()) for title in ("church & co", "tower")]
-        path = write_results([make_result(name, value)], tmp_path / f"{name}.json")
-        write_pictures(pictures, path, name)
-    write_report(tmp_path, tmp_path / "report")
-    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    shown = page[page.index("<h3>Image pairs</h3>") :]
-    assert re.findall(r"<summary>([^<]*)</summary>", shown)[:2] == ["church &amp; co", "tower"]
-    codes = [base64.b64decode(code).decode() for code in re.findall(r"image/jpeg;base64,([^']*)'", shown)]
-    assert codes == [
-        f"{name} {title}"
-        for title in ("church & co", "tower")
-        for name in ("best", "doap-128", "rootsift", "doap-256bit")
-    ]
-    assert "<small>rootsift &lt;1°&gt;</small>" in shown
-    assert_well_nested(page)
 
 
 SCRIPT = "<script>alert(1)</script>"

@@ -57,7 +57,6 @@ td.better { color: var(--better) } td.worse { color: var(--worse) } td.better sm
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 520px), 1fr)) }
 span.own, span.common, span.rejected { font-weight: 600; padding: 0 4px; border-radius: 3px; background: #16181c }
 span.own { color: #3cf050 } span.common { color: #4db1ff } span.rejected { color: #ff5c52 }
-.pictures.pairs { gap: 16px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)) }
 .pictures figure { display: grid; grid-auto-flow: column; grid-auto-columns: 1fr; gap: 2px 6px; font-size: 13px }
 .pictures img { width: 100%; image-rendering: pixelated; border-radius: 3px } .pictures b { color: var(--bits) }
 .tables { columns: 300px; column-gap: 32px } .wide { overflow-x: auto; margin: 0 0 12px }
@@ -87,14 +86,8 @@ def write_html(out: Path, title: str, parts: Iterable[str]) -> Path:
     return out
 
 
-def patch_grid(patches: NDArray[np.uint8], captions: Iterable[Sequence[str]], style: str = "") -> str:
-    """Show rows of patches side by side, with a caption below each patch.
-
-    Args:
-        patches: (N, n, S, S) uint8.
-        captions: N rows of n captions, as HTML.
-        style: Additional CSS class.
-    """
+def patch_grid(patches: NDArray[np.uint8], captions: Iterable[Sequence[str]]) -> str:
+    """Show rows of patches (N, n, S, S) side by side, each with its caption in HTML below it."""
     import cv2
 
     figures = []
@@ -102,7 +95,7 @@ def patch_grid(patches: NDArray[np.uint8], captions: Iterable[Sequence[str]], st
         sources = (data_uri(cv2.imencode(".png", patch)[1].tobytes(), "png") for patch in row)
         cells = zip(sources, texts, strict=True)
         figures.append("".join(f"<div><img src='{source}' alt=''><br>{text}</div>" for source, text in cells))
-    return f"<div class='pictures {style}'>{''.join(f'<figure>{figure}</figure>' for figure in figures)}</div>"
+    return f"<div class=pictures>{''.join(f'<figure>{figure}</figure>' for figure in figures)}</div>"
 
 
 def setting_tables(values: Mapping[str, Any], name: str = "") -> str:

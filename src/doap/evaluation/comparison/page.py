@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from doap._support.html import write_html
+from doap._support.html import data_uri, write_html
+from doap.evaluation.comparison.pairs import Picture
 from doap.evaluation.comparison.verdict import MIN_ITEMS, Verdict
-from doap.evaluation.pictures import Picture
-from doap.evaluation.report.page import LEGENDS, figure_section, part_charts, picture_section, provenance
+from doap.evaluation.report.page import LEGENDS, figure_section, folded, part_charts, provenance
 from doap.evaluation.report.table import group_results
 from doap.evaluation.result import Result
 from doap.geometry import MIN_INLIER_RATIO, MIN_INLIERS
@@ -62,8 +62,22 @@ def write_comparison_page(
             if measured[0].headline.total.low is not None:
                 parts.append(part_charts(tables[-1], measured[0].headline))
     parts += [
-        picture_section("Example pairs", LEGEND, pictures),
+        *_picture_section(pictures),
         f"<h2>How the verdict is reached</h2>{RULE}{LEGENDS}",
         provenance(tables),
     ]
     return write_html(out, verdict.title, parts)
+
+
+def _picture_section(pictures: Mapping[str, Sequence[Picture]]) -> Iterator[str]:
+    """Show the pictures of one title side by side."""
+    titles = [picture.title for picture in next(iter(pictures.values()), ())]
+    if titles:
+        yield f"<h2>Example pairs</h2><p class=soft>{LEGEND}</p>"
+    for number, title in enumerate(titles):
+        figures = [
+            f"<figure><figcaption>{escape(name)} <small>{escape(some[number].caption)}</small></figcaption>"
+            f"<img src='{data_uri(some[number].jpeg, 'jpeg')}' alt='matches of {escape(name)}'></figure>"
+            for name, some in pictures.items()
+        ]
+        yield folded(title, f"<div class=panels>{''.join(figures)}</div>", opened=number == 0)

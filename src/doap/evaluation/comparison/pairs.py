@@ -17,7 +17,6 @@ from doap._support.text import counted
 from doap.evaluation.comparison.photos import LONGEST_SIDE, DescribedPhoto
 from doap.evaluation.comparison.verdict import Stage, photo_figure
 from doap.evaluation.mapping import MIN_IMAGES, map_database, summarise_models
-from doap.evaluation.pictures import JPEG_QUALITY, Picture
 from doap.evaluation.result import Estimate, Figure
 from doap.export.colmap import MAX_ERROR
 from doap.export.colmap_database import create_database, read_ids, verify_matches, write_matched_features
@@ -30,6 +29,15 @@ from doap.types import Features, Matches, Progress
 
 PICTURE_SIDE = 580
 """Longest side of each photo in a picture, in pixels."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The matches of one descriptor in a pair of photos, as JPEG; pictures of one title are shown side by side."""
+
+    title: str
+    caption: str
+    jpeg: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +135,7 @@ def _draw(photos: Sequence[DescribedPhoto], pair: PhotoPair, title: str, name: s
     pixels = draw_matches(*drawn, common=common, longest_side=PICTURE_SIDE)
     own = int((inliers & ~common).sum())
     caption = f"{counted(int(inliers.sum()), 'inlier')} of {counted(len(matches), 'match')}, {own:,} not in {other}"
-    encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+    encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
     return Picture(f"{both[0].name} and {both[1].name}: {title}", caption, encoded)
 
 

@@ -15,7 +15,7 @@ def write_report(results: str | Path | Sequence[str | Path], out: str | Path) ->
     """Write the report of results into a folder: `index.html`, `tables.md` and `tables.tex`, each atomically.
 
     Args:
-        results: JSON files of `doap eval`, or folders of them at any depth. Galleries are read from beside them.
+        results: JSON files of `doap eval`, or folders of them at any depth.
         out: Folder of the report.
 
     Returns:

@@ -1,24 +1,21 @@
-"""The HTML page of a report: the best descriptor first, then figures by part, curves, examples and provenance."""
+"""The HTML page of a report: the best descriptor first, then figures by part, curves and provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from doap._support.charts import Axis, Line, Whisker, dot_chart, line_chart
-from doap._support.html import data_uri, patch_grid, setting_tables, write_html
+from doap._support.html import setting_tables, write_html
 from doap._support.text import counted
-from doap.descriptor import SHIPPED
-from doap.evaluation.pictures import Picture, read_pictures
 from doap.evaluation.report.formats import DIFFERENCE_LEGEND, LEGEND, MARKS, Grid, difference_grid, figure_grid
-from doap.evaluation.report.table import BenchmarkTable, format_number, summarise
-from doap.evaluation.result import Figure, Gallery, read_gallery
+from doap.evaluation.report.table import BenchmarkTable, summarise
+from doap.evaluation.result import Figure
 
 MAX_PARTS = 24
 """Maximum number of parts of a figure with a chart; the JSON files have all of them."""
-MAX_PICTURES = 6
 TOP = ("first", "second", "third")
 """Styles of the curves of the best three descriptors."""
 MARK = {"real": "●", "binary": "■", "pipeline": "◆"}
@@ -44,10 +41,8 @@ def _section(table: BenchmarkTable) -> str:
         f"<h2 id='{table.key}'>{escape(table.name)} <small>on {escape(table.any_result.dataset.name)}</small></h2>",
         figure_section(table),
         f"<h3>{escape(headline.name)} by part</h3>{part_charts(table, headline)}",
-        *(_folded(f"{figure.name} by part", part_charts(table, figure)) for figure in further if figure.parts),
+        *(folded(f"{figure.name} by part", part_charts(table, figure)) for figure in further if figure.parts),
         f"<h3>Curves</h3><div class=charts>{''.join(curves)}</div>" if curves else "",
-        _pictures(table),
-        _galleries(table),
         provenance([table]),
     ]
     return f"<section>{''.join(parts)}</section>"
@@ -56,7 +51,7 @@ def _section(table: BenchmarkTable) -> str:
 def figure_section(table: BenchmarkTable) -> str:
     """Show the figures of a table, and their differences from the reference."""
     figures, differences = _grid(figure_grid(table)), difference_grid(table)
-    return figures + (_folded(differences.title, _grid(differences), opened=True) if differences else "")
+    return figures + (folded(differences.title, _grid(differences), opened=True) if differences else "")
 
 
 def _grid(grid: Grid) -> str:
@@ -129,64 +124,6 @@ def _histograms(table: BenchmarkTable) -> Iterable[str]:
             yield line_chart(f"{entry.label}: distances", "less overlap is better", lines, Axis("distance"), Axis())
 
 
-def _pictures(table: BenchmarkTable) -> str:
-    """Show image pairs with the matches of the best descriptor, of the reference and of the shipped descriptors."""
-    wanted = {table.entries[0].label, *SHIPPED, *([table.reference.label] if table.reference else [])}
-    shown = [entry for entry in table.entries if entry.label in wanted]
-    legend = "Green matches agree with the ground truth, red ones do not. At most 150 matches are drawn."
-    pictures = {entry.label: read_pictures(entry.path, entry.result.descriptor.name) for entry in shown}
-    return picture_section("Image pairs", legend, pictures)
-
-
-def picture_section(heading: str, legend: str, pictures: Mapping[str, Sequence[Picture]]) -> str:
-    """Show the pictures of one title side by side; empty without pictures.
-
-    Args:
-        heading: Heading of the section.
-        legend: Legend of the pictures, as HTML.
-        pictures: Pictures by the label of their descriptor.
-    """
-    titles = list(dict.fromkeys(picture.title for some in pictures.values() for picture in some))
-    if not titles:
-        return ""
-    folds = []
-    for number, title in enumerate(titles):
-        figures = [
-            f"<figure><figcaption>{escape(label)} <small>{escape(one.caption)}</small></figcaption>"
-            f"<img src='{data_uri(one.jpeg, 'jpeg')}' alt='matches of {escape(label)}'></figure>"
-            for label, some in pictures.items()
-            for one in some
-            if one.title == title
-        ]
-        folds.append(_folded(title, f"<div class=panels>{''.join(figures)}</div>", opened=number == 0))
-    return f"<h3>{heading}</h3><p class=soft>{legend}</p>{''.join(folds)}"
-
-
-def _galleries(table: BenchmarkTable) -> str:
-    galleries = {entry.label: read_gallery(entry.path, entry.result.descriptor.name) for entry in table.entries}
-    shown = {label: gallery for label, gallery in galleries.items() if gallery is not None}
-    if not shown:
-        return ""
-    folds = [
-        _folded(label, _gallery(gallery), opened=number == 0) for number, (label, gallery) in enumerate(shown.items())
-    ]
-    legend = (
-        "Best: a query and its correct match. Worst: a query, its correct match and the wrong patch it was matched "
-        "with. The numbers are distances to the query."
-    )
-    return f"<h3>Best and worst matches</h3><p class=soft>{legend}</p>{''.join(folds)}"
-
-
-def _gallery(gallery: Gallery) -> str:
-    best = [("query", f"match {format_number(distance)}") for distance in gallery.best_distances[:MAX_PICTURES]]
-    worst = [
-        ("query", f"match {format_number(match)}", f"<b>wrong {format_number(wrong)}</b>")
-        for match, wrong in gallery.worst_distances[:MAX_PICTURES]
-    ]
-    pairs = patch_grid(gallery.best[:MAX_PICTURES], best, "pairs")
-    return pairs + patch_grid(gallery.worst[:MAX_PICTURES], worst)
-
-
 def provenance(tables: Sequence[BenchmarkTable]) -> str:
     """Show what all results have in common, then what is specific to each."""
     sections: dict[str, Any] = {}
@@ -199,10 +136,11 @@ def provenance(tables: Sequence[BenchmarkTable]) -> str:
             described = {"date": one.date, **{f"{name}, s": round(value, 3) for name, value in one.seconds.items()}}
             described |= {"fingerprint": one.descriptor.fingerprint, "file": one.descriptor.file_sha256 or "–"}
             sections[entry.label] = {**described, **one.versions}
-    return _folded(
+    return folded(
         "Protocol, checksums, versions, seed and times", f"<div class=tables>{setting_tables(sections)}</div>"
     )
 
 
-def _folded(summary: str, content: str, *, opened: bool = False) -> str:
+def folded(summary: str, content: str, *, opened: bool = False) -> str:
+    """Return content under a summary that shows or hides it."""
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
