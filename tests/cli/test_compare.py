@@ -25,7 +25,7 @@ def test_table_verdict_and_page_are_printed(doap, photos, tmp_path):
     assert lines[0].split()[-2:] == ["rootsift", "sift"]
     assert lines[1].startswith("verified inliers ")
     assert lines[-3] == "no reconstructions: not requested"
-    assert lines[-2].startswith("No decision: there are too few pairs of photos that overlap to decide ")
+    assert lines[-2].startswith("Too few pairs of photos overlap to decide between rootsift and sift: ")
     assert lines[-1] == f"Wrote {tmp_path / 'index.html'}"
     assert "skipped: " in ran.stderr
     assert "6.jpg" in ran.stderr

@@ -50,9 +50,7 @@ def compared(photos, candidate, baseline, out, **options):
 def test_a_better_candidate_is_recommended_on_a_self_contained_page(photos, tmp_path):
     comparison = compared(photos, "rootsift", poor(), tmp_path)
     assert comparison.verdict.answer == "switch"
-    assert comparison.verdict.sentence.startswith(
-        f"Switch to rootsift: on {PAIRS}, rootsift is better than <poor> (verified inliers "
-    )
+    assert comparison.verdict.sentence.startswith("Switch to rootsift: verified inliers in a pair: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.json", "index.html"]
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<h1>Switch to rootsift</h1>" in page
@@ -69,8 +67,8 @@ def test_a_better_candidate_is_recommended_on_a_self_contained_page(photos, tmp_
 @pytest.mark.parametrize(
     ("candidate", "answer", "sentence"),
     [
-        ("random", "stay", f"Stay with rootsift: on {PAIRS}, random is worse"),
-        (rootsift(), "no difference", f"No significant difference: on {PAIRS}, rootsift is neither better nor worse"),
+        ("random", "stay", "Stay with rootsift: "),
+        (rootsift(), "no difference", "No significant difference between rootsift and rootsift-2: "),
     ],
 )
 def test_a_candidate_that_is_not_better_is_not_recommended(photos, tmp_path, candidate, answer, sentence):
@@ -110,7 +108,6 @@ def test_unusable_photos_are_skipped_and_photos_of_one_name_are_listed_by_their_
         ({"more": "none.jpg", "candidate": "no-such-descriptor"}, DataError),
         ({"max_keypoints": 0}, ArgumentError),
         ({"max_photos": 5}, ArgumentError),
-        ({"max_pairs": 0}, ArgumentError),
         ({"candidate": "sift"}, ArgumentError),
         ({"out": "file"}, DataError),
     ],

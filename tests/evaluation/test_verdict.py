@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from doap.evaluation.bootstrap import bootstrap_mean
-from doap.evaluation.comparison.pairs import connected_photos, neighbouring_pairs
+from doap.evaluation.comparison.pairs import connected_photos
 from doap.evaluation.comparison.verdict import Stage, decide, photo_figure
 from doap.evaluation.result import DescriptorInfo
 
@@ -82,11 +82,6 @@ def test_descriptors_that_differ_by_chance_are_rarely_distinguished(shared):
         found = photo_figure("", values, items, seed).total
         decided += found.low > 0 or found.high < 0
     assert decided <= 12
-
-
-def test_all_pairs_are_used_up_to_the_limit():
-    assert sorted(neighbouring_pairs(5, 10)) == list(combinations(range(5), 2))
-    assert neighbouring_pairs(1, 10) == []
 
 
 def test_connected_photos_are_found():

@@ -27,7 +27,6 @@ def compare(
     detector: Detector = None,
     max_keypoints: MaxKeypoints = 2048,
     max_photos: Annotated[int, typer.Option(min=6, help="Maximum number of photos, spread over all.")] = 20,
-    max_pairs: Annotated[int, typer.Option(min=1, help="Maximum number of image pairs, neighbours first.")] = 200,
     reconstruction: Annotated[
         bool, typer.Option("--reconstruction/--no-reconstruction", help="Also reconstruct with COLMAP.")
     ] = True,
@@ -47,7 +46,6 @@ def compare(
             detector=detector,
             max_keypoints=max_keypoints,
             max_photos=max_photos,
-            max_pairs=max_pairs,
             reconstruction=reconstruction,
             seed=seed,
             device=device,

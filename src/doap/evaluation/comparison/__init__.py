@@ -73,7 +73,6 @@ def compare(
     detector: str | Detector | None = None,
     max_keypoints: int = 2048,
     max_photos: int = 20,
-    max_pairs: int = 200,
     reconstruction: bool = True,
     seed: int = 0,
     device: str | torch.device = "auto",
@@ -94,15 +93,14 @@ def compare(
         baselines: Descriptors to compare it with, in the same forms.
         detector: Keypoint detector; SIFT by default.
         max_keypoints: Maximum number of keypoints per photo.
-        max_photos: Maximum number of photos, at least six; runs of five neighbours are selected from a larger set.
-        max_pairs: Maximum number of pairs of these photos to match; nearest neighbours first.
+        max_photos: Maximum number of photos, at least six; runs of five neighbours are selected from a larger set. All
+            pairs of these photos are matched.
         reconstruction: Whether to run COLMAP as well, which takes the longest.
         seed: Random seed.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Progress callback.
     """
-    limits = {"max_keypoints": (max_keypoints, 1), "max_photos": (max_photos, MIN_ITEMS), "max_pairs": (max_pairs, 1)}
-    for name, (value, least) in limits.items():
+    for name, value, least in (("max_keypoints", max_keypoints, 1), ("max_photos", max_photos, MIN_ITEMS)):
         if value < least:
             raise ArgumentError(f"{name}: expected {least} or more, got {value}.")
     detector, given = as_detector(detector), _list_photos(photos)
@@ -122,7 +120,7 @@ def compare(
         raise DataError(f"{_too_few(len(described))} Skipped, among others: {next(iter(skipped.values()))}")
     keypoints = sum(len(one.photo.frames) for one in described)
     seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
-    pairs, overlapping = evaluate_pairs(described, max_pairs, seed, progress)
+    pairs, overlapping = evaluate_pairs(described, seed, progress)
     model = Stage("reconstructions", "not requested")
     if reconstruction:
         model = evaluate_reconstructions(described, overlapping, seed, progress)
@@ -133,7 +131,6 @@ def compare(
         "magnification": detector.magnification,
         "max keypoints": max_keypoints,
         "photos": f"{len(described)} of {len(given)}",
-        "max pairs": max_pairs,
         **PROTOCOL,
     }
     infos = {name: descriptor_info(name, one) for name, one in describers.items()}

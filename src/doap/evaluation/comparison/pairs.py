@@ -55,24 +55,13 @@ class PhotoPair:
     inliers: dict[str, NDArray[np.bool_]]
 
 
-def neighbouring_pairs(photos: int, limit: int) -> list[tuple[int, int]]:
-    """Return at most `limit` pairs of photos, the nearest neighbours in the order of the photos first.
-
-    >>> neighbouring_pairs(4, 5)
-    [(0, 1), (1, 2), (2, 3), (0, 2), (1, 3)]
-    """
-    return sorted(combinations(range(photos), 2), key=lambda pair: (pair[1] - pair[0], pair))[:limit]
-
-
-def evaluate_pairs(
-    photos: Sequence[DescribedPhoto], max_pairs: int, seed: int, progress: Progress
-) -> tuple[Stage, list[PhotoPair]]:
+def evaluate_pairs(photos: Sequence[DescribedPhoto], seed: int, progress: Progress) -> tuple[Stage, list[PhotoPair]]:
     """Compare how many matches of each descriptor agree with one fundamental matrix, in pairs that overlap.
 
     A pair overlaps if any descriptor verifies it, with at least 30 inliers that are at least 10 % of its matches. All
     descriptors are compared on all these pairs.
     """
-    listed = neighbouring_pairs(len(photos), max_pairs)
+    listed = list(combinations(range(len(photos)), 2))
     found: list[PhotoPair] = []
     for number, pair in enumerate(listed):
         one, other = (photos[index] for index in pair)

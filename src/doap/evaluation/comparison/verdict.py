@@ -21,12 +21,6 @@ from doap.evaluation.result import DescriptorInfo, Estimate, Figure
 Answer = Literal["switch", "stay", "no difference", "undecided"]
 MIN_ITEMS = 6
 """Minimum number of photos, and of items, for a decision: five would agree by chance in 1 of 16 cases."""
-CLAIMS = {
-    "better": "on {stage}, {candidate} is better than {baseline}",
-    "worse": "on {stage}, {candidate} is worse than {baseline}",
-    "similar": "on {stage}, {candidate} is neither better nor worse than {baseline}",
-    "untested": "there are too few {stage} to decide between {candidate} and {baseline}",
-}
 
 
 @dataclass(frozen=True)
@@ -115,32 +109,30 @@ def decide(pairs: Stage, descriptors: Sequence[DescriptorInfo], seconds: Mapping
         descriptors: The candidate, then the baselines.
         seconds: Time to describe the same keypoints, by descriptor.
     """
-    candidate = descriptors[0]
     if not pairs.figures:
         return Verdict("undecided", "No decision", [pairs.note])
-    baseline = next(one for one in descriptors if one.name == pairs.best_baseline)
+    candidate, baseline = descriptors[0], next(one for one in descriptors if one.name == pairs.best_baseline)
     rule: dict[str, tuple[Answer, str]] = {
         "better": ("switch", f"Switch to {candidate.name}"),
         "worse": ("stay", f"Stay with {baseline.name}"),
-        "similar": ("no difference", "No significant difference"),
-        "untested": ("undecided", "No decision"),
+        "similar": ("no difference", f"No significant difference between {candidate.name} and {baseline.name}"),
+        "untested": (
+            "undecided",
+            f"Too few pairs of photos overlap to decide between {candidate.name} and {baseline.name}",
+        ),
     }
+    found = pairs.difference
+    value, *ends = (f"{'−' if one < 0 else '+'}{abs(one):,.1f}" for one in (found.value, *(found.interval or ())))
+    means = " and ".join(
+        f"{pairs.figures[one.name][0].total.value:,.1f} with {one.name}" for one in (candidate, baseline)
+    )
+    interval = f" (95 % interval {' to '.join(ends)})" if ends else ""
     ratio = f"{seconds[candidate.name] / seconds[baseline.name]:.2g}"
     duration = "as long" if ratio == "1" else f"{ratio} times as long"
-    cost = (
+    reasons = [
+        f"{pairs.figures[candidate.name][0].name} in a pair: {means}, a difference of {value}{interval}",
+        pairs.note,
         f"a descriptor of {candidate.name} takes {candidate.bytes:,} bytes ({baseline.name}: {baseline.bytes:,}), and "
-        f"describing a photo takes {duration} as with {baseline.name}"
-    )
-    return Verdict(*rule[pairs.difference.outcome], [_reason(pairs, candidate.name), cost])
-
-
-def _reason(stage: Stage, candidate: str) -> str:
-    figures = [stage.figures[name][0] for name in (candidate, stage.best_baseline)]
-    difference = stage.difference
-    value, *ends = (
-        f"{'−' if one < 0 else '+'}{abs(one):,.1f}" for one in (difference.value, *(difference.interval or ()))
-    )
-    means = " vs ".join(f"{figure.total.value:,.1f}" for figure in figures)
-    interval = f", 95 % interval {' to '.join(ends)}" if ends else ""
-    claim = CLAIMS[difference.outcome].format(stage=stage.name, candidate=candidate, baseline=stage.best_baseline)
-    return f"{claim} ({figures[0].name} {means}, difference {value}{interval}; {stage.note})"
+        f"describing a photo takes {duration} as with {baseline.name}",
+    ]
+    return Verdict(*rule[found.outcome], reasons)
