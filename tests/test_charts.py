@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from doap._support.charts import Axis, Line, Scale, Whisker, dot_chart, line_chart
 from oracles.html_pages import assert_well_nested
 
-NAME = "<b>&'\""
 NUMBER = r"(-?[\d.]+)"
 
 
@@ -31,14 +30,6 @@ def draw(kind: str, label: str, value: float) -> str:
         return dot_chart(label, label, rows, Axis(label), reference=value)
     lines = [Line(label, "first", [(0, value), (1, 2.0)], ["a", "b"], title=label)]
     return line_chart(label, label, lines, Axis(label), Axis(label))
-
-
-@pytest.mark.parametrize("kind", ["line", "dot"])
-def test_text_is_escaped_and_tags_are_nested(kind: str) -> None:
-    svg = draw(kind, NAME, 1.0)
-    assert "<b>" not in svg
-    assert "&lt;b&gt;&amp;&#x27;&quot;" in svg
-    assert_well_nested(svg)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -79,11 +70,6 @@ def test_ticks_of_logarithmic_axes(low: float, high: float, ticks: list[float]) 
     assert Scale(low, high, 0, 1, log=True).ticks(6) == pytest.approx(ticks)
 
 
-def test_equal_ratios_are_equal_lengths_on_a_logarithmic_axis() -> None:
-    scale = Axis(low=1, high=16, log=True).scale([], 0, 100)
-    assert [scale(value) for value in (1, 2, 4, 16)] == pytest.approx([0, 25, 50, 100])
-
-
 def test_points_lie_at_their_axis_positions() -> None:
     svg = line_chart("", "", [Line("", "first", [(0, 0), (5, 1), (10, 2)])], Axis(low=0, high=10), Axis(low=0, high=4))
     points = [(float(x), float(y)) for x, y in re.findall(rf"{NUMBER} {NUMBER}", path_of(svg, "first"))]
@@ -105,17 +91,15 @@ def test_labels_of_lines_are_a_line_apart_inside_and_the_last_drawn_is_first(end
 
 
 def test_a_dot_lies_at_its_value_within_its_interval() -> None:
-    rows = [Whisker("a", "real", 0.5, 0.4, 0.8, strong=True), Whisker("b", "binary", 0.2, 0.1, 0.3)]
+    rows = [
+        Whisker("a-name-that-is-too-long", "real", 0.5, 0.4, 0.8, strong=True),
+        Whisker("b", "binary", 0.2, 0.1, 0.3),
+    ]
     svg = dot_chart("", "", rows, Axis(low=0, high=1), reference=0.5)
     begin, y, end = map(float, re.search(rf"M{NUMBER} {NUMBER}H{NUMBER}", path_of(svg, "real")).groups())
     left, top = map(float, re.search(rf"<rect class='real' x={NUMBER} y={NUMBER}", svg).groups())
     assert (left + 4 - begin) / (end - begin) == pytest.approx(0.25, abs=0.01)
     assert top + 4 == pytest.approx(y, abs=0.11)
     assert float(re.match(rf"M{NUMBER}", path_of(svg, "reference"))[1]) == pytest.approx(left + 4, abs=0.11)
-    assert re.findall(r"<text class=strong[^>]*>(\w+)", svg) == ["a"]
-
-
-def test_a_long_label_is_shortened_and_complete_in_its_tooltip() -> None:
-    svg = dot_chart("", "", [Whisker("a-name-that-is-too-long", "real", 0.5, 0.4, 0.6)], Axis())
-    assert ">a-name-that-is-t…<" in svg
-    assert "<title>a-name-that-is-too-long 0.5 (0.4 to 0.6)" in svg
+    assert re.findall(r"<text class=strong[^>]*>([^<]+)", svg) == ["a-name-that-is-t…"]
+    assert f"<title>{name} 0.5 (0.4 to 0.8)" in svg

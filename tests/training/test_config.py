@@ -72,22 +72,11 @@ def test_changes_override_the_file(tmp_path):
     assert (config.run.seed, config.run.log_every) == (5, 7)
 
 
-def loss_of(config):
-    return LOSSES[config.loss.name](**dict(config.loss.settings))
-
-
-def test_the_default_distance_follows_from_the_loss_and_the_kind():
-    loss = loss_of(Config())
-    assert loss.settings == ListwiseAP().settings
-    assert loss_of(Config(loss={"name": "hardest-triplet"})).settings.distance == "euclidean"
-    bits = loss_of(Config(network={"kind": "binary"}))
-    assert bits.settings.distance == "hamming"
-    assert loss_of(Config(network={"kind": "binary"}, loss={"name": "hardest-triplet"})).settings.distance == "hamming"
-
-
-def test_a_recipe_may_set_distance_and_bins():
-    loss = loss_of(Config(loss={"distance": "euclidean", "bins": 25}))
-    assert loss.settings == ListwiseAP.paper().settings
+def test_the_default_distance_follows_from_the_loss_and_the_kind_and_a_recipe_may_set_it():
+    assert Config().loss.settings == ListwiseAP().settings
+    assert Config(loss={"distance": "euclidean", "bins": 25}).loss.settings == ListwiseAP.paper().settings
+    for name in LOSSES:
+        assert Config(network={"kind": "binary"}, loss={"name": name}).loss.settings.distance == "hamming"
     assert Config(network={"kind": "binary"}, loss={"distance": "squared"}).loss.settings.distance == "squared"
 
 
@@ -100,19 +89,14 @@ def test_a_resolved_recipe_is_flat_and_reads_back_as_itself():
     assert Config.model_validate(resolved) == config
 
 
-def test_linear_schedule_falls_to_zero_and_stepped_schedule_by_its_factor():
+def test_a_schedule_is_linear_to_zero_stepped_or_follows_the_clock():
     linear = StepSchedule.of(Config(schedule={"steps": 10}).schedule, 5)
     assert [linear.rate(step, 0.0) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]
     stepped = StepSchedule.of(Config(schedule={"epochs": 4, "kind": "stepped", "every": 2}).schedule, 5)
     assert stepped.steps == 20
     assert [stepped.rate(step, 0.0) for step in (0, 9, 10, 19)] == pytest.approx([1, 1, 0.1, 0.1])
-
-
-def test_time_budget_follows_the_clock():
-    plan = StepSchedule.of(Config(schedule={"minutes": 2}).schedule, 5)
-    assert plan.steps is None
-    assert plan.rate(999, 30.0) == pytest.approx(0.75)
-    assert plan.progress(0, 500.0) == 1
+    clock = StepSchedule.of(Config(schedule={"minutes": 2}).schedule, 5)
+    assert [clock.rate(999, seconds) for seconds in (30.0, 500.0)] == pytest.approx([0.75, 0])
 
 
 @pytest.mark.parametrize("schedule", [{}, {"steps": 3, "epochs": 2}])

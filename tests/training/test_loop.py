@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import signal
 import time
 from contextlib import closing
@@ -138,33 +137,20 @@ def test_a_run_killed_at_random_moments_and_resumed_has_the_same_weights(patches
         assert all(torch.equal(whole[name], killed[name]) for name in whole)
 
 
-def interrupt_at(step):
-    def on_event(event):
-        if event["kind"] == "train" and event["step"] == step:
-            raise KeyboardInterrupt
-
-    return on_event
-
-
-EVERY_STEP = {"log_every": 1, "checkpoint_every": 1}
-
-
-def interrupt_after(kind):
-    def on_event(event):
+@pytest.mark.parametrize("kind", ["start", "end"])
+def test_a_run_interrupted_before_its_first_or_after_its_last_step_logs_no_event_twice(patches, tmp_path, kind):
+    def interrupt(event):
         if event["kind"] == kind:
             raise KeyboardInterrupt
 
-    return on_event
-
-
-@pytest.mark.parametrize("kind", ["start", "end"])
-def test_a_run_interrupted_before_its_first_or_after_its_last_step_logs_no_event_twice(patches, tmp_path, kind):
-    recipe = config(patches, run=EVERY_STEP, schedule={"steps": 2})
+    recipe = config(patches, run={"log_every": 1, "checkpoint_every": 1}, schedule={"steps": 2})
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "run", on_event=interrupt_after(kind))
-    train(recipe, tmp_path / "run")
-    kinds = [event["kind"] for event in read_log(tmp_path / "run" / "log.jsonl")]
-    assert kinds == ["start", "train", "train", "validation", "end"]
+        train(recipe, tmp_path / "run", on_event=interrupt)
+    # The second call completes the run, and the third one changes nothing.
+    for _ in range(2):
+        train(recipe, tmp_path / "run")
+        kinds = [event["kind"] for event in read_log(tmp_path / "run" / "log.jsonl")]
+        assert kinds == ["start", "train", "train", "validation", "end"]
 
 
 @pytest.mark.parametrize(("kind", "name"), [("real", "listwise-ap"), ("binary", "hardest-triplet")])
@@ -192,18 +178,6 @@ def test_the_mean_ap_is_logged_only_if_the_loss_is_one_minus_it(patches, trained
     assert not any("ap" in event for event in logged[1])
 
 
-def test_a_real_descriptor_initialises_all_but_the_last_layer_of_a_binary_one(patches, tmp_path):
-    first = train(config(patches, network={"name": "l2net"}, schedule={"steps": 1}), tmp_path / "first")
-    bits = {"name": "l2net", "dim": 32, "kind": "binary", "inner": 16, "init": first}
-    slow = {"learning_rate": 1e-9}
-    second = train(config(patches, network=bits, optimiser=slow, schedule={"steps": 2}), tmp_path / "second")
-    start, end = load_file(first), load_file(second)
-    learned = [name for name in start if name.endswith("weight")]
-    assert all(torch.allclose(start[name], end[name]) for name in learned)
-    assert {name.split(".")[0] for name in end.keys() - start.keys()} == {"widen"}
-    assert doap.load(second).describe_patches(torch.rand(3, 1, 32, 32)).shape == (3, 4)
-
-
 def test_frozen_initial_layers_stay_as_they_are_and_the_others_are_trained(patches, tmp_path):
     first = train(config(patches, network={"name": "l2net"}, schedule={"steps": 1}), tmp_path / "first")
     bits = {"name": "l2net", "dim": 32, "kind": "binary", "inner": 16, "init": first, "freeze_init": True}
@@ -212,8 +186,9 @@ def test_frozen_initial_layers_stay_as_they_are_and_the_others_are_trained(patch
         train(config(patches, network=bits, optimiser={"learning_rate": rate}), tmp_path / f"{rate}")
     untrained, end = (load_file(tmp_path / f"{rate}" / "last.safetensors") for rate in rates)
     # Weights, statistics of batch normalisation and numbers of batches.
-    for name, before in load_file(first).items():
-        assert torch.equal(end[name], before), name
+    start = load_file(first)
+    assert all(torch.equal(end[name], start[name]) for name in start)
+    assert {name.split(".")[0] for name in end.keys() - start.keys()} == {"widen"}
     assert not torch.allclose(end["widen.0.weight"], untrained["widen.0.weight"])
     assert not torch.allclose(end["widen.1.running_mean"], untrained["widen.1.running_mean"])
 
@@ -232,6 +207,14 @@ def test_a_real_descriptor_initialises_a_binary_one_of_another_size_except_for_i
     ]
     assert new == ([] if bits == 16 else ["features.12.weight"])
     assert doap.load(second).describe_patches(torch.rand(3, 1, 32, 32)).shape == (3, bits // 8)
+
+
+def test_a_network_with_a_teacher_trains_and_its_ledger_names_the_photos_of_the_teacher(patches, tmp_path):
+    recipe = config(patches, teacher={"file": "doap-fast"}, schedule={"steps": 2}, run={"micro_batch": 20})
+    best = train(recipe, tmp_path)
+    ledger = json.loads((patches / "meta.json").read_text())["ledger"]
+    assert doap.load(best).metadata["ledger"] == [*ledger, *doap.load("doap-fast").metadata["ledger"]]
+    assert not any("ap" in event for event in read_log(tmp_path / "log.jsonl"))
 
 
 def test_two_processes_have_identical_weights_and_log_once(patches, tmp_path):
@@ -286,25 +269,17 @@ def test_the_ledger_of_fine_tuned_weights_includes_that_of_the_initial_weights(p
 
 
 def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, trained, tmp_path):
-    adapted = config(patches, data={"regression_set": patches}, network={"init": trained})
-    best = doap.load(train(adapted, tmp_path / "second"))
-    (event,) = (event for event in read_log(tmp_path / "second" / "log.jsonl") if event["kind"] == "regression_set")
-    assert "Regression set: mAP" in (tmp_path / "second" / "report.html").read_text()
+    recipe = config(patches, data={"regression_set": patches}, network={"init": trained})
+    train(recipe, tmp_path)
+    assert "Regression set: mAP" in (tmp_path / "report.html").read_text()
     torch.manual_seed(0)
-    lost = event["before"] - event["after"] > 0.01
-    for name, descriptor, warned in (
-        ("best", best, lost),
-        ("same", doap.load(trained), False),
-        ("random", doap.Descriptor.build("fast", dim=16), True),
-    ):
+    for descriptor, warned in ((doap.load(trained), False), (doap.Descriptor.build("fast", dim=16), True)):
         events = []
-        (tmp_path / name).mkdir()
-        with joined() as ranks, closing(_Run(adapted, tmp_path / name, ranks, events.append)) as run:
+        (tmp_path / f"{warned}").mkdir()
+        with joined() as ranks, closing(_Run(recipe, tmp_path / f"{warned}", ranks, events.append)) as run:
             run._check_regression(descriptor)
         assert (events[0]["before"] - events[0]["after"] > 0.01) == warned
-        assert ["points lost by fine-tuning" in event["text"] for event in events[1:]] == [True] * warned
-        if name == "best":
-            assert (events[0]["before"], events[0]["after"]) == pytest.approx((event["before"], event["after"]))
+        assert [event["kind"] for event in events] == ["regression_set", "warning"][: 1 + warned]
 
 
 def test_initial_weights_of_another_extent_are_warned_of(patches, trained, tmp_path):
@@ -338,13 +313,6 @@ def test_training_on_a_gpu_runs_and_resumes(patches, tmp_path, cuda, kind):
     assert doap.load(best, device="cpu").dim == 16
 
 
-def test_a_complete_run_is_not_changed(patches, trained, tmp_path):
-    folder = shutil.copytree(trained.parent, tmp_path / "run")
-    train(config(patches), folder)
-    assert (folder / "last.safetensors").read_bytes() == trained.with_name("last.safetensors").read_bytes()
-    assert [event["kind"] for event in read_log(folder / "log.jsonl")].count("end") == 1
-
-
 @pytest.mark.parametrize(
     "sections",
     [
@@ -356,6 +324,7 @@ def test_a_complete_run_is_not_changed(patches, trained, tmp_path):
         {"network": {"init": "trained", "dim": 32}},
         {"network": {"init": "doap-256bit", "dim": 256}},
         {"data": {"regression_set": "set"}},
+        {"teacher": {"file": "doap-256bit"}},
         {"data": {"validation": "wide"}},
         {"data": {"train": "wide"}, "network": {"extent": 1.0}},
     ],

@@ -18,8 +18,6 @@ from doap._support.random_streams import stream
 from doap._support.settings import StrictModel
 from doap.data.sampler import Integers, Sampler
 from doap.loss import Loss
-from doap.loss.gathered_batch import GatheredBatch, relax
-from doap.metrics import euclidean
 from doap.networks import PatchNetwork
 from doap.training import read_log, train
 from doap.types import Kind, Relation
@@ -27,8 +25,8 @@ from doap.types import Kind, Relation
 PATCHES = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-class Contrastive(Loss):
-    """Pull matches together; push other patches apart up to a margin."""
+class Spread(Loss):
+    """Move all outputs towards one value."""
 
     class Settings(StrictModel):
         margin: float = Field(1.0, gt=0)
@@ -36,11 +34,7 @@ class Contrastive(Loss):
     settings: Settings
 
     def forward(self, descriptors: Tensor, groups: Tensor | Relation) -> Tensor:
-        batch = GatheredBatch.of(relax(descriptors, "euclidean"), groups, self.across_ranks)
-        distances = from_dot(batch.gallery @ batch.gallery.T, "euclidean", batch.gallery.shape[1])
-        match = batch.relation.groups[:, None] == batch.relation.groups
-        pull, push = distances[match], (self.settings.margin - distances[~match]).clamp(min=0)
-        return pull.square().mean() + push.square().mean()
+        return (descriptors - self.settings.margin).square().mean()
 
     def metrics(self, loss: float) -> dict[str, float]:
         return {"margin": self.settings.margin}
@@ -101,7 +95,7 @@ def run(tmp_path: Path, patches: Path, sections: str) -> list[dict[str, object]]
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Create an importable module with the classes of this file; return its name."""
     (tmp_path / "elsewhere").mkdir()
-    code = "from test_registries import Contrastive, Pairs, Small\nnumber = 5\n"
+    code = "from test_registries import Spread, Pairs, Small\nnumber = 5\n"
     (tmp_path / "elsewhere" / "my_package.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path / "elsewhere")
     monkeypatch.syspath_prepend(Path(__file__).parent)
@@ -114,7 +108,7 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
     patches: Path, tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sections = (
-        f"[network]\nname = '{package}:Small'\nwidth = 2\n[loss]\nname = '{package}:Contrastive'\nmargin = 0.5\n"
+        f"[network]\nname = '{package}:Small'\nwidth = 2\n[loss]\nname = '{package}:Spread'\nmargin = 0.5\n"
         f"[sampler]\nname = '{package}:Pairs'\ngroups_per_batch = 4\n"
     )
     events = run(tmp_path, patches, sections)
@@ -138,15 +132,15 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
 @pytest.mark.parametrize(
     "sections",
     [
-        "name = 'my_package:Contrastive2'",
+        "name = 'my_package:Missing'",
         "name = 'my_package:number'",
         "name = 'my_package:Small'",
         "name = 'no_package.losses:Mine'",
         "name = 'broken_package:Mine'",
         "name = ':Mine'",
-        "name = 'Contrastive'",
-        "name = 'my_package:Contrastive'\nmargn = 0.5",
-        "name = 'my_package:Contrastive'\nmargin = -1",
+        "name = 'Spread'",
+        "name = 'my_package:Spread'\nmargn = 0.5",
+        "name = 'my_package:Spread'\nmargin = -1",
     ],
 )
 def test_a_class_or_setting_that_cannot_be_used_is_refused(

@@ -1,12 +1,14 @@
-"""Micro-batches and ranks have the gradient of the whole batch."""
+"""Micro-batches and ranks have the gradient of the whole batch; a teacher adds the difference of similarities."""
 
 from pathlib import Path
 
+import pytest
 import torch
+from torch.nn.functional import normalize
 
 from doap.descriptor import Descriptor
 from doap.loss import ListwiseAP
-from doap.training.step import full_step, micro_batch_step, seed_step
+from doap.training.step import full_step, micro_batch_step, seed_step, similarity_difference
 from doap.types import Relation
 from oracles.ranks import run_two_ranks
 
@@ -58,6 +60,17 @@ def test_dropout_of_a_step_depends_on_the_seed_and_the_step():
     assert drawn[0] == drawn[1]
     assert drawn[1] != drawn[2]
     assert drawn[1] != drawn[3]
+
+
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_the_difference_from_a_teacher_is_the_mean_over_all_pairs(kind):
+    generator = torch.Generator().manual_seed(0)
+    outputs, taught = torch.randn(5, 8, generator=generator), normalize(torch.randn(5, 3, generator=generator))
+    rows = outputs.tanh() / 8**0.5 if kind == "binary" else normalize(outputs)
+    expected = sum((rows[i] @ rows[j] - taught[i] @ taught[j]) ** 2 for i in range(5) for j in range(5)) / 25
+    torch.testing.assert_close(similarity_difference(outputs, taught, kind), expected)
+    rotation, _ = torch.linalg.qr(torch.randn(3, 3, generator=generator))
+    assert similarity_difference(3 * taught @ rotation, taught) < 1e-10
 
 
 RANK = """
