@@ -102,4 +102,4 @@ def test_a_dot_lies_at_its_value_within_its_interval() -> None:
     assert top + 4 == pytest.approx(y, abs=0.11)
     assert float(re.match(rf"M{NUMBER}", path_of(svg, "reference"))[1]) == pytest.approx(left + 4, abs=0.11)
     assert re.findall(r"<text class=strong[^>]*>([^<]+)", svg) == ["a-name-that-is-t…"]
-    assert f"<title>{name} 0.5 (0.4 to 0.8)" in svg
+    assert "<title>a-name-that-is-too-long 0.5 (0.4 to 0.8)" in svg

@@ -36,11 +36,10 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere } figcap
 svg { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; fill: var(--soft) }
 .charts svg { font-size: 11px } text { paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
 path { fill: none; stroke: var(--line); stroke-linejoin: round } path.raw { stroke: var(--ours); opacity: .35 }
-path.ours, path.first, path.second, path.third { stroke-width: 2 } text.strong { fill: var(--ink); font-weight: 600 }
-path.ours { stroke: var(--ours) } text.ours { fill: var(--ours); font-weight: 600 }
-path.first { stroke: var(--first) } text.first { fill: var(--first); font-weight: 600 }
-path.second { stroke: var(--second) } text.second { fill: var(--second); font-weight: 600 }
-path.third { stroke: var(--third) } text.third { fill: var(--third); font-weight: 600 }
+text.strong { fill: var(--ink); font-weight: 600 } .ours { --own: var(--ours) } .first { --own: var(--first) }
+.second { --own: var(--second) } .third { --own: var(--third) }
+path.ours, path.first, path.second, path.third { stroke: var(--own); stroke-width: 2 }
+text.ours, text.first, text.second, text.third { fill: var(--own); font-weight: 600 }
 path.baseline { stroke: var(--baseline); stroke-width: 1.5; stroke-dasharray: 5 4 } circle { fill: var(--ours) }
 path.other { stroke: var(--baseline); opacity: .4 } path.other:hover { stroke: var(--ink); stroke-width: 3; opacity: 1 }
 path.lead { stroke: var(--baseline); opacity: .5 } path.reference { stroke: var(--baseline); stroke-dasharray: 3 3 }

@@ -34,10 +34,8 @@ Point = tuple[float, int, float]
 class Log:
     """Append events to a log; each line is flushed before `write` returns.
 
-    Args:
-        path: The file; it is created if it does not exist. An incomplete last line of an interrupted run is dropped.
-        keep: Number of bytes to keep, that of the checkpoint from which a run resumes: what follows is trained and
-            logged again. None keeps all lines.
+    An incomplete last line of an interrupted run is dropped. A resumed run keeps as many bytes as the log had at its
+    checkpoint, because what follows is trained and logged again.
     """
 
     def __init__(self, path: str | Path, keep: int | None = None) -> None:

@@ -174,8 +174,9 @@ class _Run:
             if progress.step % run.validate_every == 0 or last:
                 self._validate()
                 since = time.perf_counter()
-            if progress.step % run.checkpoint_every == 0 or last:
-                self._checkpoint()
+            if self.log is not None and (progress.step % run.checkpoint_every == 0 or last):
+                progress.log_size = self.log.size
+                save_state(self.out / "state.pt", self.recipe, self.parts, progress)
             if last:
                 break
         self._end()
@@ -259,11 +260,6 @@ class _Run:
             if value.is_floating_point():
                 value.lerp_(self.initial[name], init_weight)
         return average
-
-    def _checkpoint(self) -> None:
-        if self.log is not None:
-            self.progress.log_size = self.log.size
-            save_state(self.out / "state.pt", self.recipe, self.parts, self.progress)
 
     def _end(self) -> None:
         """Save the last descriptor, check the best one on the regression set, and write gallery and report."""

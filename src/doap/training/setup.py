@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from doap._support.errors import ArgumentError, DataError
 from doap.data.batches import Batches
@@ -128,7 +128,8 @@ def _take_over(source: nn.Module, target: nn.Module) -> set[str]:
     The output layers may differ.
     """
     own = target.state_dict()
-    common = {name: weights for name, weights in source.state_dict().items() if _same_shape(weights, own.get(name))}
+    given = source.state_dict().items()
+    common = {name: weights for name, weights in given if name in own and own[name].shape == weights.shape}
     target.load_state_dict({**own, **common})
     return set(common)
 
@@ -139,10 +140,6 @@ def _freeze(network: nn.Module, names: set[str]) -> None:
         own = {f"{prefix}.{name}" for name in layer.state_dict()}
         if own and own <= names and not list(layer.children()):
             layer.requires_grad_(False).eval()
-
-
-def _same_shape(weights: Tensor, other: Tensor | None) -> bool:
-    return other is not None and weights.shape == other.shape
 
 
 def build_loss(config: Config, ranks: Ranks) -> Loss:
@@ -171,12 +168,6 @@ class StepSchedule:
 
     With a number of steps, the learning rate depends on the step only, and a resumed run equals an uninterrupted one.
     With a time budget it depends on the training time, which differs between runs.
-
-    Attributes:
-        steps: Number of steps, or None.
-        seconds: Time budget, or None.
-        steps_per_epoch: Number of steps per epoch.
-        schedule: Section `[schedule]` of the recipe.
     """
 
     steps: int | None

@@ -41,12 +41,8 @@ def micro_batch_step(
     The whole batch is described first, without storing activations. The loss of the batch gives the gradient of each
     descriptor. Then each micro-batch is described again, with activations, and its gradient is propagated back.
     Everything is computed twice, the memory is that of one micro-batch, and the gradient is exact. **Batch
-    normalisation uses the statistics of each micro-batch**, not of the whole batch; both passes use the same ones.
-
-    Args:
-        network, loss, patches, relation, precision: As for `full_step`.
-        micro_batch: Number of patches per forward pass.
-        seed: Seed of dropout, which must be the same in both passes.
+    normalisation uses the statistics of each micro-batch**, not of the whole batch; both passes use the same ones,
+    and the same dropout, which `seed` determines.
     """
     parts = patches.split(micro_batch)
     inner = getattr(network, "module", network)
@@ -72,19 +68,14 @@ def micro_batch_step(
 
 
 def similarity_difference(descriptors: Tensor, taught: Tensor, kind: Kind = "real") -> Tensor:
-    """Return the mean squared difference of the cosine similarities of all pairs in a batch (distillation).
+    """Return the mean squared difference of the cosine similarities of (M, D) outputs and a teacher's (M, E) unit rows.
 
-    Rotations of the descriptors do not change it, so both may have any number of dimensions.
+    Rotations do not change it, so D and E may differ. The similarity of activations of bits is that of their tanh.
 
     >>> import torch
     >>> first, second = torch.eye(2), torch.eye(3)[:2]
     >>> similarity_difference(first, second)
     tensor(0.)
-
-    Args:
-        descriptors: (M, D) outputs of the network that learns.
-        taught: (M, E) unit rows of the teacher.
-        kind: `real`, or `binary` if the outputs are activations of bits; their similarity is that of tanh.
     """
     rows = relax(descriptors, "hamming" if kind == "binary" else "euclidean")
     scale = rows.shape[1] if kind == "binary" else 1

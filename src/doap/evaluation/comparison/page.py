@@ -40,15 +40,7 @@ def write_comparison_page(
     pictures: Mapping[str, Sequence[Picture]],
     out: Path,
 ) -> Path:
-    """Write the page atomically.
-
-    Args:
-        verdict: The verdict.
-        results: Results by stage, the candidate first.
-        notes: What each stage used, or why it has no results.
-        pictures: Pictures by descriptor.
-        out: The file.
-    """
+    """Write the page atomically, with the results and notes of each stage and the pictures of each descriptor."""
     reasons = "".join(f"<li>{escape(reason[:1].upper() + reason[1:])}." for reason in verdict.reasons)
     parts = [f"<h1>{escape(verdict.title)}</h1><ul>{reasons}</ul>"]
     tables = []

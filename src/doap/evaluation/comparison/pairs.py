@@ -42,13 +42,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class PhotoPair:
-    """Two photos that overlap.
-
-    Attributes:
-        photos: Indices of the photos.
-        matches: (M, 2) mutual nearest neighbours of each descriptor.
-        inliers: (M,) which of them agree with one fundamental matrix.
-    """
+    """Two photos, the matches (M, 2) of each descriptor, and (M,) which of them agree with a fundamental matrix."""
 
     photos: tuple[int, int]
     matches: dict[str, NDArray[np.int64]]
@@ -88,7 +82,7 @@ def evaluate_pairs(photos: Sequence[DescribedPhoto], seed: int, progress: Progre
 
 
 def draw_pairs(photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], stage: Stage) -> dict[str, list[Picture]]:
-    """Draw the pairs with the lowest and the highest gain of the candidate over the best baseline, and a typical pair.
+    """Draw the pairs with the highest and the lowest gain of the candidate over the best baseline, and a typical pair.
 
     Returns:
         Pictures by descriptor: the candidate, the best baseline, then the others.
@@ -99,7 +93,7 @@ def draw_pairs(photos: Sequence[DescribedPhoto], pairs: Sequence[PhotoPair], sta
     differences = np.array([int(pair.inliers[candidate].sum() - pair.inliers[baseline].sum()) for pair in pairs])
     order = differences.argsort(kind="stable").tolist()
     # A pair that is two of these has the last title.
-    titles = {order[0]: "lowest gain", order[-1]: "highest gain", order[len(order) // 2]: "a typical pair"}
+    titles = {order[-1]: "highest gain", order[0]: "lowest gain", order[len(order) // 2]: "a typical pair"}
     names = sorted(stage.figures, key=lambda name: (name != candidate, name != baseline))
     return {
         name: [

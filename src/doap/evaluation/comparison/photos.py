@@ -26,15 +26,7 @@ RUN = 5
 
 @dataclass(frozen=True, eq=False)
 class DescribedPhoto:
-    """A photo with keypoints and their descriptors.
-
-    Attributes:
-        name: Unique name.
-        path: File.
-        photo: Pixels and keypoints.
-        enlarge: (3, 3) homography from these pixels to those of the file.
-        descriptors: Descriptors of the keypoints, by the name of the descriptor.
-    """
+    """A photo with keypoints and their descriptors; `enlarge` (3, 3) maps its pixels to those of the file."""
 
     name: str
     path: Path

@@ -39,12 +39,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a comparison.
+    """A part of a comparison: its name, a note on what was used or why nothing was, and the figures.
 
-    Attributes:
-        name: What the descriptors were compared on, in the plural.
-        note: Number of items, or why there are none.
-        figures: Figures of each descriptor, the candidate first; the first figure decides. Empty without items.
+    The candidate is the first descriptor, and the first of its figures decides. Without data, there are no figures.
     """
 
     name: str
@@ -64,19 +61,13 @@ class Stage:
 
 
 def photo_figure(name: str, values: Sequence[float], items: Sequence[tuple[int, ...]], seed: int) -> Figure:
-    """Return the mean of n values as a figure, with an interval from resampling photos.
+    """Return the mean of n values as a figure, with an interval from resampling the photos of each value.
 
     Pairs that share a photo are not independent. Photos are therefore resampled, and a pair counts w₀·w₁ times if
     its photos were drawn w₀ and w₁ times. In simulations with all pairs of 12 photos, intervals that treated pairs as
     independent missed the true mean in half of the cases. Percentiles of few photos are too narrow as well. They
     are stretched about the mean by the ratio of Student's t to the normal quantile, t ≈ z·(1 + (z² + 1)/4f), with
     f = photos − 1 degrees of freedom.
-
-    Args:
-        name: Name of the figure.
-        values: n values, higher is better.
-        items: Indices of the photos of each value.
-        seed: Seed of the bootstrap.
     """
     measured = np.asarray(values, np.float64)
     photos, photo_of_item = np.unique(np.asarray(items), return_inverse=True)
@@ -102,13 +93,7 @@ def photo_figure(name: str, values: Sequence[float], items: Sequence[tuple[int, 
 
 
 def decide(pairs: Stage, descriptors: Sequence[DescriptorInfo], seconds: Mapping[str, float]) -> Verdict:
-    """Apply the rule.
-
-    Args:
-        pairs: Figures on overlapping pairs.
-        descriptors: The candidate, then the baselines.
-        seconds: Time to describe the same keypoints, by descriptor.
-    """
+    """Apply the rule to the figures on pairs that overlap; `seconds` is the time to describe the same keypoints."""
     if not pairs.figures:
         return Verdict("undecided", "No decision", [pairs.note])
     candidate, baseline = descriptors[0], next(one for one in descriptors if one.name == pairs.best_baseline)
