@@ -19,24 +19,22 @@ OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir"}
 
 
 def main(index: Path, more: Path, work: Path) -> None:
-    from doap.collection.features import FeatureSet
-    from doap.collection.index import Index, add_images, build_index, compact_index, remove_images
+    from doap.collection.index import Index, build_index
 
     changes = {
-        "remove": lambda folder: remove_images(folder, ["0.jpg"]),
-        "add": lambda folder: add_images(folder, FeatureSet(more)),
-        "build": lambda folder: build_index(FeatureSet(more), folder / "built"),
-        "compact": lambda folder: compact_index(folder),
+        "remove": lambda folder: Index(folder).remove(["0.jpg"]),
+        "add": lambda folder: Index(folder).add(more),
+        "build": lambda folder: build_index(more, folder / "built"),
     }
     states = []
     for name, change in changes.items():
         operation, killed = 0, True
+        # Imports of modules open hundreds of files.
+        change(Path(shutil.copytree(index, work / f"{name}-0")))
         while killed:
             operation += 1
             folder = work / f"{name}-{operation}"
             shutil.copytree(index, folder)
-            if name == "compact":
-                remove_images(folder, ["0.jpg"])
             child = os.fork()
             if not child:
                 die_at(operation)

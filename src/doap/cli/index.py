@@ -15,7 +15,6 @@ from doap.cli.options import (
     AsJson,
     Device,
     IndexEngineOption,
-    Seed,
     Uri,
     check_server,
     open_index,
@@ -42,13 +41,12 @@ def build(
     features: Features,
     out: Annotated[str, typer.Option("--out", help="Folder of the new index, or its name in Milvus.")],
     kind: Annotated[
-        Literal["flat", "ivf", "ivf-pq"] | None,
+        Literal["flat", "ivf"] | None,
         typer.Option(help="Type of the index.", show_default="by the number of descriptors"),
     ] = None,
     max_keypoints: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of keypoints per image.", show_default="all")
     ] = None,
-    seed: Seed = 0,
     engine: IndexEngineOption = "faiss",
     uri: Uri = None,
     as_json: AsJson = False,
@@ -59,17 +57,16 @@ def build(
     server = check_server(engine, uri)
     with show_progress("images", quiet=as_json) as progress:
         if server is None:
-            build_index(features, out, kind=kind, max_keypoints=max_keypoints, seed=seed, progress=progress)
+            build_index(features, out, kind=kind, max_keypoints=max_keypoints, progress=progress)
         else:
-            built = MilvusIndex.build(
-                server, out, FeatureSet(features), kind=kind, max_keypoints=max_keypoints, progress=progress
-            )
+            opened = FeatureSet(features)
+            built = MilvusIndex.build(server, out, opened, kind=kind, max_keypoints=max_keypoints, progress=progress)
     if server is None:
         _print_info(Path(out), as_json)
     elif as_json:
-        echo(json.dumps({"index": out, "uri": server, "descriptors": len(built), "kind": built.plan.kind}))
+        echo(json.dumps({"index": out, "uri": server, "descriptors": len(built), "lists": built.lists}))
     else:
-        echo(f"{built.name}: {counted(len(built), 'descriptor')}, {built.plan.kind}")
+        echo(f"{built.name}: {counted(len(built), 'descriptor')}, {counted(built.lists, 'list')}")
 
 
 @app.command(epilog="doap index vocabulary features --out vocabulary.txt")
@@ -79,7 +76,6 @@ def vocabulary(
     branching: Annotated[int, typer.Option(min=2, max=20, help="Children per node.")] = 10,
     levels: Annotated[int, typer.Option(min=1, max=10, help="Levels of the tree.")] = 5,
     per_image: Annotated[int, typer.Option(min=1, help="Maximum number of descriptors per image.")] = 500,
-    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Build a vocabulary for DBoW2, as ORB-SLAM2 and ORB-SLAM3 read it, from features of doap-256bit."""
@@ -87,7 +83,7 @@ def vocabulary(
 
     with show_progress("images", quiet=as_json) as progress:
         built = build_vocabulary(
-            features, out, branching=branching, levels=levels, per_image=per_image, seed=seed, progress=progress
+            features, out, branching=branching, levels=levels, per_image=per_image, progress=progress
         )
     if as_json:
         echo(json.dumps(dataclasses.asdict(built), default=str))
@@ -95,21 +91,17 @@ def vocabulary(
     echo(f"{out}: {counted(built.words, 'word')} from {built.descriptors:,} descriptors of {built.images:,} images")
 
 
-@app.command(epilog="doap index search photo.jpg --index images.index --verify")
+@app.command(epilog="doap index search photo.jpg --index images.index")
 def search(
     query: Annotated[Path, typer.Argument(help="Image to search for.")],
     index: IndexOption,
     top: Annotated[int, typer.Option(min=1, help="Number of images to return.")] = 10,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Verify the best images geometrically and sort by inliers.")
-    ] = False,
     features: Annotated[
-        str | None, typer.Option(help="Features of the index: verify with all keypoints, not only the voting ones.")
+        str | None, typer.Option(help="Features of the index: verify the best images geometrically, sort by inliers.")
     ] = None,
     probes: Annotated[
         int | None, typer.Option(min=1, help="Number of inverted lists to search; more is slower and more accurate.")
     ] = None,
-    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
     threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 1.5,
     on_disk: Annotated[
         bool, typer.Option("--on-disk", help="Search the index on disk instead of reading it into memory.")
@@ -135,15 +127,7 @@ def search(
     itself = find_itself(opened, query)
     extracted = extract_query(opened, query, descriptor=descriptor, device=device)
     found = search_images(
-        opened,
-        extracted,
-        top=top,
-        verify=verify,
-        features=features,
-        neighbours=neighbours,
-        probes=probes,
-        threshold=threshold,
-        exclude=itself,
+        opened, extracted, top=top, features=features, probes=probes, threshold=threshold, exclude=itself
     )
     if out is not None and images is not None:
         _draw(query, images, found, out)
@@ -166,14 +150,11 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add new and changed images. Images that were removed from the index stay out."""
-    from doap.collection import FeatureSet, MilvusIndex, add_images
+    from doap.collection import FeatureSet
 
-    server = check_server(engine, uri)
+    opened = open_index(index, engine, uri)
     with show_progress("images", quiet=as_json) as progress:
-        if server is None:
-            change = add_images(index, features, progress=progress)
-        else:
-            change = MilvusIndex(server, index).add(FeatureSet(features), progress=progress)
+        change = opened.add(FeatureSet(features), progress=progress)
     if as_json:
         echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
@@ -195,30 +176,12 @@ def remove(
     uri: Uri = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove images for good. In a folder, their descriptors stay in the files until you compact the index."""
-    from doap.collection import MilvusIndex, remove_images
-
-    server = check_server(engine, uri)
-    change = remove_images(index, names) if server is None else MilvusIndex(server, index).remove(names)
+    """Remove images and their descriptors for good."""
+    change = open_index(index, engine, uri).remove(names)
     if as_json:
         echo(json.dumps({"index": index, **dataclasses.asdict(change)}))
         return
     echo(f"{index}: {counted(change.removed, 'image')} removed")
-
-
-@app.command(epilog="doap index compact images.index")
-def compact(index: Folder, as_json: AsJson = False) -> None:
-    """Delete the descriptors of removed and replaced images from the files."""
-    from doap.collection import compact_index
-
-    done = compact_index(index)
-    if as_json:
-        echo(json.dumps({"index": str(index), **dataclasses.asdict(done)}))
-        return
-    deleted = counted(done.descriptors, "descriptor")
-    echo(
-        f"{index}: {deleted} deleted; {done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB after"
-    )
 
 
 @app.command("export", epilog="doap index export features --out rows")
@@ -244,16 +207,14 @@ def info(index: Folder, as_json: AsJson = False) -> None:
 @app.command("verify", epilog="doap index verify images.index --features features")
 def verify_index(
     index: Folder,
-    features: Annotated[str | None, typer.Option(help="Also check that the index was built from these.")] = None,
+    features: Annotated[str | None, typer.Option(help="Also check that the index contains all of these.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all files of an index with their checksums. Exits with 1 if a file is damaged."""
-    from doap.collection import FeatureSet, Index
+    """Compare an index with its checksum. Exits with 1 if it is damaged."""
+    from doap.collection import Index
 
-    opened = Index(index)
-    opened.verify(FeatureSet(features) if features else None)
-    files = len(opened.meta["files"])
-    echo(json.dumps({"index": str(index), "files": files}) if as_json else f"{index}: {counted(files, 'file')} intact")
+    Index(index).verify(features)
+    echo(json.dumps({"index": str(index), "intact": True}) if as_json else f"{index}: intact")
 
 
 def _print_info(path: Path, as_json: bool) -> None:
@@ -263,14 +224,11 @@ def _print_info(path: Path, as_json: bool) -> None:
     if as_json:
         echo(json.dumps({"index": str(path), **dataclasses.asdict(found)}))
         return
-    echo(f"{path}: {counted(found.images, 'image')}, {counted(found.descriptors, 'descriptor')}")
-    echo(f"  {found.rule}")
-    if found.removed_images or found.removed_descriptors:
-        left = counted(found.removed_descriptors, "descriptor")
-        echo(f"  removed: {counted(found.removed_images, 'image')}; {left} of removed and replaced images in the files")
-    size = f"{found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory"
-    echo(f"  {size}; {found.bytes_per_descriptor:,.1f} bytes per descriptor")
-    echo(f"  {counted(found.compared, 'comparison')} per query descriptor")
+    removed = f", {found.removed:,} removed" if found.removed else ""
+    echo(f"{path}: {counted(found.images, 'image')}{removed}, {counted(found.descriptors, 'descriptor')}")
+    lists = f"{found.kind}: {found.lists:,} lists, {found.probes:,} searched per query descriptor"
+    echo(f"  {lists}" if found.lists else f"  {found.kind}")
+    echo(f"  {found.bytes / 1e6:,.1f} MB on disk, {found.memory / 1e6:,.1f} MB in memory")
 
 
 def _print_results(found: list[SearchResult], itself: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from doap._support.text import counted
-from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints, Seed
+from doap.cli.options import DEFAULT_DESCRIPTOR, AsJson, Descriptor, Detector, Device, MaxKeypoints
 from doap.cli.progress import show_progress
 from doap.cli.terminal import echo
 
@@ -33,9 +33,7 @@ def localize(
         typer.Option(help="Image of the model taken with the same camera.", show_default="focal length from EXIF data"),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of images to match a photo with.")] = 20,
-    ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test.")] = 0.9,
     threshold: Annotated[float, typer.Option(min=0, help="Inlier threshold in pixels.")] = 8.0,
-    seed: Seed = 0,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -56,8 +54,7 @@ def localize(
     used = localizer.total - len(localizer.skipped)
     example = f"; {reason}" if (reason := next(iter(localizer.skipped.values()), "")) else ""
     echo(f"{used:,} of {counted(localizer.total, 'image')} of the model used{example}", err=True)
-    options: dict[str, Any] = {"camera": camera, "top": top, "ratio": ratio, "threshold": threshold, "seed": seed}
-    found = {str(photo): localizer.localize(photo, **options) for photo in photos}
+    found = {str(photo): localizer.localize(photo, camera=camera, top=top, threshold=threshold) for photo in photos}
     if as_json:
         echo(json.dumps({photo: pose and _values(pose) for photo, pose in found.items()}))
     else:

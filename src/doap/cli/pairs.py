@@ -28,7 +28,6 @@ def pairs(
         ),
     ] = None,
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum number of voting keypoints per image.")] = 300,
-    neighbours: Annotated[int, typer.Option(min=1, help="Nearest descriptors that each keypoint votes for.")] = 32,
     probes: Annotated[int | None, typer.Option(min=1, help="Number of inverted lists to search.")] = None,
     engine: IndexEngineOption = "faiss",
     uri: Uri = None,
@@ -40,13 +39,7 @@ def pairs(
     opened, searched = FeatureSet(features), None if index is None else open_index(index, engine, uri)
     with show_progress("images", quiet=as_json) as progress:
         selected = select_pairs(
-            opened,
-            top=top,
-            index=searched,
-            max_keypoints=max_keypoints,
-            neighbours=neighbours,
-            probes=probes,
-            progress=progress,
+            opened, top=top, index=searched, max_keypoints=max_keypoints, probes=probes, progress=progress
         )
     write_pairs(selected, out)
     images = len(opened)

@@ -7,17 +7,13 @@ from doap.collection.extraction import Engine, ExtractionSummary, extract_folder
 from doap.collection.extractor import ExtractorInfo
 from doap.collection.features import FeatureSet, StoredImage
 from doap.collection.index import (
-    Compaction,
     DescriptorIndex,
     Index,
     IndexChange,
     IndexInfo,
     IndexKind,
     MilvusIndex,
-    add_images,
     build_index,
-    compact_index,
-    remove_images,
 )
 from doap.collection.pairs import select_pairs, write_pairs
 from doap.collection.rows import export_rows
@@ -25,7 +21,6 @@ from doap.collection.search import SearchResult, extract_query, find_itself, sea
 from doap.collection.vocabulary import VocabularySummary, build_vocabulary
 
 __all__ = [
-    "Compaction",
     "DescriptorIndex",
     "Engine",
     "ExtractionSummary",
@@ -39,15 +34,12 @@ __all__ = [
     "SearchResult",
     "StoredImage",
     "VocabularySummary",
-    "add_images",
     "build_index",
     "build_vocabulary",
-    "compact_index",
     "export_rows",
     "extract_folder",
     "extract_query",
     "find_itself",
-    "remove_images",
     "search_images",
     "select_pairs",
     "write_pairs",

@@ -3,7 +3,7 @@
 The images that resemble the photo most are found through an index of their descriptors. Matches of keypoints that the
 model has triangulated are matches of pixels with 3D points, from which COLMAP estimates the absolute pose. The model
 and its database are only read, and the model may come from any features: a keypoint belongs to a 3D point if the model
-observes the point within `NEAR` pixels of the keypoint.
+observes the point within 3 pixels of the keypoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from doap.collection.extraction import use_features
 from doap.collection.extractor import open_extractor
 from doap.collection.features import FeatureSet
 from doap.collection.image_folder import ImageFolder
-from doap.collection.index import Index, add_images, build_index
+from doap.collection.index import Index, build_index
 from doap.collection.search import search_images
 from doap.data.colmap_model import open_model
 from doap.detectors import Detector
@@ -39,16 +39,13 @@ from doap.images.frames import COLMAP_PIXEL_CENTRE
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress
 
-NEAR = 3.0
-"""Maximum distance in pixels between a keypoint and an observation of the 3D point that it belongs to."""
-
-MIN_INLIERS = 12
-"""Minimum number of matches that agree with a pose; RANSAC finds a few that agree by chance."""
-
-RELIABLE_INLIERS, RELIABLE_SHARE = 30, 0.25
-"""Minimum number of inliers, and their minimum share of the matches, of a pose that needs no second look. On validation
-scenes, correct poses have at least 89 inliers and a share of 0.5. Repeated structures give wrong poses with few."""
-
+# Maximum distance in pixels between a keypoint and an observation of the 3D point that it belongs to.
+_NEAR = 3.0
+# RANSAC finds a few matches that agree by chance.
+_MIN_INLIERS = 12
+# On validation scenes, correct poses have at least 89 inliers, and half of the matches.
+_RELIABLE_INLIERS, _RELIABLE_SHARE = 30, 0.25
+_RATIO = 0.9
 Floats = NDArray[np.float64]
 
 
@@ -73,7 +70,7 @@ class Localization:
     @property
     def reliable(self) -> bool:
         """Whether enough matches agree. A building with repeated parts can mislead even many matches."""
-        return self.inliers >= max(RELIABLE_INLIERS, RELIABLE_SHARE * self.matches)
+        return self.inliers >= max(_RELIABLE_INLIERS, _RELIABLE_SHARE * self.matches)
 
     @property
     def centre(self) -> Floats:
@@ -96,10 +93,7 @@ class Localizer:
         model: Folder with cameras, images and points3D (.bin or .txt).
         images: Folder that the model's image names are relative to.
         cache: Folder for the features and the index, separately for each descriptor and detector.
-        descriptor: Name, file or object; see `doap.load`.
-        detector: Name or object; None is the descriptor's own detector or SIFT.
-        max_keypoints: Maximum number of keypoints per image.
-        device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        descriptor, detector, max_keypoints, device: As for `doap.extract_folder`.
         progress: Progress callback of the extraction.
 
     Attributes:
@@ -131,15 +125,38 @@ class Localizer:
         first = next(iter(listing))
         self._check_size(first, read_grey(folder / first).shape)
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
-        own = make_folder(Path(cache) / self._extractor.info.fingerprint[:16])
-        self._index_folder = own / "index"
-        total, out = len(listing), own / "features"
+        self._cache, total = make_folder(Path(cache) / self._extractor.info.fingerprint[:16]), len(listing)
         self._features: FeatureSet = use_features(
-            source, listing, out, self._extractor, None, total, progress, lambda found, _: found
+            source, listing, self._cache / "features", self._extractor, None, total, progress, lambda found, _: found
         )
         self.total = len(self._images)
         missing = {name: f"{folder / name}: no such image." for name in sorted(self._images) if name not in listing}
         self.skipped: dict[str, str] = missing | self._features.failed
+
+    def localize(
+        self, photo: str | Path, *, camera: str | None = None, top: int = 20, threshold: float = 8.0
+    ) -> Localization | None:
+        """Return the pose of a photo, or None if none was found.
+
+        Args:
+            photo: Image file.
+            camera: Name of an image of the model that was taken with the same camera, whose intrinsics are used, scaled
+                to the size of the photo. None reads the focal length from EXIF data, or estimates it.
+            top: Maximum number of images to match the photo with.
+            threshold: Inlier threshold in pixels.
+        """
+        if camera is not None and camera not in self._images:
+            raise ArgumentError(f"camera: expected an image of the model, such as {min(self._images)}, got {camera}.")
+        if not 0 < threshold < math.inf:
+            raise ArgumentError(f"threshold: expected more than 0 pixels, got {threshold}.")
+        if not Path(photo).is_file():
+            raise DataError(f"{photo}: no such image.")
+        query = self._extractor.extract(photo)
+        scaled = None if camera is None else _scale(self._camera(camera), query.image_size, photo, camera)
+        matches = self._match(query, self._shortlist(query, top))
+        intrinsics = scaled or import_pycolmap().infer_camera_from_image(photo)
+        refine = scaled is None and not intrinsics.has_prior_focal_length
+        return _estimate_pose(*matches, intrinsics, refine, threshold)
 
     def _camera(self, name: str) -> Any:
         """Return the camera of an image of the model, as an object of pycolmap."""
@@ -154,90 +171,40 @@ class Localizer:
                 f"{size[1]} × {size[0]}. Use the images from which the model was reconstructed."
             )
 
-    def localize(
-        self,
-        photo: str | Path,
-        *,
-        camera: str | None = None,
-        top: int = 20,
-        ratio: float = 0.9,
-        threshold: float = 8.0,
-        seed: int = 0,
-    ) -> Localization | None:
-        """Return the pose of a photo, or None if none was found.
-
-        Args:
-            photo: Image file.
-            camera: Name of an image of the model that was taken with the same camera, whose intrinsics are used, scaled
-                to the size of the photo. None reads the focal length from EXIF data, or estimates it.
-            top: Maximum number of images to match the photo with.
-            ratio: Threshold of the ratio test.
-            threshold: Inlier threshold in pixels.
-            seed: Random seed of RANSAC.
-        """
-        if camera is not None and camera not in self._images:
-            raise ArgumentError(f"camera: expected an image of the model, such as {min(self._images)}, got {camera}.")
-        if not 0 < threshold < math.inf:
-            raise ArgumentError(f"threshold: expected more than 0 pixels, got {threshold}.")
-        if not Path(photo).is_file():
-            raise DataError(f"{photo}: no such image.")
-        query = self._extractor.extract(photo)
-        scaled = None if camera is None else _scale(self._camera(camera), query.image_size, photo, camera)
-        matches = self._match(query, self._shortlist(query, top), ratio)
-        intrinsics = scaled or import_pycolmap().infer_camera_from_image(photo)
-        refine = scaled is None and not intrinsics.has_prior_focal_length
-        return _estimate_pose(matches, intrinsics, refine, threshold, seed)
+    def _shortlist(self, query: Features, top: int) -> list[str]:
+        """Return the names of the images that resemble a photo most; all of them if there are at most `top`."""
+        if len(self._features) <= top:
+            return self._features.names
+        # The index may also have images of an earlier version of the model.
+        names = set(self._features.names)
+        ranked = search_images(self._index, query, top=len(self._index.images))
+        return [found.name for found in ranked if found.name in names][:top]
 
     @cached_property
     def _index(self) -> Index:
-        """Index of the features. A model of few images needs none."""
-        if self._index_folder.exists():
-            add_images(self._index_folder, self._features)
-        else:
-            build_index(self._features, self._index_folder)
-        return Index(self._index_folder)
+        """Index of the features."""
+        folder = self._cache / "index"
+        index = Index(folder if folder.exists() else build_index(self._features, folder))
+        index.add(self._features)
+        return index
 
-    def _shortlist(self, query: Features, top: int) -> list[str]:
-        """Return the names of the images that resemble a photo most; all of them if there are at most `top`."""
-        names = set(self._features.names)
-        if len(names) <= top:
-            return self._features.names
-        # The index also has images that were in an earlier version of the model.
-        former = len(self._index.images.numbers) - len(names)
-        return [found.name for found in search_images(self._index, query, top=top + former) if found.name in names][
-            :top
-        ]
+    def _match(self, query: Features, names: Sequence[str]) -> tuple[Floats, Floats, list[str]]:
+        """Match a photo with images of the model; a keypoint and a 3D point are paired once, by the first image.
 
-    def _match(self, query: Features, names: Sequence[str], ratio: float) -> _PointMatches:
-        """Match a photo with images of the model; a keypoint and a 3D point are paired once, by the first image."""
+        Returns:
+            Pixels (M, 2) in COLMAP's coordinates, 3D points (M, 3), and the images through which they were found.
+        """
         found: dict[tuple[int, int], str] = {}
         for name in names:
             stored = self._features.read(name).features
             self._check_size(name, stored.image_size)
             point_of_keypoint = _triangulated(stored.keypoints, self._images[name])
-            for keypoint, other in match(query, stored, ratio=ratio).indices.tolist():
+            for keypoint, other in match(query, stored, ratio=_RATIO).indices.tolist():
                 if (point := int(point_of_keypoint[other])) >= 0:
                     found.setdefault((keypoint, point), name)
         keypoints = query.keypoints.astype(np.float64)[[keypoint for keypoint, _ in found]]
         points = np.array([self._model.points3D[point].xyz for _, point in found])
-        return _PointMatches(
-            keypoints.reshape(-1, 2) + COLMAP_PIXEL_CENTRE, points.reshape(-1, 3), list(found.values())
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _PointMatches:
-    """Matches of M keypoints of a photo with 3D points.
-
-    Attributes:
-        pixels: (M, 2) in COLMAP's coordinates.
-        points: (M, 3).
-        images: Name of the image of the model through which each match was found.
-    """
-
-    pixels: Floats
-    points: Floats
-    images: list[str]
+        return keypoints.reshape(-1, 2) + COLMAP_PIXEL_CENTRE, points.reshape(-1, 3), list(found.values())
 
 
 def _scale(camera: Any, size: tuple[int, int], photo: str | Path, name: str) -> Any:
@@ -262,23 +229,23 @@ def _triangulated(keypoints: NDArray[np.float32], image: Any) -> NDArray[np.int6
     xy = torch.tensor(np.array([point.xy for point in observed]) - COLMAP_PIXEL_CENTRE)
     distance, nearest = torch.cdist(torch.from_numpy(keypoints).double(), xy).min(dim=1)
     ids = np.array([point.point3D_id for point in observed], np.int64)
-    return np.where(distance.numpy() <= NEAR, ids[nearest.numpy()], -1)
+    return np.where(distance.numpy() <= _NEAR, ids[nearest.numpy()], -1)
 
 
 def _estimate_pose(
-    matches: _PointMatches, camera: Any, refine: bool, threshold: float, seed: int
+    pixels: Floats, points: Floats, images: Sequence[str], camera: Any, refine: bool, threshold: float
 ) -> Localization | None:
     """Estimate the pose; `refine` also estimates focal length and distortion of the camera, an object of pycolmap."""
     found = import_pycolmap().estimate_and_refine_absolute_pose(
-        matches.pixels,
-        matches.points,
+        pixels,
+        points,
         camera,
-        {"estimate_focal_length": refine, "ransac": {"max_error": threshold, "random_seed": seed}},
+        {"estimate_focal_length": refine, "ransac": {"max_error": threshold, "random_seed": 0}},
         {"refine_focal_length": refine, "refine_extra_params": refine},
     )
-    if found is None or found["num_inliers"] < MIN_INLIERS:
+    if found is None or found["num_inliers"] < _MIN_INLIERS:
         return None
     agrees = np.asarray(found["inlier_mask"], np.bool_)
-    images = Counter(name for name, inlier in zip(matches.images, agrees, strict=True) if inlier)
+    inliers = Counter(name for name, inlier in zip(images, agrees, strict=True) if inlier)
     pose = pose_from_colmap(found["cam_from_world"])
-    return Localization(pose, camera_from_colmap(camera), len(agrees), int(agrees.sum()), dict(images.most_common()))
+    return Localization(pose, camera_from_colmap(camera), len(agrees), int(agrees.sum()), dict(inliers.most_common()))

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from numpy.typing import NDArray
-
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import atomic_write
 from doap.collection.features import FeatureSet, as_feature_set
 from doap.collection.index import DescriptorIndex, as_index, build_index, check_extractor
-from doap.collection.search import NEIGHBOURS, cast_votes, rank_images
+from doap.collection.search import rank_images
 from doap.types import Progress, no_progress
 
 VOTING_KEYPOINTS = 300
@@ -26,13 +23,10 @@ def select_pairs(
     top: int = 20,
     index: str | Path | DescriptorIndex | None = None,
     max_keypoints: int = VOTING_KEYPOINTS,
-    neighbours: int = NEIGHBOURS,
     probes: int | None = None,
     progress: Progress = no_progress,
 ) -> list[tuple[str, str]]:
     """Select for each image the images that resemble it most.
-
-    Memory holds one image at a time, the index, and two numbers per pair.
 
     Args:
         features: Features of the images.
@@ -40,7 +34,7 @@ def select_pairs(
         index: Index to search, or its folder. None builds a temporary one of the `max_keypoints` strongest keypoints
             of `features`. Images that are only in the index are found too.
         max_keypoints: Maximum number of keypoints per image that vote; the strongest are used.
-        neighbours, probes: As for `search_images`.
+        probes: As for `search_images`.
         progress: Called for every image.
 
     Returns:
@@ -49,23 +43,18 @@ def select_pairs(
     if top < 1 or max_keypoints < 1:
         raise ArgumentError(f"top and max_keypoints: expected 1 or more, got {top} and {max_keypoints}.")
     features = as_feature_set(features)
-    selected: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+    pairs: set[tuple[str, str]] = set()
     with TemporaryDirectory() as folder:
         if index is None:
             index = build_index(features, Path(folder) / "index", max_keypoints=max_keypoints, progress=progress)
         index = as_index(index)
         check_extractor(index.name, index.extractor, features)
-        names: dict[str, int] = {}
         for done, image in enumerate(features.stream(), start=1):
             progress(done, len(features), image.name)
             voters = image.features.strongest(max_keypoints).descriptors
-            votes = cast_votes(index, voters, neighbours=neighbours, probes=probes)
-            best = rank_images(index, votes, top, exclude=index.find(image.name))
-            pairs = [[names.setdefault(name, len(names)) for name in (image.name, found)] for _, found, _ in best]
-            selected.append(np.sort(np.array(pairs, np.int64).reshape(-1, 2), axis=1))
-    unique, known = np.unique(np.concatenate(selected), axis=0), list(names)
-    pairs_of_names = (sorted((known[first], known[second])) for first, second in unique.tolist())
-    return sorted((first, second) for first, second in pairs_of_names)
+            for found, _ in rank_images(index, voters, top, probes=probes, exclude=image.name):
+                pairs.add((min(image.name, found), max(image.name, found)))
+    return sorted(pairs)
 
 
 def write_pairs(pairs: Sequence[tuple[str, str]], out: str | Path) -> Path:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from doap._support.errors import ArgumentError, DataError
@@ -28,8 +25,6 @@ NEIGHBOURS = 32
 """Number of nearest neighbours that a descriptor votes with. It should exceed the number of photos of one object."""
 SHORTLIST = 50
 """Number of images that are verified: those with the most votes."""
-
-Points = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -56,35 +51,12 @@ class SearchResult:
         return is_verified(self.inliers, self.matches)
 
 
-@dataclass(frozen=True, eq=False)
-class Votes:
-    """Votes of one photo.
-
-    Attributes:
-        images: (I,) numbers of the images with votes, increasing.
-        totals: (I,) float64, votes per image.
-        query: (V,) index of the query descriptor of each vote.
-        image: (V,) number of the image.
-        found: (V,) id of the nearest descriptor of that image.
-        distance: (V,) distance between both descriptors.
-    """
-
-    images: NDArray[np.int64]
-    totals: NDArray[np.float64]
-    query: NDArray[np.int64]
-    image: NDArray[np.int64]
-    found: NDArray[np.int64]
-    distance: NDArray[Any]
-
-
 def search_images(
     index: str | Path | DescriptorIndex,
     query: ImageSource | Features,
     *,
     top: int = 10,
-    verify: bool = False,
     features: str | Path | FeatureSet | None = None,
-    neighbours: int = NEIGHBOURS,
     probes: int | None = None,
     threshold: float = 1.5,
     descriptor: DescriptorSource | None = None,
@@ -97,11 +69,8 @@ def search_images(
         index: The index or its folder.
         query: An image in one of the forms that `doap.extract` accepts, or features from `extract_query`.
         top: Maximum number of images.
-        verify: Estimate the two-view geometry of the photo and each of the 50 best images (or `top`, if larger), and
-            sort them by the number of inliers.
-        features: Features from which the index was built. Verification then matches all keypoints of both images;
-            without them, and for images that they no longer contain, it uses the neighbours that voted.
-        neighbours: Number of nearest neighbours that each descriptor votes with.
+        features: Features of the images of the index. The two-view geometry of the photo and each of the 50 best images
+            (or `top`, if larger) is estimated, and they are sorted by the number of inliers. None sorts by votes.
         probes: Number of lists searched per descriptor; see `DescriptorIndex`.
         threshold: Inlier threshold in pixels.
         descriptor, device: As for `extract_query`.
@@ -113,21 +82,15 @@ def search_images(
     if not isinstance(query, Features):
         exclude = exclude or find_itself(index, query)
         query = extract_query(index, query, descriptor=descriptor, device=device)
-    own = None if exclude is None else index.find(exclude)
-    votes = cast_votes(index, query.descriptors, neighbours=neighbours, probes=probes)
-    best = rank_images(index, votes, max(top, SHORTLIST) if verify else top, exclude=own)
-    if not verify:
-        return [SearchResult(name, total) for _, name, total in best]
-    stored = None if features is None else as_feature_set(features)
-    voted = [number for number, name, _ in best if stored is None or name not in stored]
-    matches = _match_by_votes(index, query, voted, votes)
-    results = []
-    for number, name, total in best:
-        points = matches[number] if stored is None or number in matches else _match_stored(query, stored, name)
-        inliers = estimate_geometry(*points, threshold=threshold).inliers
-        results.append(SearchResult(name, total, len(points[0]), int(inliers.sum())))
-    # The sort is stable: images with equal inliers stay sorted by votes.
-    return sorted(results, key=lambda result: -(result.inliers or 0))[:top]
+    wanted = top if features is None else max(top, SHORTLIST)
+    best = rank_images(index, query.descriptors, wanted, probes=probes, exclude=exclude)
+    results = [SearchResult(name, votes) for name, votes in best]
+    if features is not None:
+        stored = as_feature_set(features)
+        results = [_verify(query, stored, result, threshold) for result in results]
+        # The sort is stable: images with equal inliers stay sorted by votes.
+        results.sort(key=lambda result: -(result.inliers or 0))
+    return results[:top]
 
 
 def extract_query(
@@ -169,16 +132,22 @@ def find_itself(index: DescriptorIndex, query: ImageSource) -> str | None:
     # A link has the name of the link, as in the folder of images.
     path = Path(query).absolute()
     names = ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
-    known = [number for name in names if (number := index.find(name)) is not None]
+    known = [image for name in names if (image := index.find(name)) is not None]
     if not known or not path.is_file():
         return None
     checksum = sha256(path)
-    return next((image.name for image in index.images_at(known) if image.checksum == checksum), None)
+    return next((image.name for image in known if image.checksum == checksum), None)
 
 
-def cast_votes(
-    index: DescriptorIndex, descriptors: Tensor, *, neighbours: int = NEIGHBOURS, probes: int | None = None
-) -> Votes:
+def rank_images(
+    index: DescriptorIndex,
+    descriptors: Tensor,
+    top: int,
+    *,
+    neighbours: int = NEIGHBOURS,
+    probes: int | None = None,
+    exclude: str | None = None,
+) -> list[tuple[str, float]]:
     """Let each descriptor (Q, D) of a photo vote for the images of its nearest neighbours.
 
     - A vote has the weight (1 − d/d_k)³, where d is the distance and d_k the distance of the last of the k neighbours.
@@ -188,11 +157,13 @@ def cast_votes(
     - Repeated structures (leaves, windows) count less: a vote is divided by the square root of the number of images
       that the query descriptor votes for, and of the number of votes that the found descriptor receives.
     - The total of an image is divided by the square root of its number of descriptors.
+
+    Returns:
+        Names and votes of the `top` images with the most votes, without the image `exclude`, best first.
     """
     k = min(neighbours, len(index))
     if not k or not len(descriptors):
-        none = np.empty(0, np.int64)
-        return Votes(none, np.empty(0), none, none, none, np.empty(0))
+        return []
     distances, ids = index.search(descriptors, k, probes=probes)
     valid = ids >= 0
     # Missing neighbours have a huge distance; the last valid one counts.
@@ -201,55 +172,24 @@ def cast_votes(
     # If all k distances are 0, the neighbours are copies.
     weights = np.where(last > 0, 1 - valid_distances / np.maximum(last, np.finfo(np.float32).tiny), 1.0) ** 3
     query, column = np.nonzero(valid & (weights > 0))
-    found, weight, distance = ids[query, column], weights[query, column], distances[query, column]
-    image = index.image_of(found)
+    found, weight = ids[query, column], weights[query, column]
     # The first vote for an image is the nearest, because neighbours are sorted by distance.
-    images, position = np.unique(image, return_inverse=True)
-    _, first = np.unique(query * len(images) + position, return_index=True)
-    query, image, found, weight, distance, position = (
-        values[first] for values in (query, image, found, weight, distance, position)
-    )
+    numbers, image = np.unique(index.image_of(found), return_inverse=True)
+    _, first = np.unique(query * len(numbers) + image, return_index=True)
+    query, image, found, weight = (values[first] for values in (query, image, found, weight))
     _, inverse, votes_per_found = np.unique(found, return_inverse=True, return_counts=True)
     weight /= np.sqrt(np.bincount(query)[query] * votes_per_found[inverse])
-    sizes = [image.descriptors for image in index.images_at(images.tolist())]
-    totals = np.bincount(position, weight, len(images)) / np.sqrt(sizes)
-    return Votes(images, totals, query, image, found, distance)
+    images = index.images_at(numbers.tolist())
+    totals = np.bincount(image, weight, len(images)) / np.sqrt([one.descriptors for one in images])
+    ranked = ((one.name, float(votes)) for one, votes in zip(images, totals, strict=True) if one.name != exclude)
+    return sorted(ranked, key=lambda one: (-one[1], one[0]))[:top]
 
 
-def rank_images(
-    index: DescriptorIndex, votes: Votes, top: int, *, exclude: int | None = None
-) -> list[tuple[int, str, float]]:
-    """Return number, name and votes of the `top` images with the most votes, without image number `exclude`."""
-    kept = votes.images != exclude if exclude is not None else np.ones(len(votes.images), np.bool_)
-    images, totals = votes.images[kept], votes.totals[kept]
-    if len(images) > top:
-        enough = totals >= np.partition(totals, -top)[-top]
-        images, totals = images[enough], totals[enough]
-    names = [image.name for image in index.images_at(images.tolist())]
-    ranked = zip(images.tolist(), names, totals.tolist(), strict=True)
-    return sorted(ranked, key=lambda image: (-image[2], image[1]))[:top]
-
-
-def _match_by_votes(
-    index: DescriptorIndex, query: Features, numbers: Sequence[int], votes: Votes
-) -> dict[int, tuple[Points, Points]]:
-    """Return, for images by number, keypoints (M, 2) of the photo and keypoints (M, 2) voted for, each once."""
-    voters, found = [], [np.empty(0, np.int64)]
-    for number in numbers:
-        rows = np.flatnonzero(votes.image == number)
-        rows = rows[np.argsort(votes.distance[rows], kind="stable")]
-        ids, nearest = np.unique(votes.found[rows], return_index=True)
-        voters.append(votes.query[rows[nearest]])
-        found.append(ids)
-    # One request for all images, because it may go to a server.
-    centres = index.frames(np.concatenate(found))[:, :, 2]
-    parts = np.split(centres, np.cumsum([len(one) for one in voters])[:-1]) if voters else []
-    return {
-        number: (query.keypoints[chosen], part) for number, chosen, part in zip(numbers, voters, parts, strict=True)
-    }
-
-
-def _match_stored(query: Features, features: FeatureSet, name: str) -> tuple[Points, Points]:
-    """Return keypoints (M, 2) and (M, 2) of mutual nearest neighbours among all keypoints of both images."""
-    stored = features.read(name).features
-    return match(query, stored).points(query, stored)
+def _verify(query: Features, stored: FeatureSet, result: SearchResult, threshold: float) -> SearchResult:
+    """Count the matches and inliers of a photo and an image, unless the features no longer contain the image."""
+    if result.name not in stored:
+        return result
+    features = stored.read(result.name).features
+    points = match(query, features).points(query, features)
+    inliers = int(estimate_geometry(*points, threshold=threshold).inliers.sum())
+    return replace(result, matches=len(points[0]), inliers=inliers)

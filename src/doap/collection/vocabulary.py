@@ -10,8 +10,9 @@ line is a node, in the order of their numbers from 1:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from doap._support.errors import ArgumentError, DataError
 from doap._support.files import OutputLock, atomic_write, make_folder
 from doap._support.random_streams import stream
 from doap.collection.features import FeatureSet, as_feature_set
-from doap.collection.index.engine import faiss_library
+from doap.collection.index.folder import faiss_library
 from doap.metrics import hamming
 from doap.types import Progress, no_progress
 
@@ -49,18 +50,12 @@ class VocabularySummary:
     descriptors: int
 
 
-@dataclass
-class _Tree:
-    """Nodes in the order of the file, from node 1: parents, packed centres, and words of the descriptors."""
+class _Node(NamedTuple):
+    """A node of the tree: its parent, its packed centre (32,), and its descriptors if it is a word."""
 
-    parents: list[int] = field(default_factory=list)
-    centres: list[NDArray[np.uint8]] = field(default_factory=list)
-    leaves: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-
-    def add(self, parent: int, centre: NDArray[np.uint8]) -> int:
-        self.parents.append(parent)
-        self.centres.append(centre)
-        return len(self.parents)
+    parent: int
+    centre: NDArray[np.uint8]
+    members: NDArray[np.int64] | None
 
 
 def build_vocabulary(
@@ -70,7 +65,6 @@ def build_vocabulary(
     branching: int = 10,
     levels: int = 5,
     per_image: int = 500,
-    seed: int = 0,
     progress: Progress = no_progress,
 ) -> VocabularySummary:
     """Build a vocabulary of binary descriptors for DBoW2, in the text format that ORB-SLAM2 and ORB-SLAM3 read.
@@ -81,7 +75,6 @@ def build_vocabulary(
         branching: Children per node, from 2 to 20.
         levels: Levels below the root, from 1 to 10. A full tree has branching ** levels words.
         per_image: Maximum number of descriptors per image, selected at random. Each takes about 1 kB of memory.
-        seed: Random seed.
         progress: Called for every image that is read.
     """
     features, out = as_feature_set(features), Path(out)
@@ -93,23 +86,27 @@ def build_vocabulary(
     if features.kind != "binary" or features.dim != BITS:
         found = f"{features.kind} descriptors with {features.dim} dimensions"
         raise DataError(f"{features.folder}: expected binary descriptors of {BITS} bits for DBoW2, got {found}.")
-    descriptors, images = _sample(features, per_image, seed, progress)
+    descriptors, images = _sample(features, per_image, progress)
     if not len(descriptors):
         raise DataError(f"{features.folder}: none of the images has a keypoint.")
-    tree = _Tree()
-    _split(tree, 0, descriptors, np.arange(len(descriptors)), branching, levels, seed)
-    count = len(features)
+    # From node 1, in the order of the file; node 0 is the root.
+    nodes: list[_Node] = []
+    _split(nodes, 0, descriptors, np.arange(len(descriptors)), branching, levels)
+    lines, words = [f"{branching} {levels} 0 0"], 0
+    for node in nodes:
+        word = node.members is not None
+        weight = np.log(len(features) / len(np.unique(images[node.members]))) if word else 0.0
+        lines.append(f"{node.parent} {int(word)} {' '.join(map(str, node.centre))} {weight:.9g}")
+        words += word
     with OutputLock(make_folder(out.parent) / out.name), atomic_write(out) as unfinished:
         # Without a newline at the end: ORB-SLAM2's reader would take an empty line for a node.
-        unfinished.write_text("\n".join(_lines(tree, images, count, branching, levels)), encoding="ascii")
-    return VocabularySummary(out, len(tree.leaves), count, len(descriptors))
+        unfinished.write_text("\n".join(lines), encoding="ascii")
+    return VocabularySummary(out, words, len(features), len(descriptors))
 
 
-def _sample(
-    features: FeatureSet, per_image: int, seed: int, progress: Progress
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _sample(features: FeatureSet, per_image: int, progress: Progress) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return random descriptors (N, 32) and the numbers of their images (N,)."""
-    random = stream(seed, "vocabulary")
+    random = stream(0, "vocabulary")
     rows, images = [np.empty((0, BITS // 8), np.uint8)], [np.empty(0, np.int64)]
     for number, image in enumerate(features.stream()):
         descriptors = image.features.descriptors.numpy()
@@ -121,44 +118,33 @@ def _sample(
 
 
 def _split(
-    tree: _Tree,
+    nodes: list[_Node],
     parent: int,
     descriptors: NDArray[np.uint8],
     chosen: NDArray[np.int64],
     branching: int,
     levels: int,
-    seed: int,
 ) -> None:
     """Cluster some descriptors, add the clusters below a node, and split them in turn."""
-    centres = _cluster(descriptors[chosen], branching, seed)
+    centres = _cluster(descriptors[chosen], branching)
     nearest = _nearest(descriptors[chosen], centres)
     for number in np.unique(nearest):
-        node = tree.add(parent, centres[number])
         members = chosen[nearest == number]
         # Equal descriptors, and clusters that k-means cannot split, are words above the last level.
-        splits = len(members) < len(chosen) and (descriptors[members] != centres[number]).any()
-        if levels > 1 and splits:
-            _split(tree, node, descriptors, members, branching, levels - 1, seed)
-        else:
-            tree.leaves[node] = members
+        splits = levels > 1 and len(members) < len(chosen) and (descriptors[members] != centres[number]).any()
+        nodes.append(_Node(parent, centres[number], None if splits else members))
+        if splits:
+            _split(nodes, len(nodes), descriptors, members, branching, levels - 1)
 
 
-def _cluster(descriptors: NDArray[np.uint8], number: int, seed: int) -> NDArray[np.uint8]:
+def _cluster(descriptors: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
     """Return at most `number` different centres (K, 32): majority votes of the bits of k-means clusters."""
     unique = np.unique(descriptors, axis=0)
     if len(unique) <= number:
         return unique
-    faiss = faiss_library()
     signs = np.unpackbits(descriptors, axis=1).astype(np.float32) * 2 - 1
-    means = faiss.Kmeans(
-        BITS,
-        number,
-        niter=_ITERATIONS,
-        seed=seed,
-        nredo=_RESTARTS,
-        min_points_per_centroid=1,
-        max_points_per_centroid=len(signs),
-    )
+    sizes = {"min_points_per_centroid": 1, "max_points_per_centroid": len(signs)}
+    means = faiss_library().Kmeans(BITS, number, niter=_ITERATIONS, seed=0, nredo=_RESTARTS, **sizes)
     means.train(signs)
     return np.unique(np.packbits(means.centroids >= 0, axis=1), axis=0)
 
@@ -168,13 +154,3 @@ def _nearest(descriptors: NDArray[np.uint8], centres: NDArray[np.uint8]) -> NDAr
     distances = hamming(torch.from_numpy(descriptors), torch.from_numpy(centres))
     nearest: NDArray[np.int64] = distances.numpy().argmin(axis=1)
     return nearest
-
-
-def _lines(tree: _Tree, images: NDArray[np.int64], count: int, branching: int, levels: int) -> list[str]:
-    """Return the lines of the file."""
-    lines = [f"{branching} {levels} 0 0"]
-    for node, (parent, centre) in enumerate(zip(tree.parents, tree.centres, strict=True), start=1):
-        members = tree.leaves.get(node)
-        weight = 0.0 if members is None else np.log(count / len(np.unique(images[members])))
-        lines.append(f"{parent} {int(members is not None)} {' '.join(map(str, centre))} {weight:.9g}")
-    return lines

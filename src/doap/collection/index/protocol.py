@@ -1,20 +1,33 @@
-"""What votes, geometric verification and the selection of pairs need of an index, whichever engine holds it."""
+"""What all indexes share, whichever engine holds them: their interface, their size and their changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from doap._support.checks import check_finite, check_shape
+from doap._support.checks import check_choice, check_finite, check_shape
 from doap._support.errors import ArgumentError, DataError
 from doap.collection.extractor import ExtractorInfo
 from doap.collection.features import FeatureSet
+from doap.types import Kind, Progress, no_progress
+
+IndexKind = Literal["flat", "ivf"]
+"""`flat` compares all descriptors, `ivf` those of the nearest lists."""
+
+_FLAT_LIMITS: dict[Kind, int] = {"real": 100_000, "binary": 1_000_000}
+# FAISS warns if it has fewer training descriptors per list.
+_MIN_PER_LIST = 39
+REMOVED = "removed"
+"""Checksum of an image without descriptors that was removed from an index, and cannot be added again."""
+Count = Annotated[int, Field(ge=0, le=1 << 40, strict=True)]
 
 
 class IndexedImage(NamedTuple):
@@ -22,7 +35,7 @@ class IndexedImage(NamedTuple):
 
     name: str
     checksum: str
-    descriptors: int
+    descriptors: Count
 
 
 class DescriptorIndex(Protocol):
@@ -36,7 +49,13 @@ class DescriptorIndex(Protocol):
         """Name of the index, for messages."""
 
     def __len__(self) -> int:
-        """Return the number of searchable descriptors."""
+        """Return the number of descriptors."""
+
+    def add(self, features: FeatureSet, *, progress: Progress = no_progress) -> IndexChange:
+        """Add the new and the changed images of a feature set; an image that was removed earlier stays out."""
+
+    def remove(self, names: Collection[str]) -> IndexChange:
+        """Remove images permanently: their descriptors are gone, and they cannot be added again."""
 
     def search(
         self, descriptors: Tensor | NDArray[Any], k: int, *, probes: int | None = None
@@ -46,7 +65,7 @@ class DescriptorIndex(Protocol):
         Args:
             descriptors: (Q, D) floats or, for binary descriptors, (Q, D/8) uint8.
             k: Number of neighbours; at most the number of descriptors in the index.
-            probes: Number of lists searched per query; None is the index's default. Flat indexes have no lists.
+            probes: Number of lists searched per query; None is √lists. Flat indexes have no lists.
 
         Returns:
             Distances (Q, k), Euclidean float32 or Hamming int32, increasing, and ids (Q, k). Neighbours at the same
@@ -60,11 +79,25 @@ class DescriptorIndex(Protocol):
     def images_at(self, numbers: Iterable[int]) -> list[IndexedImage]:
         """Return images by number."""
 
-    def find(self, name: str) -> int | None:
-        """Return the number of a searchable image; None if there is none of this name."""
+    def find(self, name: str) -> IndexedImage | None:
+        """Return an image by name; None if the index does not contain it."""
 
-    def frames(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the frames (N, 2, 3) of descriptors with ids (N,)."""
+
+def choose_lists(count: int, descriptors: Kind, kind: IndexKind | None = None) -> int:
+    """Return the number of lists of an index of N = `count` descriptors; 0 for a flat one, the choice for a small N.
+
+    There are 2·√N lists, and √lists of them are searched per query. Both parts of a search, finding the lists and
+    comparing their descriptors, then grow more slowly than N. Twice as many lists would take four times as long to
+    train.
+
+    >>> choose_lists(100_000, "real"), choose_lists(1_000_000, "real"), choose_lists(1_000_000, "binary")
+    (0, 2000, 0)
+    """
+    if kind is not None:
+        check_choice(kind, get_args(IndexKind), name="kind")
+    if kind == "flat" or (kind is None and count <= _FLAT_LIMITS[descriptors]):
+        return 0
+    return max(1, min(round(2 * math.sqrt(count)), count // _MIN_PER_LIST))
 
 
 @dataclass(frozen=True)
@@ -88,23 +121,23 @@ class IndexChange:
     gone: tuple[str, ...] = ()
 
 
-def plan_change(features: FeatureSet, known: dict[str, str], removed: Collection[str]) -> tuple[IndexChange, list[str]]:
+def plan_change(features: FeatureSet, known: dict[str, str]) -> tuple[IndexChange, list[str]]:
     """Return what adding features changes, and the names of the images to write.
 
     Args:
         features: The features.
-        known: Checksums of the images of the index, by name.
-        removed: Names of images that were removed from it.
+        known: Checksums of the images of the index, by name; `REMOVED` for those that were removed from it.
     """
-    excluded = set(removed).intersection(features.names)
+    excluded = {name for name in features.names if known.get(name) == REMOVED}
     names = [name for name in features.names if name not in excluded and known.get(name) != features.checksums[name]]
     replaced = sum(name in known for name in names)
+    former = set(features.manifest["name"].to_pylist()).difference(features.names)
     change = IndexChange(
         added=len(names) - replaced,
         replaced=replaced,
         unchanged=len(features) - len(names) - len(excluded),
         excluded=len(excluded),
-        gone=tuple(sorted(known.keys() & set(features.manifest["name"].to_pylist()).difference(features.names))),
+        gone=tuple(sorted(name for name in former if known.get(name, REMOVED) != REMOVED)),
     )
     return change, names
 
@@ -129,9 +162,12 @@ def check_queries(extractor: ExtractorInfo, descriptors: Tensor | NDArray[Any]) 
     return queries
 
 
-def check_probes(probes: int | None, lists: int) -> None:
-    """Refuse a number of lists that an index does not have."""
-    if probes is not None and not lists:
+def check_probes(probes: int | None, lists: int) -> int:
+    """Return the number of lists to search per query; 0 for a flat index."""
+    if probes is None:
+        return math.ceil(math.sqrt(lists))
+    if not lists:
         raise ArgumentError(f"probes: expected None because a flat index has no lists, got {probes}.")
-    if probes is not None and not 1 <= probes <= lists:
+    if not 1 <= probes <= lists:
         raise ArgumentError(f"probes: expected 1 to {lists}, the number of lists, got {probes}.")
+    return probes
