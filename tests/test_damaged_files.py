@@ -4,16 +4,13 @@
 """
 
 import contextlib
-import json
 import random
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from doap._support.errors import DataError, DoapError
-from doap.collection.index import Index
 from doap.data.store import open_set
 from oracles.file_samples import SAMPLES
 from oracles.mutations import damage

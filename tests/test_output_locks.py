@@ -6,7 +6,7 @@ import torch
 import doap
 from doap._support.errors import DataError
 from doap._support.files import OutputLock
-from doap.collection.index import add_images, build_index, remove_images
+from doap.collection.index import Index, build_index
 from doap.data import SetWriter
 from doap.describer import from_function
 from doap.training.config import Config

@@ -31,7 +31,6 @@ MISSING_FILES = {
     "index verify": "no",
     "index vocabulary": "no --out out.txt",
     "index export": "no --out out",
-    "index compact": "no",
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",
     "data from-public": "no --out out",

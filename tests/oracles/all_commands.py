@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import cv2
 
@@ -17,8 +14,6 @@ from oracles import corner_scene
 from oracles.photos import write_photo
 from oracles.results import make_result
 from oracles.writing_commands import COMMANDS, IMAGES, write_inputs
-
-Prepare = Callable[[Path, Path], Any]
 
 
 def write_all_inputs(folder: Path) -> None:
@@ -48,15 +43,6 @@ def _write_poses(folder: Path) -> None:
             writer.writerow([f"corner/{number}.png", *numbers])
 
 
-def copy_index(inputs: Path, out: Path) -> None:
-    """Copy an index that the command changes."""
-    shutil.copytree(inputs / "index", out / "index")
-
-
-def _nothing(inputs: Path, out: Path) -> None:
-    """Prepare nothing."""
-
-
 _FAST = "--descriptor rootsift --detector sift --max-keypoints 30 --device cpu"
 _MORE = {
     "extract": "--masks {inputs}/masks --device cpu",
@@ -75,10 +61,9 @@ _OTHERS = {
     "localize": "localize {inputs}/plane/images/2.png --model {inputs}/plane/sparse --images {inputs}/plane/images "
     f"--cache {{out}}/cache --camera 1.png {_FAST}",
     "index search": "index search {inputs}/images/0.png --index {inputs}/index --features {inputs}/features "
-    "--descriptor rootsift --out {out}/found.png --images {inputs}/images --verify --device cpu",
+    "--descriptor rootsift --out {out}/found.png --images {inputs}/images --device cpu",
     "index export": "index export {inputs}/features --out {out}/rows",
     "index vocabulary": "index vocabulary {inputs}/binary --out {out}/words.txt --branching 3 --levels 2",
-    "index remove": "index remove 0.png --index {out}/index",
     "index info": "index info {inputs}/index",
     "index verify": "index verify {inputs}/index --features {inputs}/features",
     "pairs": "pairs {inputs}/features --out {out}/pairs.txt --index {inputs}/index",
@@ -91,7 +76,6 @@ _OTHERS = {
     "report": "report {inputs}/results --out {out}/report",
     "doctor": "doctor",
 }
-_PREPARE: dict[str, Prepare] = {"index remove": copy_index}
 
 WORDS = {name: f"{COMMANDS[name].words} {_MORE.get(name, '')}" for name in COMMANDS if " with " not in name} | _OTHERS
 """Arguments of every command. `{inputs}`, `{images}` and `{out}` are replaced by folders."""
@@ -101,7 +85,6 @@ def prepare(command: str, inputs: Path, out: Path) -> None:
     """Copy what a command changes from the inputs to the folder of outputs."""
     if command in COMMANDS:
         COMMANDS[command].prepare(inputs, out)
-    _PREPARE.get(command, _nothing)(inputs, out)
 
 
 def arguments(command: str, inputs: Path, out: Path) -> list[str]:

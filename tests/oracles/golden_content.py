@@ -115,8 +115,7 @@ def index_content(root: Path) -> Any:
     index.verify()
     queries = np.eye(16, dtype=np.float32)[:3]
     _, ids = index.search(queries, 4)
-    frames = [index.frames(index.images.ids_of(number)) for number in range(len(index.names))]
-    return {"names": index.names, "ids": ids, "frames": frames}
+    return {"images": index.images, "ids": ids}
 
 
 def hloc_content(root: Path) -> Any:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import doap
 from doap._support.files import sha256
-from doap.collection import FeatureSet, Index, build_index, remove_images
+from doap.collection import FeatureSet, Index, build_index
 from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
 from oracles.colmap_database import content
@@ -130,17 +130,11 @@ def read_hdf5(path: Path) -> Any:
     return found
 
 
-def copy_index_with_removal(inputs: Path, out: Path) -> None:
-    """Copy an index and remove an image from it."""
-    shutil.copytree(inputs / "index", out / "index")
-    remove_images(out / "index", Index(out / "index").names[:1])
-
-
 def read_index(folder: Path) -> Any:
     """Verify an index; return its images and the checksums of its files."""
     index = Index(folder)
     index.verify()
-    return {"names": index.names, "files": index.meta["files"]}
+    return {"images": index.images, "files": {path.name: sha256(path) for path in sorted(folder.iterdir())}}
 
 
 def read_set(folder: Path) -> Any:
@@ -224,10 +218,10 @@ COMMANDS = {
         lambda out: read_index(out / "index"),
         prepare=lambda inputs, out: shutil.copytree(inputs / "index", out / "index"),
     ),
-    "index compact": WritingCommand(
-        "index compact {out}/index",
+    "index remove": WritingCommand(
+        "index remove 0.png --index {out}/index",
         lambda out: read_index(out / "index"),
-        prepare=copy_index_with_removal,
+        prepare=lambda inputs, out: shutil.copytree(inputs / "index", out / "index"),
     ),
     "data from-images": WritingCommand(
         "data from-images {images} --out {out}/set --no-tracks --views 2 --keypoints 60",
