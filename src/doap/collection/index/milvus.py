@@ -187,8 +187,7 @@ class MilvusIndex:
 
     def _locate(self, names: Collection[str], attempt: int = 0) -> dict[str, tuple[int, IndexedImage | None]]:
         """Return numbers and rows of images by name; no row for a new image. Names with equal hashes try again."""
-        hashes = {name: hashlib.sha256(f"{name}\0{attempt}".encode()).digest() for name in names}
-        numbers = {name: int.from_bytes(value[:8], "big") >> (_KEYPOINT_BITS + 1) for name, value in hashes.items()}
+        numbers = {name: _hash(name, attempt) for name in names}
         rows = self._read_images(list(numbers.values()))
         owners = {number: name for name, number in numbers.items()} | {number: row.name for number, row in rows.items()}
         located = {name: (number, rows.get(number)) for name, number in numbers.items() if owners[number] == name}
@@ -238,3 +237,9 @@ def _connect(uri: str, name: str) -> Any:
 def _vectors(rows: NDArray[Any]) -> list[Any]:
     """Return descriptors as Milvus takes them: bytes of bits, or arrays of floats."""
     return [row.tobytes() for row in rows] if rows.dtype == np.uint8 else list(rows)
+
+
+def _hash(name: str, attempt: int) -> int:
+    """Return a number of an image."""
+    digest = hashlib.sha256(f"{name}\0{attempt}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (_KEYPOINT_BITS + 1)
