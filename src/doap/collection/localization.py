@@ -1,9 +1,8 @@
 """Localise a photo in an existing COLMAP model: its pose from matches with the images of the model.
 
-The images that resemble the photo most are found through an index of their descriptors. Matches of keypoints that the
-model has triangulated are matches of pixels with 3D points, from which COLMAP estimates the absolute pose. The model
-and its database are only read, and the model may come from any features: a keypoint belongs to a 3D point if the model
-observes the point within 3 pixels of the keypoint.
+An index finds the images that resemble the photo most. Matches of their triangulated keypoints are matches of pixels
+with 3D points, from which COLMAP estimates the absolute pose. The model is only read, and may come from any features:
+a keypoint belongs to a 3D point if the model observes the point within 3 pixels of it.
 """
 
 from __future__ import annotations
@@ -83,11 +82,6 @@ class Localizer:
 
     The features of the model's images are extracted once and stored in `cache`, with an index of them. Images that
     cannot be read are not used. Images of another size than their camera's are refused.
-
-    >>> import doap
-    >>> localizer = doap.Localizer("sparse/0", "images", "localization")  # doctest: +SKIP
-    >>> localizer.localize("photo.jpg").centre  # doctest: +SKIP
-    array([ 0.31, -0.02,  1.76])
 
     Args:
         model: Folder with cameras, images and points3D (.bin or .txt).

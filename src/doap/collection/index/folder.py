@@ -96,7 +96,7 @@ class IndexInfo:
     memory: int
 
 
-class Index:
+class Index(DescriptorIndex):
     """An index in its state at the time of opening, or of its own last change.
 
     It keeps its file open, so another process that changes the index does not disturb it. This does not hold on network
@@ -110,13 +110,12 @@ class Index:
 
     Attributes:
         folder: The folder.
-        extractor: Identity and settings of the extractor of the features.
         lists: Number of inverted lists; 0 for a flat index.
         images: Images by number, in the order of their descriptors, with removed ones.
     """
 
     def __init__(self, folder: str | Path, *, in_memory: bool = True) -> None:
-        self.folder, self.in_memory = _local_folder(folder), in_memory
+        self.folder, self.name, self.in_memory = _local_folder(folder), str(folder), in_memory
         self._open()
 
     def _open(self) -> None:
@@ -140,29 +139,14 @@ class Index:
         vars(self).pop("_engine", None)
 
     @property
-    def name(self) -> str:
-        """Folder of the index, for messages."""
-        return str(self.folder)
-
-    @property
     def names(self) -> list[str]:
         """Names of the images, sorted."""
         return sorted(self._numbers)
 
     def __len__(self) -> int:
-        """Return the number of descriptors."""
         return int(self._starts[-1])
 
     def add(self, features: str | Path | FeatureSet, *, progress: Progress = no_progress) -> IndexChange:
-        """Add the new and the changed images of a feature set, atomically.
-
-        An image whose file has changed replaces the old one. An image that was removed earlier stays out. The index is
-        read and written again, so time and memory grow with its size.
-
-        Args:
-            features: Features from the same extractor.
-            progress: Called for every image that is added.
-        """
         features = as_feature_set(features)
         with self._change():
             check_extractor(self.name, self.extractor, features)
@@ -173,7 +157,6 @@ class Index:
         return change
 
     def remove(self, names: Collection[str]) -> IndexChange:
-        """Remove images permanently and atomically: their descriptors are gone, and they cannot be added again."""
         with self._change():
             if unknown := sorted(set(names) - self._numbers.keys()):
                 raise ArgumentError(f"{unknown[0]}: expected the name of an image in {self.name}.")
@@ -185,7 +168,6 @@ class Index:
     def search(
         self, descriptors: Tensor | NDArray[Any], k: int, *, probes: int | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Find the nearest descriptors of each query, as described for `DescriptorIndex`."""
         queries = check_queries(self.extractor, descriptors)
         if not 1 <= k <= len(self):
             raise ArgumentError(f"k: expected 1 to {len(self):,}, the number of descriptors in the index, got {k}.")
@@ -201,16 +183,13 @@ class Index:
         return distances, ids
 
     def image_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the images of descriptor ids of any shape; −1 for −1."""
         # An image without descriptors starts where the next one does; the last of them has the descriptor.
         return np.where(ids < 0, -1, np.searchsorted(self._starts, ids, side="right") - 1)
 
     def images_at(self, numbers: Iterable[int]) -> list[IndexedImage]:
-        """Return images by number."""
         return [self.images[number] for number in numbers]
 
     def find(self, name: str) -> IndexedImage | None:
-        """Return an image by name; None if the index does not contain it."""
         return self.images[self._numbers[name]] if name in self._numbers else None
 
     def info(self) -> IndexInfo:

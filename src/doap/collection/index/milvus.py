@@ -27,6 +27,7 @@ from doap.collection.extractor import ExtractorInfo
 from doap.collection.features import FeatureSet
 from doap.collection.index.protocol import (
     REMOVED,
+    DescriptorIndex,
     IndexChange,
     IndexedImage,
     IndexKind,
@@ -36,7 +37,7 @@ from doap.collection.index.protocol import (
     choose_lists,
     plan_change,
 )
-from doap.types import Progress, no_progress
+from doap.types import Kind, Progress, no_progress
 
 FORMAT, PENDING = 1, "pending"
 # A server that was killed answers again after about a minute.
@@ -50,7 +51,7 @@ _ROWS_PER_SEGMENT = 1 << 18
 _PERMANENT = (100, 1100)
 
 
-class MilvusIndex:
+class MilvusIndex(DescriptorIndex):
     """An index in a Milvus server. It always searches the current state, with the changes of all writers.
 
     Args:
@@ -58,7 +59,6 @@ class MilvusIndex:
         name: Name of the index: letters, digits and underscores.
 
     Attributes:
-        extractor: Identity and settings of the extractor of the features.
         lists: Number of inverted lists of each segment of the server; 0 for a flat index.
     """
 
@@ -72,9 +72,7 @@ class MilvusIndex:
         if (found := meta.get("format")) != FORMAT:
             raise DataError(f"{self.name}: not an index: expected format {FORMAT}, got {found!r}. Build it again.")
         self.extractor, self.lists = ExtractorInfo(**meta["extractor"]), int(meta["lists"])
-        self._max_keypoints: int | None = meta["max_keypoints"]
-        for collection in (self._rows, self._images):
-            self._call("load_collection", collection)
+        self._max_keypoints = int(meta["max_keypoints"])
 
     @classmethod
     def build(
@@ -91,64 +89,38 @@ class MilvusIndex:
         client, info = _connect(uri, name), features.extractor
         if client.has_collection(name):
             raise DataError(f"{name} at {uri}: already exists. Choose another name, or add to it with doap index add.")
-        total = len(features) * min(info.max_keypoints, max_keypoints or info.max_keypoints)
-        lists = choose_lists(min(total, _ROWS_PER_SEGMENT), info.kind, kind)
-        meta = {"format": FORMAT, "lists": lists, "max_keypoints": max_keypoints, "extractor": dataclasses.asdict(info)}
-        types, binary = import_extra("pymilvus", "milvus").DataType, info.kind == "binary"
-        rows, images = (
-            client.create_schema(description=json.dumps(meta)),
-            client.create_schema(enable_dynamic_field=True),
-        )
-        rows.add_field("id", types.INT64, is_primary=True)
-        rows.add_field("descriptor", types.BINARY_VECTOR if binary else types.FLOAT_VECTOR, dim=info.dim)
-        images.add_field("number", types.INT64, is_primary=True)
+        most = min(max_keypoints or info.max_keypoints, 1 << _KEYPOINT_BITS)
+        lists = choose_lists(min(len(features) * most, _ROWS_PER_SEGMENT), info.kind, kind)
+        meta = {"format": FORMAT, "lists": lists, "max_keypoints": most, "extractor": dataclasses.asdict(info)}
+        _create(client, name, info.kind, info.dim, lists, description=json.dumps(meta))
         # Milvus 2 requires a vector in every collection. The other fields of an image are dynamic.
-        images.add_field("unused", types.BINARY_VECTOR, dim=8)
-        type_, metric = ("BIN_" if binary else "") + ("IVF_FLAT" if lists else "FLAT"), "HAMMING" if binary else "L2"
-        settings, unused = client.prepare_index_params(), client.prepare_index_params()
-        settings.add_index("descriptor", index_type=type_, metric_type=metric, params={"nlist": lists} if lists else {})
-        unused.add_index("unused", index_type="BIN_FLAT", metric_type="HAMMING", params={})
-        client.create_collection(name, schema=rows, index_params=settings, consistency_level="Strong")
-        client.create_collection(f"{name}_images", schema=images, index_params=unused, consistency_level="Strong")
+        _create(client, f"{name}_images", "binary", 8, 0, enable_dynamic_field=True)
         index = cls(uri, name)
         index.add(features, progress=progress)
-        # Rows get their lists when their segment is complete.
-        index._call("flush", name)
         return index
 
     def __len__(self) -> int:
-        """Return the number of descriptors."""
         return int(self._call("query", self._rows, output_fields=["count(*)"])[0]["count(*)"])
 
     def add(self, features: FeatureSet, *, progress: Progress = no_progress) -> IndexChange:
-        """Add the new and the changed images of a feature set; an image that was removed earlier stays out."""
         check_extractor(self.name, self.extractor, features)
-        located = self._locate({*features.names, *features.manifest["name"].to_pylist()})
+        located = self._locate(features.manifest["name"].to_pylist())
         known = {name: row.checksum for name, (_, row) in located.items() if row}
         change, names = plan_change(features, known)
         for done, image in enumerate(features.stream(names), start=1):
             progress(done, len(names), image.name)
             number, kept = located[image.name][0], image.features.strongest(self._max_keypoints)
-            if len(kept) > 1 << _KEYPOINT_BITS:
-                raise ArgumentError(
-                    f"{image.name}: expected up to {1 << _KEYPOINT_BITS:,} keypoints, got {len(kept):,}."
-                )
             row = IndexedImage(image.name, image.checksum, len(kept))
             if image.name in known:
                 self._delete(number)
             self._write_image(number, row._replace(checksum=PENDING))
-            ids, vectors = (
-                range(number << _KEYPOINT_BITS, (number + 1) << _KEYPOINT_BITS),
-                _vectors(kept.descriptors.numpy()),
-            )
-            if vectors:
-                data = [{"id": id_, "descriptor": vector} for id_, vector in zip(ids, vectors, strict=False)]
+            vectors = enumerate(_vectors(kept.descriptors.numpy()), start=number << _KEYPOINT_BITS)
+            if data := [{"id": id_, "vector": vector} for id_, vector in vectors]:
                 self._call("upsert", self._rows, data)
             self._write_image(number, row)
         return change
 
     def remove(self, names: Collection[str]) -> IndexChange:
-        """Remove images permanently: their descriptors are gone, and they cannot be added again."""
         located = self._locate(names)
         if unknown := [name for name, (_, row) in located.items() if row is None or row.checksum == REMOVED]:
             raise ArgumentError(f"{unknown[0]}: expected the name of an image in {self.name}.")
@@ -160,7 +132,6 @@ class MilvusIndex:
     def search(
         self, descriptors: Tensor | NDArray[Any], k: int, *, probes: int | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Find the nearest descriptors of each query, as described for `DescriptorIndex`."""
         queries, binary = check_queries(self.extractor, descriptors), self.extractor.kind == "binary"
         settings = {"params": {"nprobe": check_probes(probes, self.lists)} if self.lists else {}}
         distances, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64)
@@ -172,16 +143,13 @@ class MilvusIndex:
         return distances.astype(np.int32) if binary else np.sqrt(np.maximum(distances, 0)), ids
 
     def image_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the images of descriptor ids of any shape; −1 for −1."""
         return ids >> _KEYPOINT_BITS
 
     def images_at(self, numbers: Iterable[int]) -> list[IndexedImage]:
-        """Return images by number."""
         rows = self._read_images(wanted := list(numbers))
         return [rows[number] for number in wanted]
 
     def find(self, name: str) -> IndexedImage | None:
-        """Return an image by name; None if the index does not contain it."""
         _, row = self._locate([name])[name]
         return row if row and row.checksum != REMOVED else None
 
@@ -198,15 +166,14 @@ class MilvusIndex:
         found, fields = {}, list(IndexedImage._fields)
         for start in range(0, len(numbers), _KEYS_PER_REQUEST):
             keys = list(numbers[start : start + _KEYS_PER_REQUEST])
-            for row in self._call("get", self._images, ids=keys, output_fields=["number", *fields]):
-                found[row["number"]] = IndexedImage(*(row[field] for field in fields))
+            for row in self._call("get", self._images, ids=keys, output_fields=["id", *fields]):
+                found[row["id"]] = IndexedImage(*(row[field] for field in fields))
         return found
 
     def _write_image(self, number: int, image: IndexedImage) -> None:
-        self._call("upsert", self._images, [{"number": number, **image._asdict(), "unused": b"\0"}])
+        self._call("upsert", self._images, [{"id": number, "vector": b"\0", **image._asdict()}])
 
     def _delete(self, number: int) -> None:
-        """Delete the descriptors of an image."""
         first, end = number << _KEYPOINT_BITS, (number + 1) << _KEYPOINT_BITS
         self._call("delete", self._rows, filter=f"id >= {first} and id < {end}")
 
@@ -232,6 +199,20 @@ def _connect(uri: str, name: str) -> Any:
         return pymilvus.MilvusClient(uri, timeout=10)
     except pymilvus.MilvusException as error:
         raise DataError(f"{uri}: no Milvus server answers. Start it, or check --uri. ({error.message})") from error
+
+
+def _create(client: Any, name: str, kind: Kind, dim: int, lists: int, **schema: Any) -> None:
+    """Create a collection of ids and vectors."""
+    types, binary = import_extra("pymilvus", "milvus").DataType, kind == "binary"
+    fields, index = client.create_schema(**schema), client.prepare_index_params()
+    fields.add_field("id", types.INT64, is_primary=True)
+    fields.add_field("vector", types.BINARY_VECTOR if binary else types.FLOAT_VECTOR, dim=dim)
+    name_of_index, metric = (
+        ("BIN_" if binary else "") + ("IVF_FLAT" if lists else "FLAT"),
+        "HAMMING" if binary else "L2",
+    )
+    index.add_index("vector", index_type=name_of_index, metric_type=metric, params={"nlist": lists} if lists else {})
+    client.create_collection(name, schema=fields, index_params=index, consistency_level="Strong")
 
 
 def _vectors(rows: NDArray[Any]) -> list[Any]:

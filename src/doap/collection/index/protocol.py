@@ -41,12 +41,10 @@ class IndexedImage(NamedTuple):
 class DescriptorIndex(Protocol):
     """An open index of local descriptors. Images have numbers and descriptors have ids; both are integers from 0."""
 
+    name: str
+    """Name of the index, for messages."""
     extractor: ExtractorInfo
     """Identity and settings of the extractor of the features."""
-
-    @property
-    def name(self) -> str:
-        """Name of the index, for messages."""
 
     def __len__(self) -> int:
         """Return the number of descriptors."""
