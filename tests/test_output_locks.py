@@ -60,9 +60,9 @@ def test_an_index_has_one_writer(photos, describer, tmp_path):
     build_index(tmp_path / "features", tmp_path / "index")
     with OutputLock(tmp_path / "index", inside=True):
         with pytest.raises(DataError):
-            add_images(tmp_path / "index", tmp_path / "features")
+            Index(tmp_path / "index").add(tmp_path / "features")
         with pytest.raises(DataError):
-            remove_images(tmp_path / "index", ["0.png"])
+            Index(tmp_path / "index").remove(["0.png"])
 
 
 def test_a_patch_set_has_one_writer(tmp_path):

@@ -23,7 +23,6 @@ from doap.collection.features import (
     StoredImage,
     make_table,
 )
-from doap.describer import from_function
 from doap.detectors import sift
 from doap.types import Features
 

@@ -1,5 +1,6 @@
 """COLMAP databases written again: after a kill, after changes, with unreadable photos and over foreign files."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -225,3 +226,18 @@ input()
             write(photos, out, max_keypoints=50)
         other.communicate(b"\n")
     assert not write(photos, out, max_keypoints=50).unchanged
+
+
+def test_verify_finds_a_replaced_photo_of_the_same_size_and_time(photos, tmp_path):
+    folder, out = tmp_path / "photos", tmp_path / "database.db"
+    folder.mkdir()
+    for name in ("0.png", "3.png"):
+        cv2.imwrite(str(folder / name.replace("png", "bmp")), read_grey(photos / name))
+    before, replaced = write(folder, out), folder / "0.bmp"
+    times = replaced.stat()
+    shutil.copyfile(folder / "3.bmp", replaced)
+    os.utime(replaced, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert write(folder, out).unchanged
+    after = write(folder, out, verify=True)
+    assert (after.unchanged, after.keypoints == before.keypoints) == (False, False)
+    assert content(out) == content(write(folder, tmp_path / "fresh.db").out)

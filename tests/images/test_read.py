@@ -90,7 +90,7 @@ def save_oriented(path, image, orientation, **options):
 
 
 @pytest.mark.parametrize("orientation", [1, 2, 6, 8])
-@pytest.mark.parametrize("options", [{}, {"compression": "tiff_lzw"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"compression": "tiff_lzw"}, {"big_tiff": True}], ids=str)
 @pytest.mark.parametrize("kind", ["grey", "16 bits", "colour"])
 def test_orientation_of_tiff_is_ignored(tmp_path, grey, orientation, options, kind):
     stored = {"grey": grey, "16 bits": 257 * grey.astype(np.uint16), "colour": np.dstack([grey, grey, grey])}[kind]

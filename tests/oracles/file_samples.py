@@ -27,7 +27,6 @@ from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.evaluation.report import write_report
 from doap.evaluation.result import write_results
-from doap.export.hloc import _read_stored
 from doap.export.pairs import resolve_pairs
 from doap.images import read_grey
 from doap.training.checkpoint import RunProgress, load_state, save_state

@@ -18,6 +18,7 @@ from doap.cli.options import (
     MaxKeypoints,
     Ratio,
     Tile,
+    Verify,
     count_masks,
     report_extraction,
 )
@@ -61,6 +62,7 @@ def colmap(
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum per image, counted as in COLMAP.")] = 8192,
     masks: Masks = None,
     tile: Tile = None,
+    verify: Verify = False,
     pairs: Annotated[
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
     ] = "exhaustive",
@@ -94,6 +96,7 @@ def colmap(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            verify=verify,
             pairs=None if no_matches else pairs,
             overlap=overlap,
             ratio=ratio,
@@ -132,6 +135,7 @@ def hloc(
     max_keypoints: MaxKeypoints = 2048,
     masks: Masks = None,
     tile: Tile = None,
+    verify: Verify = False,
     ratio: Ratio = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -150,6 +154,7 @@ def hloc(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            verify=verify,
             pairs=pairs,
             matches=matches,
             ratio=ratio,
@@ -169,6 +174,7 @@ def opensfm(
     max_keypoints: MaxKeypoints = 8192,
     masks: Masks = None,
     tile: Tile = None,
+    verify: Verify = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -184,6 +190,7 @@ def opensfm(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            verify=verify,
             device=device,
             progress=progress,
         )

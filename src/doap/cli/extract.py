@@ -18,6 +18,7 @@ from doap.cli.options import (
     MaxKeypoints,
     NetworkPrecision,
     Tile,
+    Verify,
     report_extraction,
 )
 from doap.cli.progress import SAME_COMMAND, show_progress
@@ -31,6 +32,7 @@ def extract(
     max_keypoints: MaxKeypoints = 2048,
     masks: Masks = None,
     tile: Tile = None,
+    verify: Verify = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This machine, or Ray on one machine or a cluster.")
     ] = "local",
@@ -63,6 +65,7 @@ def extract(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            verify=verify,
             engine=engine,
             workers=workers,
             address=address,

@@ -33,6 +33,7 @@ Tile = Annotated[
         help="Side of tiles for large images, such as 2048; without it, they are downscaled to 3,200 pixels.",
     ),
 ]
+Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
 Ratio = Annotated[float | None, typer.Option(min=0, max=1, help="Threshold of the ratio test, such as 0.8.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 NetworkPrecision = Annotated[

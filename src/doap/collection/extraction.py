@@ -71,6 +71,7 @@ def extract_folder(
     max_keypoints: int = 2048,
     masks: str | Path | None = None,
     tile: int | None = None,
+    verify: bool = False,
     engine: Engine = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -96,6 +97,7 @@ def extract_folder(
         max_keypoints: Maximum number of keypoints per image.
         masks: Folder of masks: keypoints of `a/b.jpg` are detected where `a/b.jpg.png` is not zero, if it exists.
         tile: Side in pixels of the tiles in which larger images are processed; see `doap.extract`.
+        verify: Compare checksums too, to find images that were changed without a change of size and time.
         engine: `local` for this machine, `ray` for Ray on this machine or a cluster.
         workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, fewer for a
             few images, and 1 for an object that cannot be pickled. A cluster ignores it.
@@ -118,7 +120,7 @@ def extract_folder(
     run = _make_engine(folder, extractor, workers, engine, address, str(device))
     storage = open_storage(out)
     with storage.lock():
-        return _update(folder, listing, storage, extractor, run, progress)[1]
+        return _update(folder, listing, storage, extractor, run, progress, verify)[1]
 
 
 def use_features(
@@ -130,6 +132,7 @@ def use_features(
     total: int,
     progress: Progress,
     action: Callable[[FeatureSet, ExtractionSummary], _Result],
+    verify: bool = False,
 ) -> _Result:
     """Bring a feature set up to date with images of a folder, given with their stamps, and run an action that reads it.
 
@@ -144,7 +147,7 @@ def use_features(
     with storage.lock():
         while True:
             try:
-                features, summary = _update(folder, listing, storage, extractor, run, report)
+                features, summary = _update(folder, listing, storage, extractor, run, report, verify)
                 if not features.names:
                     reason = next(iter(features.failed.values()))
                     raise DataError(
@@ -163,6 +166,7 @@ def _update(
     extractor: ConfiguredExtractor,
     run: Run,
     progress: Progress,
+    verify: bool,
 ) -> tuple[FeatureSet, ExtractionSummary]:
     """Bring a feature set up to date with images of a folder, given with their stamps."""
     start, total = time.perf_counter(), len(listing)
@@ -171,9 +175,13 @@ def _update(
         rows = writer.before.known
         known = zip(*(rows[key].to_pylist() for key in ("name", "stamp", "checksum")), strict=True)
         # Images without a checksum could not be read.
-        stamps = {name: stamp if checksum else None for name, stamp, checksum in known}
-        missing = [StoredFile(name, stamp) for name, stamp in listing.items() if stamps.get(name) != stamp]
-        removed = [FailedImage(name, "", REMOVED) for name in stamps if name not in listing]
+        earlier = {name: (stamp if checksum else None, checksum) for name, stamp, checksum in known}
+        missing = []
+        for name, stamp in listing.items():
+            before, checksum = earlier.get(name, (None, ""))
+            if before != stamp or (verify and folder.read(name).checksum != checksum):
+                missing.append(StoredFile(name, stamp))
+        removed = [FailedImage(name, "", REMOVED) for name in earlier if name not in listing]
         if removed:
             writer.add(make_table(removed, extractor.info))
         progress(total - len(missing), total, "starting")

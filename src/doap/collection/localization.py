@@ -31,8 +31,7 @@ from doap.collection.search import search_images
 from doap.data.colmap_model import open_model
 from doap.detectors import Detector
 from doap.extractor import DescriptorSource
-from doap.geometry.colmap import camera_from_colmap, import_pycolmap, pose_from_colmap
-from doap.geometry.pose import Camera, Pose
+from doap.geometry.pose import Camera, Pose, camera_from_colmap, import_pycolmap, pose_from_colmap
 from doap.images import read_grey
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 from doap.pipeline import match

@@ -15,7 +15,7 @@ import numpy as np
 from doap._support.errors import DataError, import_extra
 from doap._support.files import check_inside
 from doap._support.processes import ChildFault, call_in_child
-from doap.images.read import check_pixels
+from doap.images import read_grey
 
 _FILES = ("cameras", "images", "points3D")
 _MAX_SIDE = 1 << 24
@@ -91,9 +91,9 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
         Path of the database in the empty folder `work`, and folders of the models, largest first; none if no photos
         overlap.
     """
-    # COLMAP decodes the photos itself, and would allocate any size that a header declares.
+    # COLMAP decodes the photos itself, and would allocate any size that a header declares; OpenCV does not.
     for name in names:
-        check_pixels(folder / name)
+        read_grey(folder / name)
     pycolmap = import_extra("pycolmap", "colmap")
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     pycolmap.set_random_seed(0)

@@ -3,7 +3,7 @@
 from doap.evaluation.benchmark import Benchmark, BenchmarkSettings
 from doap.evaluation.candidates import CONTROLS, open_candidates
 from doap.evaluation.comparison import Comparison, compare
-from doap.evaluation.report import ReportFiles, write_report
+from doap.evaluation.report import write_report
 from doap.evaluation.result import Result, read_results
 from doap.evaluation.run import BENCHMARKS, Evaluation, evaluate, open_benchmark
 

@@ -114,7 +114,7 @@ def pose_errors(matcher: PairMatcher, pairs: Sequence[PosedPair], ratio: float |
     errors = []
     for pair in pairs:
         found = estimate_pose(*matcher.matched_points(*pair.paths, ratio), *pair.cameras, threshold=INLIER)
-        errors.append(np.inf if found is None else pose_error(found.pose, pair.pose))
+        errors.append(np.inf if found is None else pose_error(found, pair.pose))
     return np.array(errors)
 
 

@@ -33,6 +33,7 @@ from doap.collection.features import FeatureSet
 from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
 from doap.export.colmap_database import (
+    MAX_ERROR,
     CameraMode,
     create_database,
     make_keypoints,
@@ -112,10 +113,11 @@ def write_colmap(
     max_keypoints: int = 8192,
     masks: str | Path | None = None,
     tile: int | None = None,
+    verify: bool = False,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
     ratio: float | None = 0.9,
-    max_error: float = 1.0,
+    max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
     workers: int | None = 1,
     device: str | torch.device = "auto",
@@ -133,7 +135,7 @@ def write_colmap(
     Args:
         images: Folder of images; names in the database are paths inside it.
         out: The database. A file that doap did not write, or that was changed since, is never overwritten.
-        descriptor, masks, tile, workers: As for `doap.extract_folder`.
+        descriptor, masks, tile, verify, workers: As for `doap.extract_folder`.
         detector: Keypoint detector. By default COLMAP's SIFT, or the descriptor's own detector.
         max_keypoints: Maximum number of keypoints per image, counted as in COLMAP: two orientations count once.
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
@@ -161,7 +163,7 @@ def write_colmap(
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):
         _check_replaceable(out)
-        return use_features(source, listing, folder, extractor, workers, job.total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, job.total, progress, write, verify=verify)
 
 
 def _write_database(

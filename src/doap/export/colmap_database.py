@@ -14,6 +14,8 @@ from doap.geometry.pose import import_pycolmap
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features, Matches
 
+MAX_ERROR = 1.0
+"""Default of the maximum epipolar error of a verified match in pixels."""
 CameraMode = Literal["auto", "single", "per-folder", "per-image"]
 NamedMatches = tuple[str, str, Matches]
 """Names of two images, and their matches."""

@@ -81,6 +81,7 @@ def write_hloc(
     max_keypoints: int = 2048,
     masks: str | Path | None = None,
     tile: int | None = None,
+    verify: bool = False,
     pairs: Pairs | None = None,
     matches: str | Path | None = None,
     ratio: float | None = None,
@@ -99,7 +100,7 @@ def write_hloc(
     Args:
         images: Folder of images; names in the files are paths inside it.
         out: The features file (HDF5). A file that doap did not write is not overwritten.
-        descriptor, detector, max_keypoints, masks, tile, workers: As for `doap.extract_folder`.
+        descriptor, detector, max_keypoints, masks, tile, verify, workers: As for `doap.extract_folder`.
         pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
         matches: The matches file (HDF5), with the same rule as `out`.
         ratio: Ratio test; see `doap.match`.
@@ -145,7 +146,7 @@ def write_hloc(
             if path.exists() and not _read_line(path).startswith(_begin_line(content)):
                 raise DataError(f"{path}: exists and is no {content} file that doap wrote. Choose another name.")
         folder = beside(out, "{}.features")
-        return use_features(source, listing, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
 
 
 def _begin_line(content: str) -> bytes:

@@ -54,6 +54,7 @@ def write_opensfm(
     max_keypoints: int = 8192,
     masks: str | Path | None = None,
     tile: int | None = None,
+    verify: bool = False,
     workers: int | None = 1,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
@@ -71,7 +72,7 @@ def write_opensfm(
         images: Folder of images. OpenSfM ignores subfolders in names, so two images may not have the same name.
         out: Folder of the files: `features` in an OpenSfM project. Feature files that doap did not write are not
             overwritten.
-        descriptor, detector, masks, tile, workers: As for `doap.extract_folder`.
+        descriptor, detector, masks, tile, verify, workers: As for `doap.extract_folder`.
         max_keypoints: Maximum number of keypoints per image.
         device: Device of the network: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of processed images, the number of images, and the speed.
@@ -94,7 +95,7 @@ def write_opensfm(
         if foreign := next((out / file for file in files if file not in own and (out / file).exists()), None):
             raise DataError(f"{foreign}: exists and was not written by doap. Delete it or choose another folder.")
         folder, total = beside(out, "{}.features"), len(listing)
-        return use_features(source, listing, folder, extractor, workers, total, progress, write)
+        return use_features(source, listing, folder, extractor, workers, total, progress, write, verify=verify)
 
 
 def _file(image: str) -> str:

@@ -46,8 +46,8 @@ _JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])", re.DOTALL)
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xd9"
 # Name and checksum of the last chunk of every PNG.
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-_TIFF_ORDERS = {b"II*\x00": "<", b"MM\x00*": ">"}
-_TIFF_ORIENTATION, _TIFF_SHORT = 274, 3
+_TIFF_STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
+_TIFF_ORIENTATION, _TIFF_LONG, _BIG_TIFF = 274, 4, 43
 
 
 def read_grey(path: str | Path) -> NDArray[np.uint8]:
@@ -291,17 +291,21 @@ def _reaches_end_of_jpeg(data: bytes) -> bool:
 
 def _ignore_orientation(data: bytes) -> bytes | bytearray:
     """Overwrite the orientation of a TIFF, which OpenCV applies despite IMREAD_IGNORE_ORIENTATION."""
-    order = _TIFF_ORDERS.get(data[:4])
-    if order is None:
+    if not data.startswith(_TIFF_STARTS):
         return data
-    changed = bytearray(data)
-    # The decoder reports damage.
-    with suppress(struct.error):
-        (directory,) = struct.unpack_from(f"{order}I", data, 4)
-        (tags,) = struct.unpack_from(f"{order}H", data, directory)
-        for position in range(directory + 2, directory + 2 + 12 * tags, 12):
-            if struct.unpack_from(f"{order}H", data, position)[0] == _TIFF_ORIENTATION:
-                struct.pack_into(f"{order}HIH", changed, position + 2, _TIFF_SHORT, 1, 1)
+    order, changed = "<" if data.startswith(b"II") else ">", bytearray(data)
+    # The decoder reports damage. A position may also exceed the integers of C.
+    with suppress(struct.error, OverflowError):
+        (version,) = struct.unpack_from(f"{order}H", data, 2)
+        # Positions and counts are longer in BigTIFF.
+        first, count, entry, value = ("8xQ", "Q", 20, 12) if version == _BIG_TIFF else ("4xI", "H", 12, 8)
+        (directory,) = struct.unpack_from(order + first, data)
+        (tags,) = struct.unpack_from(order + count, data, directory)
+        start = directory + struct.calcsize(order + count)
+        for position in range(start, start + entry * tags, entry):
+            tag, kind = struct.unpack_from(f"{order}HH", data, position)
+            if tag == _TIFF_ORIENTATION:
+                struct.pack_into(order + ("I" if kind == _TIFF_LONG else "H"), changed, position + value, 1)
     return changed
 
 

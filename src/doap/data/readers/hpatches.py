@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from doap._support.errors import DataError
 from doap.data.readers.files import Unit, need_file
 from doap.images import read_grey
-from doap.images.header import read_size
 
 SIDE = 65
 STRIPS = ("ref", *(difficulty + str(image) for difficulty in "eht" for image in range(1, 6)))
@@ -57,9 +56,9 @@ class HPatches:
         return np.stack(strips, axis=1)
 
     def count(self, sequence: str) -> int:
-        """Return the number of groups of a sequence, from the header of its strip `ref`."""
+        """Return the number of groups of a sequence, from its strip `ref`."""
         path = self.root / sequence / "ref.png"
-        return _check_strip(path, read_size(path) or (0, 0))
+        return _check_strip(path, read_grey(path).shape)
 
     def units(self, skip: int = 0) -> Iterator[Unit]:
         """Yield one unit per sequence, with groups of 16, without reading the first `skip` sequences."""

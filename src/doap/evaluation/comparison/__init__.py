@@ -16,12 +16,11 @@ import torch
 from doap._support.errors import ArgumentError, DataError
 from doap._support.files import atomic_write, make_folder, sha256
 from doap.detectors import Detector, as_detector
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import open_candidates
 from doap.evaluation.comparison.page import write_comparison_page
 from doap.evaluation.comparison.pairs import draw_pairs, evaluate_pairs, evaluate_reconstructions
 from doap.evaluation.comparison.photos import LONGEST_SIDE, read_photos, select_photos
 from doap.evaluation.comparison.verdict import MIN_ITEMS, Stage, Verdict, decide
-from doap.evaluation.descriptors import open_candidates
 from doap.evaluation.result import Dataset, DescriptorInfo, Result
 from doap.evaluation.run import descriptor_info, library_versions
 from doap.extractor import DescriptorSource
@@ -106,10 +105,11 @@ def compare(
     detector, given = as_detector(detector), _list_photos(photos)
     if len(given) < MIN_ITEMS:
         raise ArgumentError(_too_few(len(given)))
-    opened = open_candidates([descriptor, *baselines], device=device)
-    if len(opened) < 2:
-        raise ArgumentError(f"baselines: expected at least one besides the candidate, got only {', '.join(opened)}.")
-    describers = {name: CachedDescriber(one) for name, one in opened.items()}
+    describers = open_candidates([descriptor, *baselines], device=device)
+    if len(describers) < 2:
+        raise ArgumentError(
+            f"baselines: expected at least one besides the candidate, got only {', '.join(describers)}."
+        )
     for describer in describers.values():
         describer.check("frames", detector)
     folder = make_folder(Path(out))

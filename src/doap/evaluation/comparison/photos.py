@@ -13,7 +13,7 @@ from torch import Tensor
 
 from doap._support.errors import DataError
 from doap.detectors import Detector
-from doap.evaluation.cached_describer import CachedDescriber
+from doap.evaluation.candidates import Candidate
 from doap.evaluation.image_pair import Photo, detect_photo
 from doap.images import read_grey, shrink
 from doap.types import Progress
