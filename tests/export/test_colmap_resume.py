@@ -12,7 +12,7 @@ import pycolmap
 import pytest
 
 from doap._support.errors import DataError
-from doap.baselines import rootsift
+from doap.baselines import teblid
 from doap.detectors import sift
 from doap.images import read_grey
 from doap.pipeline import match
@@ -105,7 +105,7 @@ def test_other_settings_rewrite_the_database(photos, tmp_path, database):
     out = tmp_path / "copy" / "database.db"
     for changed in (
         {"max_keypoints": 50},
-        {"descriptor": rootsift(16)},
+        {"descriptor": teblid()},
         {"detector": sift(contrast=0.02)},
         {"camera_mode": "single"},
         {"ratio": 0.7},
