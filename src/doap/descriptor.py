@@ -24,8 +24,7 @@ from doap._support.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_fi
 from doap._support.device import DType, Precision, resolve_device, resolve_precision
 from doap._support.errors import ArgumentError, DataError, ShapeError
 from doap._support.files import atomic_write
-from doap._support.registry import select
-from doap._support.settings import StrictModel, explain
+from doap._support.settings import StrictModel, explain, select
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.describer import (
     Describer,

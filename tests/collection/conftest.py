@@ -1,4 +1,4 @@
-"""Servers of the S3 protocol and of Google's for the tests of object stores."""
+"""A server of the S3 protocol for the tests of object stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from oracles.object_store import GoogleServer, Server, environment
+from oracles.object_store import Server, environment
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +24,3 @@ def bucket(server, monkeypatch, request):
     for name, value in environment(server.port).items():
         monkeypatch.setenv(name, value)
     return f"s3://bucket/{request.node.name.replace('[', '-').replace(']', '')}"
-
-
-@pytest.fixture(scope="module")
-def google_server():
-    pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
-    running = GoogleServer()
-    yield running
-    running.kill()
-
-
-@pytest.fixture
-def google_bucket(google_server, request):
-    """The URL of a folder for each test, without and with the parameters of the connection."""
-    url = f"gs://bucket/{request.node.name.replace('[', '-').replace(']', '')}"
-    return url, f"?endpoint_override=127.0.0.1:{google_server.port}&scheme=http&anonymous=true"

@@ -15,7 +15,7 @@ from doap.collection import FeatureSet, build_index, extract_folder, search_imag
 from doap.collection.storage import LocalFolder, ObjectStore, open_storage
 from doap.images import list_images
 from oracles.forked import run_forked
-from oracles.object_store import KEY, SECRET, Proxy, free_port
+from oracles.object_store import KEY, SECRET, Proxy
 from oracles.photos import write_photo
 
 # The tests share one server, in one worker of xdist.
@@ -47,15 +47,10 @@ def rows_of(out):
     )
 
 
-@pytest.mark.parametrize("kind", ["local", "s3", "gs"])
+@pytest.mark.parametrize("kind", ["local", "s3"])
 def test_every_storage_keeps_the_same_promises(kind, tmp_path, request, monkeypatch):
     monkeypatch.setattr("doap.collection.storage.ATTEMPTS", 2)
-    folders = {
-        "local": lambda: tmp_path,
-        "s3": lambda: request.getfixturevalue("bucket"),
-        "gs": lambda: "".join(request.getfixturevalue("google_bucket")),
-    }
-    storage = open_storage(folders[kind]())
+    storage = open_storage(tmp_path if kind == "local" else request.getfixturevalue("bucket"))
     assert isinstance(storage, LocalFolder if kind == "local" else ObjectStore)
     assert list(storage.list()) == []
     if kind == "local":
@@ -90,31 +85,6 @@ def test_extraction_from_and_to_an_object_store_equals_the_local_one(workers, ph
     open_storage(f"{url}/photos").write("0/0.png", changed)
     again = run(f"{url}/photos", f"{url}/features")
     assert (again.extracted, again.reused) == (1, PHOTOS - 1)
-
-
-def test_extraction_with_googles_protocol_equals_the_local_one(google_bucket, tmp_path):
-    url, parameters = google_bucket
-    storage = open_storage(f"{url}/photos{parameters}")
-    for seed in range(3):
-        path = write_photo(tmp_path / "photos" / f"{seed}.png", seed, 100, 120 + seed)
-        storage.write(path.name, path.read_bytes())
-    images, out = f"{url}/photos{parameters}", f"{url}/features{parameters}"
-    assert run(images, out).extracted == 3
-    run(tmp_path / "photos", tmp_path / "local")
-    assert rows_of(out) == rows_of(tmp_path / "local")
-    storage.delete("0.png")
-    again = run(images, out)
-    assert (again.extracted, again.reused, again.removed) == (0, 2, 1)
-
-
-def test_a_missing_server_of_googles_protocol_is_reported_soon(monkeypatch):
-    """pyarrow on its own repeats for 15 minutes."""
-    monkeypatch.setattr("doap.collection.storage._SECONDS", 5)
-    storage = open_storage(f"gs://bucket/a?endpoint_override=127.0.0.1:{free_port()}&scheme=http&anonymous=true")
-    start = time.monotonic()
-    with pytest.raises(DataError):
-        list(storage.list())
-    assert time.monotonic() - start < 60
 
 
 def test_an_index_is_built_from_features_in_an_object_store(photos, tmp_path):

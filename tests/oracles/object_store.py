@@ -1,18 +1,13 @@
-"""Real servers on the loopback interface: rclone for the S3 protocol, and gcp-storage-emulator for Google's.
-
-As a program, this module starts the latter: `python object_store.py PORT`.
-"""
+"""A real server of the S3 protocol on the loopback interface: rclone."""
 
 from __future__ import annotations
 
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 KEY, SECRET = "loopback-test-key", "loopback-test-secret-0123456789"
@@ -68,32 +63,6 @@ class Server:
         self.process.wait()
 
 
-class GoogleServer:
-    """A server of Google's protocol, which keeps the bucket `bucket` in memory."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen([sys.executable, __file__, str(self.port)], stdout=quiet, stderr=quiet)
-        wait_for("127.0.0.1", self.port)
-
-    def kill(self) -> None:
-        """Kill the server."""
-        self.process.kill()
-        self.process.wait()
-
-
-def serve_google_protocol(port: int) -> None:
-    """Run gcp-storage-emulator, with a thread per connection.
-
-    With its single thread, a client that stops in the middle of a large answer blocks all other requests.
-    """
-    from gcp_storage_emulator import server
-
-    server.server.HTTPServer = ThreadingHTTPServer
-    server.create_server("127.0.0.1", port, True, "bucket").run()
-
-
 class Proxy:
     """Passes connections on to a server; answers some of them with 503, and delays others."""
 
@@ -132,7 +101,3 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(1 << 16):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
-
-
-if __name__ == "__main__":
-    serve_google_protocol(int(sys.argv[1]))

@@ -1,10 +1,11 @@
-"""The base class of settings: pydantic models that reject unknown keys and values that are not finite."""
+"""Settings: pydantic models that reject unknown keys and values that are not finite, and classes selected by name."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ UNKNOWN_NAME = "unknown_name"
 """Type of the validation error of a name that selects no class; its message is complete."""
 Model = TypeVar("Model", bound="StrictModel")
 Value = TypeVar("Value")
+Selected = TypeVar("Selected")
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
 """Configuration of dataclasses that are read from files: `__pydantic_config__ = FORBID_EXTRA`."""
@@ -77,3 +79,35 @@ def explain(error: ValidationError, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(str(fault["loc"][-1]), names, n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(names)}"
     return f"unknown key {key!r}; {hint}"
+
+
+def select(registry: Mapping[str, type[Selected]], name: str, base: type[Selected]) -> type[Selected]:
+    """Return the class with a name in a registry, or import the class `package.module:Class`.
+
+    >>> from doap.networks import NETWORKS, PatchNetwork
+    >>> select(NETWORKS, "doap.networks.l2net:L2Net", PatchNetwork) is select(NETWORKS, "l2net", PatchNetwork)
+    True
+
+    Args:
+        registry: Classes by name.
+        name: A key of the registry, or `package.module:Class`. The module runs when it is imported.
+        base: Class that an imported class must inherit from.
+    """
+    if name in registry:
+        return registry[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ArgumentError(f"expected one of {', '.join(registry)} or package.module:Class, got {name!r}.")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    # The module is the user's and can raise anything.
+    except Exception as error:
+        raise ArgumentError(
+            f"{name!r} cannot be imported ({type(error).__name__}: {error}). "
+            "Install its package, or add the folder of the module to PYTHONPATH."
+        ) from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise ArgumentError(
+            f"{name!r}: expected a subclass of {base.__module__}.{base.__qualname__} in {module}, got {found!r}."
+        )
+    return found

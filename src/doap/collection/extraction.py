@@ -90,7 +90,7 @@ def extract_folder(
     1024
 
     Args:
-        images: Folder of images, searched recursively; a path or a URL (`s3://`, `gs://`) that every machine can read.
+        images: Folder of images, searched recursively; a path or a URL (`s3://`) that every machine can read.
         out: Folder of the feature set; a path or a URL. Locks refuse a second run with the same path, not the same URL.
         descriptor: Name, file or object; see `doap.load`. Other processes require an object that can be pickled.
         detector: Name or object; None is the descriptor's own detector or SIFT.

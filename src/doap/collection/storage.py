@@ -1,4 +1,4 @@
-"""Folders on this machine and in object stores (`s3://`, `gs://`), with the same methods.
+"""Folders on this machine and in object stores with the S3 protocol (`s3://`), with the same methods.
 
 Object stores are accessed through pyarrow, which repeats requests that fail because of the network or the server.
 Credentials come from the environment and the usual configuration files, never from a URL.
@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -26,7 +25,6 @@ from doap.images.read import walk_files
 
 ATTEMPTS = 9
 """Attempts of a request to S3, with increasing delays: about a minute, in which a server may restart."""
-_SECONDS = 60
 # Parameters of pyarrow's file systems that a URL must not have.
 _SECRETS = {"access_key", "secret_key", "session_token", "access_token"}
 
@@ -122,7 +120,7 @@ class ObjectStore:
         settings: dict[str, Any] = dict(parse_qsl(query))
         try:
             with self._request(self._shown):
-                self._filesystem = _open_s3(self._root, settings) if scheme == "s3" else _open_gcs(settings)
+                self._filesystem = _open_s3(self._root, settings)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self._shown}: cannot be opened: {error}. Check the parameters of the URL.") from error
 
@@ -212,8 +210,8 @@ def open_storage(where: str | Path) -> Storage:
     if scheme == "file":
         return LocalFolder(Path(unquote(urlsplit(text).path)))
     shown = re.sub(r"://[^/@]*@", "://", text.partition("?")[0])
-    if scheme not in ("s3", "gs"):
-        raise ArgumentError(f"{shown}: expected a folder or a URL with s3://, gs:// or file://.")
+    if scheme != "s3":
+        raise ArgumentError(f"{shown}: expected a folder or a URL with s3:// or file://.")
     if "@" in urlsplit(text).netloc or _SECRETS & dict(parse_qsl(urlsplit(text).query)).keys():
         raise ArgumentError(
             f"{shown}: expected a URL without credentials. Set them in the environment, for example "
@@ -235,10 +233,3 @@ def _open_s3(path: str, settings: dict[str, Any]) -> pyarrow.fs.FileSystem:
         settings["region"] = pyarrow.fs.resolve_s3_region(path.partition("/")[0])
     repeat = pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
     return pyarrow.fs.S3FileSystem(retry_strategy=repeat, **settings)
-
-
-def _open_gcs(settings: dict[str, Any]) -> pyarrow.fs.FileSystem:
-    """Connect to Google's object store; settings are endpoint_override, scheme and anonymous (`true` or `false`)."""
-    settings |= {"anonymous": settings.get("anonymous", "").lower() == "true"}
-    # By default, the library would repeat a request for 15 minutes.
-    return pyarrow.fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_SECONDS), **settings)

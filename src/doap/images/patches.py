@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from doap._support.checks import check_shape
+from doap._support.checks import MAX_PATCH_SIZE, check_shape
 from doap._support.errors import ArgumentError
 
 Image = NDArray[Any]
 
 # cv2.remap uses 16-bit pixel coordinates for its input and output.
 _MAX_SIDE = 32766
-_TILE = 16384
 # Coordinate maps of about this many samples fit the cache.
 _SAMPLES_AT_ONCE = 1 << 17
 # Assumed blur of a photo in pixels, as in SIFT.
@@ -75,12 +73,14 @@ def extract_patches(image: Image | Pyramid, frames: NDArray[np.floating], size: 
         (N, S, S) of the type of the image; uint8 values are rounded.
     """
     count = check_shape(frames, "N 2 3", name="frames")["N"]
-    if not 1 <= size <= _TILE // 4:
-        raise ArgumentError(f"size: expected 1 to {_TILE // 4} pixels, got {size}.")
+    if not 1 <= size <= MAX_PATCH_SIZE:
+        raise ArgumentError(f"size: expected 1 to {MAX_PATCH_SIZE} pixels, got {size}.")
     infinite = count - int(np.isfinite(frames).all(axis=(1, 2)).sum())
     if infinite:
         raise ArgumentError(f"frames: {infinite} frames are not finite. Select frames with `inside`.")
     pyramid = image if isinstance(image, Pyramid) else Pyramid(image)
+    if max(pyramid.levels[0].shape) > _MAX_SIDE:
+        raise ArgumentError(f"image: expected sides of at most {_MAX_SIDE:,} pixels. Extract larger images in tiles.")
     precise = frames.astype(np.float64)
     level_of = _levels(precise, size, len(pyramid.levels))
     patches = np.empty((count, size, size), pyramid.levels[0].dtype)
@@ -137,29 +137,10 @@ def _sample(image: Image, frames: NDArray[np.float64], rows: NDArray[np.intp], p
     u = (2 * np.arange(size) + 1) / size - 1
     right, down = np.meshgrid(u, u)
     grid = np.stack([right.ravel(), down.ravel(), np.ones(size * size)]).astype(np.float32)
-    for members, crop, offset in _crops(image, frames):
-        height, width = crop.shape
-        local = frames[members] - offset
-        for first in range(0, len(members), at_once):
-            some = local[first : first + at_once].astype(np.float32)
-            x = np.clip(some[:, 0] @ grid, 0, width - 1).reshape(-1, size)
-            y = np.clip(some[:, 1] @ grid, 0, height - 1).reshape(-1, size)
-            sampled = cv2.remap(crop, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            patches[rows[members[first : first + at_once]]] = sampled.reshape(-1, size, size)
-
-
-def _crops(image: Image, frames: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.intp], Image, NDArray[np.float64]]]:
-    """Yield the frames, pixels and offset (2, 3) of each part of an image that cv2.remap can read."""
-    everything = np.arange(len(frames))
-    if max(image.shape) <= _MAX_SIDE:
-        yield everything, image, np.zeros((2, 3))
-        return
     height, width = image.shape
-    tile_of = (np.clip(frames[:, :, 2], 0, [width - 1, height - 1]) // _TILE).astype(np.intp)
-    for tile in np.unique(tile_of, axis=0):
-        # Samples are about one pixel apart at most, so a patch extends less than half a tile from
-        # its centre.
-        left, top = np.maximum(tile * _TILE - _TILE // 2 + 1, 0)
-        crop = image[top : top + 2 * _TILE - 2, left : left + 2 * _TILE - 2]
-        offset = np.array([[0, 0, left], [0, 0, top]], dtype=np.float64)
-        yield everything[(tile_of == tile).all(axis=1)], crop, offset
+    for first in range(0, len(frames), at_once):
+        some = frames[first : first + at_once].astype(np.float32)
+        x = np.clip(some[:, 0] @ grid, 0, width - 1).reshape(-1, size)
+        y = np.clip(some[:, 1] @ grid, 0, height - 1).reshape(-1, size)
+        sampled = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        patches[rows[first : first + at_once]] = sampled.reshape(-1, size, size)

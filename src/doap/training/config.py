@@ -17,8 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from doap._support.device import Precision
 from doap._support.errors import ArgumentError, DataError
-from doap._support.registry import select
-from doap._support.settings import UNKNOWN_NAME, StrictModel, explain
+from doap._support.settings import UNKNOWN_NAME, StrictModel, explain, select
 from doap.data.augment import Augmentation
 from doap.data.sampler import SAMPLERS, Sampler
 from doap.loss import LOSSES, Loss
