@@ -79,15 +79,11 @@ def flat(tmp_path):
     return build_index(write_features(tmp_path / "features", some_images()), tmp_path / "index")
 
 
-def test_an_index_keeps_the_identity_of_its_features(folder, features):
-    index = Index(folder)
-    assert (index.extractor, len(index), index.names) == (features.extractor, sum(COUNTS), features.names)
-
-
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])
-def test_neighbours_are_those_of_brute_force_after_every_change(folder, binary, in_memory, tmp_path):
-    images = some_images(binary)
-    assert_nearest(Index(folder, in_memory=in_memory), images, binary, 7)
+def test_neighbours_are_those_of_brute_force_after_every_change(folder, features, binary, in_memory, tmp_path):
+    images, index = some_images(binary), Index(folder, in_memory=in_memory)
+    assert index.extractor == features.extractor
+    assert_nearest(index, images, binary, 7)
     new = {"0.jpg": random_features(50, 30, binary=binary)}
     more = some_images(binary, start=6)
     changes = (
@@ -209,13 +205,6 @@ def test_the_next_change_deletes_the_files_of_a_killed_one(flat):
     assert {path.name for path in flat.iterdir()} == {"meta.json", "descriptors-000002.faiss", "notes.txt"}
 
 
-def test_the_same_features_give_the_same_files(features, kind, tmp_path):
-    one, other = (build_index(features, tmp_path / name, kind=kind) for name in "ab")
-    assert [path.read_bytes() for path in sorted(one.iterdir())] == [
-        path.read_bytes() for path in sorted(other.iterdir())
-    ]
-
-
 def test_the_kind_follows_the_number_of_descriptors():
     assert [choose_lists(count, "real") > 0 for count in (1, 100_000, 100_001, 10**9)] == [False, False, True, True]
     assert [choose_lists(count, "binary") > 0 for count in (1_000_000, 1_000_001)] == [False, True]
@@ -288,11 +277,6 @@ def test_metadata_that_do_not_fit_the_file_are_refused(flat, change, in_memory):
 def test_bad_queries_are_refused(flat, error, descriptors, k, probes):
     with pytest.raises(error):
         Index(flat).search(descriptors, k, probes=probes)
-
-
-def test_no_queries_have_no_neighbours(flat):
-    distances, ids = Index(flat).search(queries()[:0], 3)
-    assert distances.shape == ids.shape == (0, 3)
 
 
 def test_features_of_another_extractor_are_refused(flat, tmp_path):

@@ -25,22 +25,6 @@ def test_pairs_are_within_scenes(features):
     assert select_pairs(features, top=3, max_keypoints=100) == expected
 
 
-def test_an_image_may_be_selected_by_several_others(features):
-    pairs = select_pairs(features, top=1)
-    assert 6 <= len(pairs) <= 12
-    assert {name for pair in pairs for name in pair} == set(features.names)
-    assert pairs == sorted(set(pairs))
-    assert all(first < second for first, second in pairs)
-
-
-def test_an_existing_index_gives_the_same_pairs(features, tmp_path):
-    index = Index(build_index(features, tmp_path / "index", max_keypoints=100))
-    events = []
-    pairs = select_pairs(features, top=3, max_keypoints=100, index=index, progress=lambda *now: events.append(now))
-    assert pairs == select_pairs(features, top=3, max_keypoints=100)
-    assert [done for done, _, _ in events] == list(range(1, 13))
-
-
 def test_new_images_are_paired_with_images_of_the_index(tmp_path):
     images = {f"{number}.jpg": random_features(number, 40) for number in range(4)}
     index = Index(build_index(write_features(tmp_path / "all", images), tmp_path / "index"))

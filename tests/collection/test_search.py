@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap._support.files import sha256
 from doap.baselines import rootsift, teblid
 from doap.collection.extraction import extract_folder
@@ -20,7 +20,7 @@ from doap.collection.index import Index, IndexChange, build_index
 from doap.collection.search import extract_query, find_itself, rank_images, search_images
 from doap.descriptor import Descriptor
 from doap.images import draw_strip
-from doap.images.draw import INLIER, LEGEND, MARGIN, TEXT, UNVERIFIED
+from doap.images.draw import LEGEND
 from doap.pipeline import extract
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
@@ -87,34 +87,6 @@ def test_votes_follow_the_definition(tmp_path, binary):
     queries = random_features(9, 30, binary=binary).descriptors
     votes = dict(rank_images(index, queries, 9, neighbours=12))
     assert votes == pytest.approx(slow_votes(index, *index.search(queries, 12)), rel=1e-5)
-
-
-def test_the_order_of_the_collection_does_not_matter(tmp_path):
-    images = {f"{number}.jpg": random_features(number, 30) for number in range(6)}
-    found = []
-    for number, names in enumerate((sorted(images), sorted(images, reverse=True))):
-        features = write_features(tmp_path / f"features-{number}", {name: images[name] for name in names})
-        index = build_index(features, tmp_path / f"index-{number}")
-        found.append(search_images(index, images["2.jpg"], top=6, features=features))
-    assert [replace(one, votes=0) for one in found[0]] == [replace(one, votes=0) for one in found[1]]
-    np.testing.assert_allclose(*([one.votes for one in some] for some in found), rtol=1e-5)
-
-
-def test_copies_share_the_votes(tmp_path):
-    one = random_features(0, 10)
-    features = write_features(tmp_path / "features", {f"{number}.jpg": one for number in range(40)})
-    found = search_images(Index(build_index(features, tmp_path / "index")), features.read("7.jpg").features, top=40)
-    assert len({one.name for one in found}) == len(found) >= 3
-    assert all(one.votes > 0 for one in found)
-
-
-def test_removed_images_are_not_found(tmp_path):
-    images = {f"{number}.jpg": random_features(number, 30) for number in range(4)}
-    index = Index(build_index(write_features(tmp_path / "features", images), tmp_path / "index"))
-    index.remove(["2.jpg"])
-    assert sorted(one.name for one in search_images(index, images["2.jpg"])) == ["0.jpg", "1.jpg", "3.jpg"]
-    index.remove(index.names)
-    assert search_images(index, images["2.jpg"]) == []
 
 
 def test_a_photo_is_searched_by_its_file_with_the_extractor_of_the_index(collection):
@@ -200,13 +172,6 @@ def test_missing_neighbours_do_not_vote(tmp_path):
     assert all(math.isfinite(votes) and votes > 0 for _, votes in found)
 
 
-def test_top_must_be_positive(tmp_path):
-    features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 5)})
-    index = Index(build_index(features, tmp_path / "index"))
-    with pytest.raises(ArgumentError):
-        search_images(index, features.read("0.jpg").features, top=0)
-
-
 def test_an_index_of_one_image_finds_it(tmp_path):
     features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 1)})
     index = Index(build_index(features, tmp_path / "index"))
@@ -231,14 +196,6 @@ def test_the_query_is_not_listed_as_its_own_hit(tmp_path):
     assert search_images(index, images[0].features)[0].name == "a/1.png"
     assert search_images(index, copy)[0].name == "a/1.png"
     assert [find_itself(index, path) for path in (copy, other, tmp_path / "missing" / "a" / "1.png")] == [None] * 3
-
-
-def test_verified_and_unverified_hits_have_borders_of_different_colours():
-    photos = [np.full((240, 240), 200, np.uint8)] * 4
-    picture = draw_strip(photos, [("name", "score")] * 4, [True, False, None])
-    corners = [picture[LEGEND + 1, MARGIN + 1 + 252 * position] for position in range(4)]
-    assert [tuple(int(value) for value in corner) for corner in corners[:3]] == [TEXT, INLIER, UNVERIFIED]
-    assert np.ptp(corners[3]) == 0
 
 
 def test_the_strip_shows_each_photo_at_its_position():

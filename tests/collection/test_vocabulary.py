@@ -94,14 +94,6 @@ def test_equal_descriptors_end_in_one_word(tmp_path):
     assert read(summary.out)[3] == {1: 0.0}
 
 
-def test_the_same_seed_gives_the_same_file(built, tmp_path):
-    features, summary = built
-    again = build_vocabulary(features, tmp_path / "again.txt", branching=4, levels=3)
-    assert again.out.read_bytes() == summary.out.read_bytes()
-    fewer = build_vocabulary(features, tmp_path / "fewer.txt", per_image=10)
-    assert fewer.descriptors == 120
-
-
 def test_other_descriptors_and_sizes_are_refused(tmp_path):
     real = write_features(tmp_path / "real", {"a.jpg": random_features(0, 5)})
     with pytest.raises(DataError):

@@ -82,6 +82,11 @@ class Localizer:
     The features of the model's images are extracted once and stored in `cache`, with an index of them. Images that
     cannot be read are not used. Images of another size than their camera's are refused.
 
+    >>> import doap
+    >>> localizer = doap.Localizer("sparse/0", "images", "localization")  # doctest: +SKIP
+    >>> localizer.localize("photo.jpg").centre  # doctest: +SKIP
+    array([ 0.31, -0.02,  1.76])
+
     Args:
         model: Folder with cameras, images and points3D (.bin or .txt).
         images: Folder that the model's image names are relative to.
