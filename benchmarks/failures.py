@@ -41,7 +41,7 @@ View = tuple[Grey, Grey, NDArray[np.float64]]
 def main() -> None:
     """Match all cases with all descriptors, and write the pictures and the numbers."""
     options = record.arguments(__doc__).parse_args()
-    photo = read_grey(ROOT / "src" / "doap" / "samples" / "photo.jpg")
+    photo = read_grey(ROOT / "src" / "doap" / "images" / "samples" / "photo.jpg")
     views = {case: make(photo) for case, make in CASES.items()}
     counts: dict[str, dict[str, Any]] = {case: {} for case in CASES}
     for name in (*SHIPPED, "rootsift"):

@@ -32,7 +32,7 @@ def test_citation_and_package_have_the_same_version_and_licence():
 
 @pytest.mark.parametrize("name", ["photo.jpg", "print.jpg"])
 def test_samples_are_small_and_state_their_licence(name):
-    samples = PACKAGE / "samples"
+    samples = PACKAGE / "images" / "samples"
     assert (samples / name).stat().st_size < 150_000
     table = (samples / "README.md").read_text(encoding="utf-8").splitlines()
     assert any(line.startswith(f"| `{name}`") and "CC0 1.0" in line for line in table)

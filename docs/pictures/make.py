@@ -212,7 +212,7 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         photos, patches = Path(scratch, "photos", "cup"), Path(scratch, "cup.patches")
         photos.mkdir(parents=True)
-        shutil.copy(HERE.parents[1] / "src" / "doap" / "samples" / "photo.jpg", photos)
+        shutil.copy(HERE.parents[1] / "src" / "doap" / "images" / "samples" / "photo.jpg", photos)
         run("data", "from-images", photos.parent, "--out", patches, "--no-tracks", "--keypoints", "200")
         run("data", "preview", patches, "--out", HERE / "patches.png", "--groups", "8")
 

@@ -209,7 +209,7 @@ def match_images(
     """Match two images: extract features, match them and verify the matches.
 
     >>> import doap
-    >>> samples = Path(doap.__file__).with_name("samples")
+    >>> samples = Path(doap.__file__).parent / "images" / "samples"
     >>> found = doap.match_images(samples / "photo.jpg", samples / "print.jpg", max_keypoints=300)
     >>> found.geometry.inliers.sum() > 80
     np.True_

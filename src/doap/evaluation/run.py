@@ -84,7 +84,7 @@ def evaluate(
     A descriptor that cannot work with what the benchmark `needs` is skipped with the reason.
 
     >>> import tempfile
-    >>> photo = Path(doap.__file__).with_name("samples") / "photo.jpg"
+    >>> photo = Path(doap.__file__).parent / "images" / "samples" / "photo.jpg"
     >>> small = {"longest_side": 160, "max_keypoints": 50}
     >>> with tempfile.TemporaryDirectory() as out:
     ...     evaluation = evaluate(["rootsift"], "sweeps", photo, out, settings=small)
