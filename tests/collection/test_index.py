@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -313,11 +312,3 @@ def test_feature_sets_that_cannot_be_indexed_are_refused(tmp_path):
         with pytest.raises(error):
             build_index(some, out, **settings)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "features", "full"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such file names")
-def test_a_relative_folder_with_a_colon_is_not_a_url(tmp_path, monkeypatch):
-    features = write_features(tmp_path / "features", some_images())
-    monkeypatch.chdir(tmp_path)
-    build_index(features, "a:b")
-    assert Index("a:b").names == features.names

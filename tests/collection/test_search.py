@@ -63,7 +63,7 @@ def test_inliers_separate_the_same_scene_from_other_scenes(collection):
 
 
 def slow_votes(index, distances, ids):
-    """Totals per image, by the definition in `cast_votes`."""
+    """Totals per image, by the definition in `rank_images`."""
     votes = {}
     for query, (row, found) in enumerate(zip(distances.tolist(), ids.tolist(), strict=True)):
         for distance, one in zip(row, found, strict=True):

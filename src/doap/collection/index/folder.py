@@ -122,16 +122,16 @@ class Index(DescriptorIndex):
         self._meta = meta = _read_meta(self.folder)
         self._path = self.folder / DESCRIPTORS.format(meta.number)
         try:
-            found = f"{self._path.stat().st_size:,}" if self._path.is_file() else "no file"
-            if found != (expected := f"{meta.bytes:,}"):
-                raise DataError(f"{self._path}: expected {expected} bytes, got {found}. Copy the index again.")
             self._reader = _open_file(self._path)
-        except DataError:
+            size = self._path.stat().st_size
+        except (DataError, FileNotFoundError):
             # A change may have deleted the file in the meantime.
             if _read_meta(self.folder).number == meta.number:
                 raise
             self._open()
             return
+        if size != meta.bytes:
+            raise DataError(f"{self._path}: expected {meta.bytes:,} bytes, got {size:,}. Copy the index again.")
         self.extractor, self.lists, self.images = meta.extractor, meta.lists, meta.images
         self._numbers = {one.name: number for number, one in enumerate(meta.images) if one.checksum != REMOVED}
         # (I + 1,) ids of the first descriptor of each image, and the number of descriptors.
