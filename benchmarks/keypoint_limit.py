@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 import doap
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
 from doap.evaluation.pose import PoseBenchmark, band_of, pose_errors
-from doap.evaluation.posed_pairs import PosedPair
+from doap.evaluation.posed_scenes import PosedPair
 from doap.images import angles, centres, frames_from_affine, scales
 from doap.types import Matches
 
@@ -131,12 +130,10 @@ def local_maps(xy0: Floats, xy1: Floats, positions: Floats) -> tuple[Floats, NDA
     return maps, near & orients & (stretch < MAX_STRETCH) & (residual < MAX_RESIDUAL)
 
 
-def score(
-    matcher: PairMatcher, ratio: float | None, pairs: Sequence[PosedPair], settings: PoseBenchmark.Settings
-) -> dict[str, Any]:
+def score(matcher: PairMatcher, ratio: float | None, pairs: Sequence[PosedPair]) -> dict[str, Any]:
     """Return the AUC@10 of a matcher, as the mean of the scenes and by scene, in per cent."""
     scenes = np.array([pair.scene for pair in pairs])
-    errors = pose_errors(matcher, pairs, ratio, settings, range(settings.seeds))[:, 0]
+    errors = pose_errors(matcher, pairs, ratio)
     by_scene = {scene: 100 * area_under_recall(errors[scenes == scene], 10) for scene in np.unique(scenes).tolist()}
     return {"AUC@10": statistics.mean(by_scene.values()), "by scene": by_scene}
 
@@ -162,15 +159,13 @@ def main() -> None:
     benchmark = PoseBenchmark(options.scenes, test=options.test, detector="colmap")
     settings, pairs = benchmark.settings, benchmark.test
     shared = SharedKeypoints(settings.detector, settings.max_keypoints)
-    geometric = GeometricMatcher(CachedDescriber(open_candidate(doap.load(PIPELINE))), shared)
+    geometric = GeometricMatcher(open_candidate(doap.load(PIPELINE)), shared)
     counts = [len(geometric.match(*pair.paths, None)) for pair in pairs]
-    rows = [
-        {"matches of": "geometry", **score(geometric, None, pairs, settings), "per pair": statistics.median(counts)}
-    ]
+    rows = [{"matches of": "geometry", **score(geometric, None, pairs), "per pair": statistics.median(counts)}]
     for argument in options.descriptors:
         name, ratio = argument.split("=")
-        matcher = PairMatcher(CachedDescriber(open_candidate(doap.load(name))), shared)
-        scores = score(matcher, float(ratio), pairs, settings)
+        matcher = PairMatcher(open_candidate(doap.load(name)), shared)
+        scores = score(matcher, float(ratio), pairs)
         rows.append({"matches of": Path(name).stem, **scores, "found": found(matcher, float(ratio), geometric, pairs)})
         print(rows[-1], flush=True)
     record.write(options.out, options.seed, {"protocol": benchmark.protocol, "rows": rows})

@@ -86,8 +86,9 @@ def timed(call: Callable[[], Any]) -> float:
 
 def wait_for_index(stored: MilvusIndex) -> None:
     """Wait until the server has built the index of all rows; rows without one are compared one by one."""
+    stored._client.flush("codes")
     while True:
-        state = stored._client.describe_index("codes", "descriptor")
+        state = stored._client.describe_index("codes", "vector")
         if state["total_rows"] >= len(stored) and not state["pending_index_rows"]:
             return time.sleep(10)
         time.sleep(1)
@@ -101,7 +102,7 @@ def compare(index: Index, stored: MilvusIndex, server: MilvusServer, features: F
     queries = rows ^ np.packbits(random.random((len(rows), BITS)) < FLIPPED, axis=1)
     table = []
     for probes in PROBES:
-        row: dict[str, Any] = {"lists": index.plan.lists, "probes": probes}
+        row: dict[str, Any] = {"lists": index.lists, "probes": probes}
         for name, engine, clock in (
             ("FAISS", index, time.process_time),
             ("Milvus", stored, lambda: time.process_time() + server.cpu_seconds()),

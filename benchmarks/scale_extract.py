@@ -13,6 +13,7 @@ already running. The variants are measured in turn in every round; ratios are ra
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import statistics
 import tempfile
@@ -25,12 +26,13 @@ import ray
 import record
 
 from doap._support.device import Precision
-from doap._support.processes import tune_allocator
+from doap._support.processes import begin_worker, tune_allocator
 from doap.collection import Engine, FeatureSet, extract_folder
 from doap.collection.extractor import open_extractor
 from doap.collection.features import PartWriter
-from doap.collection.image_folder import ImageFolder, Source
-from doap.collection.stages import IMAGES_PER_BATCH, make_stages, prepare_worker
+from doap.collection.image_folder import ImageFolder
+from doap.collection.local import IMAGES_PER_BATCH, ImageExtractor
+from doap.collection.storage import StoredFile
 from doap.images import list_images
 
 WORKERS = 2
@@ -100,14 +102,14 @@ def in_processes(*, images: Path, out: Path, name: str, max_keypoints: int) -> N
 
 
 def bare_loop(images: Path, names: list[str], out: Path, name: str, max_keypoints: int) -> None:
-    """Run the two stages and the writer on some images."""
-    prepare_worker()
-    extractor = open_extractor(name, max_keypoints=max_keypoints, device="cpu", precision="float32")
-    detect, describe = make_stages(ImageFolder.open(images), extractor)
+    """Extract some images and write their rows."""
+    begin_worker(os.environ)
+    opened = open_extractor(name, max_keypoints=max_keypoints, device="cpu", precision="float32")
+    extract = ImageExtractor(ImageFolder.open(images), opened.extractor, opened.info)
     out.mkdir(parents=True)
-    with PartWriter(out, extractor.info) as writer:
+    with PartWriter(out, opened.info) as writer:
         for first in range(0, len(names), IMAGES_PER_BATCH):
-            writer.add(describe([detect(Source(one)) for one in names[first : first + IMAGES_PER_BATCH]]))
+            writer.add(extract([StoredFile(one, "") for one in names[first : first + IMAGES_PER_BATCH]]))
 
 
 def by_engine(engine: Engine, precision: Precision, *, images: Path, out: Path, name: str, max_keypoints: int) -> None:

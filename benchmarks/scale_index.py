@@ -1,4 +1,4 @@
-"""Measure build time, search time, recall and memory of indexes from 10⁴ to 10⁷ descriptors.
+"""Measure build time, search time, recall and memory of indexes from 10⁴ to 10⁶ descriptors.
 
     python benchmarks/scale_index.py WORK doap-128 doap-256bit --out results/scale/index.json
 
@@ -8,12 +8,9 @@ copies, at the distance that descriptors of the same point have from each other.
 neighbour, found by brute force over the same descriptors: over all queries, and over the queries that have a match in
 the collection (nearest neighbour at most 0.8 times as far as the tenth).
 
-`ivf-pq` re-ranks candidates with the descriptors on disk, which are in the page cache by then; the figures without
-re-ranking are reported as well.
-
 Each index is built and searched in its own process, and peak memory is that of the process. Searches use one thread,
-builds use all; our search and FAISS's own are timed in turn on the same open index. Results that are already in the
-output file are not measured again.
+builds use all; our search, FAISS's own and a search of the lists on disk, in the page cache, are timed in turn. Results
+that are already in the output file are not measured again.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import resource
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -33,15 +31,16 @@ import torch
 
 from doap.collection import FeatureSet, StoredImage
 from doap.collection.features import PartWriter, make_table
-from doap.collection.index import Index, IndexKind, build_index, plan_index
-from doap.collection.index.engine import faiss_library, set_probes
+from doap.collection.index import Index, IndexKind, build_index, choose_lists
+from doap.collection.index.folder import faiss_library
 from doap.types import Features
 
 HELD_OUT, QUERIES, ROUNDS = 100, 2000, 5
-SIZES = [10_000, 100_000, 1_000_000, 10_000_000]
+SIZES = [10_000, 100_000, 1_000_000]
 # Median difference between matches of two photos: a distance, and a share of the bits.
 NOISE = {"real": 0.5, "binary": 0.15}
-MORE_KINDS: dict[int, list[IndexKind]] = {100_000: ["ivf-pq"], 1_000_000: ["flat", "ivf-pq"]}
+FLAT_TOO = 1_000_000
+"""Number of descriptors at which a flat index is measured beside the automatic choice."""
 
 
 def main() -> None:
@@ -58,8 +57,8 @@ def main() -> None:
         order = [features.names[number] for number in random.permutation(len(features))]
         queries = some_rows(features, order[:HELD_OUT], QUERIES, random)
         for size in options.sizes:
-            planned = plan_index(size, features.kind, features.dim).kind
-            kinds = dict.fromkeys([planned, *([] if features.kind == "binary" else MORE_KINDS.get(size, []))])
+            planned: IndexKind = "ivf" if choose_lists(size, features.kind, None) else "flat"
+            kinds: dict[IndexKind, None] = dict.fromkeys([planned, *(["flat"] if size == FLAT_TOO else [])])
             missing = [kind for kind in kinds if (name, size, kind) not in known]
             if not missing:
                 continue
@@ -68,7 +67,7 @@ def main() -> None:
             nearest, clear = exact(FeatureSet(folder), queries)
             for kind in missing:
                 case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind, "planned": kind == planned}
-                case |= in_own_process(folder, kind, queries, nearest, clear, options.seed)
+                case |= in_own_process(folder, kind, queries, nearest, clear)
                 results.append(case)
                 print(case, flush=True)
                 record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": results})
@@ -150,12 +149,12 @@ def exact(features: FeatureSet, queries: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def in_own_process(
-    features: Path, kind: IndexKind, queries: np.ndarray, nearest: np.ndarray, clear: np.ndarray, seed: int
+    features: Path, kind: IndexKind, queries: np.ndarray, nearest: np.ndarray, clear: np.ndarray
 ) -> dict[str, Any]:
     """Run `measure` in a new process."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    process = context.Process(target=measure, args=(queue, features, kind, queries, nearest, clear, seed))
+    process = context.Process(target=measure, args=(queue, features, kind, queries, nearest, clear))
     process.start()
     result: dict[str, Any] = queue.get()
     process.join()
@@ -163,65 +162,48 @@ def in_own_process(
 
 
 def measure(
-    queue: Any,
-    features: Path,
-    kind: IndexKind,
-    queries: np.ndarray,
-    nearest: np.ndarray,
-    clear: np.ndarray,
-    seed: int,
+    queue: Any, features: Path, kind: IndexKind, queries: np.ndarray, nearest: np.ndarray, clear: np.ndarray
 ) -> None:
     """Build, open and search an index; put the figures into the queue."""
     faiss = faiss_library()
     out = features.with_name(f"{features.name} {kind}")
+    shutil.rmtree(out, ignore_errors=True)
     built = time.perf_counter()
-    made = not out.exists()
-    if made:
-        build_index(FeatureSet(features), out, kind=kind, seed=seed)
+    build_index(FeatureSet(features), out, kind=kind)
     built = time.perf_counter() - built
     building = peak()
-    index = Index(out)
-    index.search(queries[:1], 1)
+    index, on_disk = Index(out), Index(out, in_memory=False)
     faiss.omp_set_num_threads(1)
-    plan = index.meta["index"]
-    if plan["lists"]:
-        set_probes(index._engine, plan["probes"])
-    # The same task for both: the nearest neighbour by the data in memory (codes for ivf-pq).
+    for one in (index, on_disk):
+        one.search(queries[:1], 1)
     ways: dict[str, Callable[[], Any]] = {
+        "ours": lambda: index.search(queries, 1),
         "FAISS": lambda: index._engine.search(queries, 1),
-        "ours": lambda: index.search(queries, 1, candidates=0),
+        "on disk": lambda: on_disk.search(queries, 1),
     }
-    if kind == "ivf-pq":
-        ways["re-ranked"] = lambda: index.search(queries, 1)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
-    right = {}
     for _ in range(ROUNDS):
         for way, search in ways.items():
             start = time.perf_counter()
             _, ids = search()
             seconds[way].append(time.perf_counter() - start)
-            right[way] = ids[:, 0] == nearest
+    hits = ids[:, 0] == nearest
     medians = {way: statistics.median(times) for way, times in seconds.items()}
-    found = {
-        way: {
-            "ms of a query": medians[way] / len(queries) * 1000,
-            "recall@1": float(hits.mean()),
-            "recall@1 of queries with a match": float(hits[clear].mean()),
-        }
-        for way, hits in right.items()
-    }
+    info = index.info()
     queue.put(
         {
-            "lists": plan["lists"],
-            "probes": plan["probes"],
-            "seconds to build": built if made else None,
+            "lists": info.lists,
+            "probes": info.probes,
+            "seconds to build": built,
             "GiB to build": building,
             "GiB to build and search": peak(),
-            "bytes of a descriptor": index.info().bytes_per_descriptor,
+            "bytes of a descriptor": info.bytes / info.descriptors,
             "our search over FAISS's": medians["ours"] / medians["FAISS"],
+            "on disk over in memory": medians["on disk"] / medians["ours"],
             "with a match": float(clear.mean()),
-            **found[list(ways)[-1]],
-            **({"without re-ranking": found["ours"]} if kind == "ivf-pq" else {}),
+            "ms of a query": medians["ours"] / len(queries) * 1000,
+            "recall@1": float(hits.mean()),
+            "recall@1 of queries with a match": float(hits[clear].mean()),
         }
     )
 

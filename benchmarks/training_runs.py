@@ -17,8 +17,7 @@ from scipy.stats import t as student
 import doap
 from doap.describer import Describer
 from doap.detectors import colmap
-from doap.evaluation.cached_describer import CachedDescriber
-from doap.evaluation.descriptors import open_candidate
+from doap.evaluation.candidates import open_candidate
 from doap.evaluation.homography import area_under_recall
 from doap.evaluation.oxford import OxfordBenchmark
 from doap.evaluation.pair_matcher import PairMatcher, SharedKeypoints
@@ -127,12 +126,12 @@ class Scorer:
 
     def _pose_area(self, descriptor: Describer | Extractor) -> float:
         """Return the AUC@10 at the ratio threshold that suits the descriptor best."""
-        matcher = PairMatcher(CachedDescriber(open_candidate(descriptor), None), self._shared)
+        matcher = PairMatcher(open_candidate(descriptor), self._shared)
         labels = [pair.scene for pair in self._pose.test]
 
         def area(ratio: float) -> float:
-            errors = pose_errors(matcher, self._pose.test, ratio, self._pose.settings, [0])
-            return mean_of_scenes(labels, errors, lambda some: area_under_recall(some.ravel(), 10))
+            errors = pose_errors(matcher, self._pose.test, ratio)
+            return mean_of_scenes(labels, errors, lambda some: area_under_recall(some, 10))
 
         return max(area(ratio) for ratio in RATIOS)
 

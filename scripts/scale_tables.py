@@ -17,7 +17,7 @@ from typing import Any
 
 from generated_markdown import replace_generated, table
 
-from doap.collection.index import plan_index
+from doap.collection.index import choose_lists
 
 ROOT = Path(__file__).parents[1]
 TOOL = "scripts/scale_tables.py"
@@ -74,11 +74,10 @@ def extraction_table(runs: list[dict[str, Any]]) -> str:
 def indexes_table(indexes: list[dict[str, Any]]) -> str:
     """Return size, speed and recall of each index; the automatic choice is bold."""
     header = ["descriptor", "descriptors", "index", "bytes each", "build, s", "peak memory, GiB", "ms per query"]
-    header += ["recall@1", "recall@1, queries with a match", "without re-ranking: ms, recall@1, with a match"]
+    header += ["recall@1", "recall@1, queries with a match"]
     indexes = [one for one in indexes if one["descriptors"] >= DETAILED]
     rows = []
     for one in indexes:
-        codes = one.get("without re-ranking")
         rows.append(
             [
                 one["descriptor"],
@@ -88,7 +87,6 @@ def indexes_table(indexes: list[dict[str, Any]]) -> str:
                 f"{one['seconds to build']:.1f}",
                 f"{one['GiB to build and search']:.1f}",
                 *search_figures(one),
-                "{} ms, {}, {}".format(*search_figures(codes)) if codes else "",
             ]
         )
     return table(header, rows)
@@ -106,7 +104,7 @@ def costs_table(extract: dict[str, Any], indexes: list[dict[str, Any]], milvus: 
     for name, count in COLLECTIONS.items():
         images = count / PER_IMAGE
         if count <= FAISS_LIMIT:
-            kind = plan_index(count, "real", 128).kind
+            kind = "ivf" if choose_lists(count, "real", None) else "flat"
             known = [one for one in indexes if (one["descriptor"], one["kind"]) == ("doap-128", kind)]
             measured = max(known, key=lambda one: min(one["descriptors"], count))
             size, hours = measured["bytes of a descriptor"], measured["seconds to build"] / 3600
