@@ -110,13 +110,6 @@ def test_a_photo_of_another_aspect_ratio_does_not_have_the_camera_of_the_image(s
 
 
 def test_images_of_another_size_than_their_camera_are_refused(scene, tmp_path):
-    shutil.copytree(scene / "images", tmp_path / "images")
-    write_copy(scene, tmp_path / "images" / "3.png", 317, 238)
-    with pytest.raises(DataError):
-        doap.Localizer(scene / "sparse", tmp_path / "images", tmp_path / "cache", descriptor="rootsift")
-
-
-def test_a_size_that_the_first_bytes_do_not_contain_is_compared_as_well(scene, tmp_path):
     pixels = np.zeros((1100, 1000), np.uint8)
     pixels[::40], pixels[:, ::30] = 255, 255
     shutil.copytree(scene / "images", tmp_path / "images")

@@ -52,11 +52,9 @@ class Describer(Protocol):
 
 
 class PatchDescriber(ABC):
-    """Base class of describers of patches (N, 1, S, S): a subclass has the attributes and `describe_patches`.
+    """Base class of describers of patches (N, 1, S, S).
 
-    Attributes:
-        patch_size: S, the side of a patch in pixels.
-        dim, kind, extent: As for `Describer`.
+    A subclass has the attributes of `Describer`, `describe_patches`, and `patch_size`, the side S in pixels.
     """
 
     patch_size: int

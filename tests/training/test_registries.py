@@ -126,7 +126,9 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
         doap.load(path)
     assert package not in sys.modules
     given = Small(width=2)
-    assert torch.equal(doap.load(path, network=given).describe_patches(PATCHES), descriptor.describe_patches(PATCHES))
+    assert torch.equal(
+        doap.Descriptor.load(path, network=given).describe_patches(PATCHES), descriptor.describe_patches(PATCHES)
+    )
 
 
 @pytest.mark.parametrize(

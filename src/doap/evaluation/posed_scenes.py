@@ -1,9 +1,9 @@
 """Scenes and image pairs with ground-truth cameras, in the formats in which they are published.
 
-COLMAP models     ROOT/SCENE/sparse and ROOT/SCENE/images; every pair of images that share points, with its overlap
-Strecha           ROOT/SCENE/NAME.jpg and NAME.jpg.camera: K, three zeros, R (camera to world), centre, width and
-                  height; every pair of images
-MegaDepth-1500    only pairs: a text file in SuperGlue's or glue-factory's format, and the folder images/ beside it
+- COLMAP models: `ROOT/SCENE/sparse` and `ROOT/SCENE/images`; every pair of images that share points, with its overlap.
+- Strecha: `ROOT/SCENE/NAME.jpg` and `NAME.jpg.camera` (K, three zeros, R from camera to world, centre, width and
+  height); every pair of images.
+- MegaDepth-1500, only pairs: a text file in SuperGlue's or glue-factory's format, and the folder `images/` beside it.
 """
 
 from __future__ import annotations

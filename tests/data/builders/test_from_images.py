@@ -4,6 +4,8 @@ import csv
 import hashlib
 import shutil
 import signal
+import struct
+import zlib
 
 import cv2
 import numpy as np
@@ -188,9 +190,13 @@ def test_a_damaged_ledger_is_refused(photos, tmp_path, content):
         build_from_images(photos, tmp_path / "out", ledger=tmp_path / "ledger.csv")
 
 
-def test_colmap_decodes_no_photo_with_too_many_pixels(photos, tmp_path, monkeypatch):
+def test_colmap_decodes_no_photo_with_too_many_pixels(tmp_path):
     pytest.importorskip("pycolmap")
-    monkeypatch.setenv("DOAP_MAX_PIXELS", "100")
+    work = tmp_path / "work"
+    work.mkdir()
+    header = struct.pack(">IIBBBBB", 1 << 16, 1 << 16, 8, 0, 0, 0, 0)
+    chunk = struct.pack(">I", len(header)) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    (tmp_path / "huge.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + b"\0\0\0\0IEND\xaeB`\x82")
     with pytest.raises(DataError):
-        reconstruct_scene(photos, ["a/1.png", "a/2.png"], tmp_path)
-    assert not any(tmp_path.iterdir())
+        reconstruct_scene(tmp_path, ["huge.png"], work)
+    assert not any(work.iterdir())
