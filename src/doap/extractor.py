@@ -59,8 +59,8 @@ class Extractor(ABC):
     torch.Size([50, 128])
 
     Extraction has two stages. `prepare` reads one image and runs in many processes. `finish` describes the patches of
-    several images together, where the network is; without a second stage, `prepare` has described them. An extractor also
-    has the attributes of `Describer`: its dimension, kind and extent.
+    several images together, where the network is; without a second stage, `prepare` has described them. An extractor
+    also has the dimension, the kind and the extent of a `Describer`.
 
     Attributes:
         name: Name in tables.
