@@ -55,7 +55,10 @@ def train(
             if event["kind"] == "warning":
                 echo(f"warning: {event['text']}", err=True)
             last[event["kind"]] = event
-            progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
+            if (minutes := config.schedule.minutes) is None:
+                progress(event["step"], last.get("start", {}).get("steps") or 0, _line(last))
+            else:
+                progress(round(event["seconds"]), round(60 * minutes), f"s, step {event['step']:,}  {_line(last)}")
 
         best = doap.train(config, out, device=device, on_event=show)
     _report(best, out, last.get("regression_set"), as_json)
