@@ -67,7 +67,7 @@ SCHEMA = pa.schema(
 )
 # The writer adds the number of the run.
 _ROWS = SCHEMA.remove(SCHEMA.get_field_index("run"))
-_KEYS = ["name", "checksum", "stamp", "error", "run"]
+_KEYS = ["name", "checksum", "stamp", "height", "width", "error", "run"]
 _MANIFEST = pa.schema([*(SCHEMA.field(key) for key in _KEYS), ("part", pa.string()), ("row", pa.int64())])
 META = "_meta.json"
 REMOVED = "removed from the folder"
@@ -126,8 +126,8 @@ class FeatureSet:
     Attributes:
         folder: The folder or URL.
         extractor: Identity and settings of the extractor.
-        manifest: Newest row of every image, sorted by name: name, checksum, stamp, error, run, part and row in the
-            part.
+        manifest: Newest row of every image, sorted by name: name, checksum, stamp, height, width, error, run, part and
+            row in the part.
         superseded: Parts without any current row.
     """
 
@@ -163,6 +163,12 @@ class FeatureSet:
         """Checksum of every image file and its mask, with or without features."""
         rows = self.known
         return dict(zip(rows["name"].to_pylist(), rows["checksum"].to_pylist(), strict=True))
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """(height, width) of every image with features."""
+        sizes = zip(self._stored["height"].to_pylist(), self._stored["width"].to_pylist(), strict=True)
+        return dict(zip(self.names, sizes, strict=True))
 
     @property
     def known(self) -> pa.Table:

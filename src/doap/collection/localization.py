@@ -32,7 +32,6 @@ from doap.data.colmap_model import open_model
 from doap.detectors import Detector
 from doap.extractor import DescriptorSource
 from doap.geometry.pose import Camera, Pose, camera_from_colmap, import_pycolmap, pose_from_colmap
-from doap.images import read_grey
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress
@@ -119,14 +118,18 @@ class Localizer:
         if not listing:
             expected = f"the images of the model {model}" + (f", such as {min(self._images)}" if self._images else "")
             raise DataError(f"{images}: expected {expected}, got none of them.")
-        # The sizes of the others are compared when they are matched.
-        first = next(iter(listing))
-        self._check_size(first, read_grey(folder / first).shape)
         self._extractor = open_extractor(descriptor, detector=detector, max_keypoints=max_keypoints, device=device)
         self._cache, total = make_folder(Path(cache) / self._extractor.info.fingerprint[:16]), len(listing)
         self._features: FeatureSet = use_features(
             source, listing, self._cache / "features", self._extractor, None, total, progress, lambda found, _: found
         )
+        for name, (height, width) in self._features.sizes.items():
+            camera = self._camera(name)
+            if (height, width) != (camera.height, camera.width):
+                raise DataError(
+                    f"{name}: expected the size of its camera in the model, {camera.width} × {camera.height}, got "
+                    f"{width} × {height}. Use the images from which the model was reconstructed."
+                )
         self.total = len(self._images)
         missing = {name: f"{folder / name}: no such image." for name in sorted(self._images) if name not in listing}
         self.skipped: dict[str, str] = missing | self._features.failed
@@ -160,15 +163,6 @@ class Localizer:
         """Return the camera of an image of the model, as an object of pycolmap."""
         return self._model.cameras[self._images[name].camera_id]
 
-    def _check_size(self, name: str, size: tuple[int, ...]) -> None:
-        """Refuse an image of another size (height, width) than its camera's."""
-        camera = self._camera(name)
-        if size != (camera.height, camera.width):
-            raise DataError(
-                f"{name}: expected the size of its camera in the model, {camera.width} × {camera.height}, got "
-                f"{size[1]} × {size[0]}. Use the images from which the model was reconstructed."
-            )
-
     def _shortlist(self, query: Features, top: int) -> list[str]:
         """Return the names of the images that resemble a photo most; all of them if there are at most `top`."""
         if len(self._features) <= top:
@@ -195,7 +189,6 @@ class Localizer:
         found: dict[tuple[int, int], str] = {}
         for name in names:
             stored = self._features.read(name).features
-            self._check_size(name, stored.image_size)
             point_of_keypoint = _triangulated(stored.keypoints, self._images[name])
             for keypoint, other in match(query, stored, ratio=_RATIO).indices.tolist():
                 if (point := int(point_of_keypoint[other])) >= 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 import shutil
 import tempfile
@@ -34,6 +35,7 @@ Cut = tuple[NDArray[np.uint8], UnitGroups]
 """Patches (N, S, S), ordered by group, and the groups."""
 # Finished tasks that may wait for an earlier one, per worker. The patches of a photo take 1 to 2 MB.
 _TASKS_AHEAD = 64
+_LOG = logging.getLogger(__name__)
 
 
 def build_from_images(
@@ -68,7 +70,8 @@ def build_from_images(
         extent: Patch side relative to SIFT's support of 12 σ: 1.5 gives a patch side of 18 σ. A descriptor trained on
             the set uses the same extent.
         views: Synthetic views to render of each photo.
-        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time.
+        tracks: Reconstruct every scene with COLMAP and use its tracks. This takes most of the time. A warning lists the
+            photos that COLMAP could not register.
         without_tracks: Scenes whose photos do not overlap. Each of their photos becomes a scene of its own.
         workers: Number of processes. The result does not depend on it.
         seed: Random seed of the set.
@@ -116,12 +119,15 @@ def _cut_scene(folder: Path, scene: str, names: Sequence[str], patch_size: int, 
     """Return the patches and groups of the tracks of one scene, from all COLMAP models of its photos."""
     with tempfile.TemporaryDirectory(dir=work) as own:
         database, models = reconstruct_scene(folder, names, Path(own))
-        parts, used = [], set[tuple[str, int]]()
+        parts, used, registered = [], set[tuple[str, int]](), set[str]()
         for model in models:
             # A smaller model may repeat part of a larger one, point by point.
             tracks = read_tracks(model, database).without(used)
             used.update(tracks.observations())
+            registered.update(tracks.images)
             parts.append(cut_tracks(tracks, folder, scene, patch_size, extent=extent))
+    if lonely := [name for name in names if name not in registered]:
+        _LOG.warning("tracks of %r: COLMAP did not register %r: synthetic views only", scene, lonely)
     return _join_models(parts, scene, patch_size)
 
 
