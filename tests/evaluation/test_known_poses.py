@@ -128,6 +128,8 @@ def test_models_of_one_folder_become_scenes_of_their_own(tmp_path):
         f"{HEADER}\nbox/1.jpg,m,1;0;0;0;1;0;0;0;1,0;0".encode(),
         f"{HEADER}\nbox/1.jpg,m,x,y".encode(),
         f"{HEADER}\na/b.png,m,{';'.join('123456789')},nan;0;0".encode(),
+        f"{HEADER}\n/etc/passwd,m,1;0;0;0;1;0;0;0;1,0;0;0".encode(),
+        f"{HEADER}\nbox/1.jpg,..,1;0;0;0;1;0;0;0;1,0;0;0".encode(),
     ],
 )
 def test_a_file_with_other_contents_is_refused(tmp_path, content):

@@ -179,7 +179,7 @@ def _update(
         missing = []
         for name, stamp in listing.items():
             before, checksum = earlier.get(name, (None, ""))
-            if before != stamp or (verify and folder.read(name).checksum != checksum):
+            if before != stamp or (verify and folder.checksum(name) != checksum):
                 missing.append(StoredFile(name, stamp))
         removed = [FailedImage(name, "", REMOVED) for name in earlier if name not in listing]
         if removed:

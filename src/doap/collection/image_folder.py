@@ -96,6 +96,13 @@ class ImageFolder:
             checksum = hashlib.sha256(both.encode()).hexdigest()
         return Contents(image, mask, checksum)
 
+    def checksum(self, name: str) -> str:
+        """Return the checksum of `read`, or "" if the image or its mask cannot be read."""
+        try:
+            return self.read(name).checksum
+        except OSError:
+            return ""
+
     def decode(self, name: str, contents: Contents) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
         """Return the grey pixels (H, W) of an image, and its mask (H, W) or None."""
         grey = decode_grey(contents.image, self.locate(name))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from doap._support.errors import ArgumentError, DataError, import_extra
-from doap._support.files import make_folder, new_folder
+from doap._support.files import check_inside, make_folder, new_folder
 from doap.export.colmap import write_colmap
 from doap.geometry.pose import Pose
 from doap.types import Progress, no_progress
@@ -46,7 +46,11 @@ def read_poses(file: str | Path) -> dict[str, dict[str, Pose]]:
         with Path(file).open(encoding="utf-8", newline="") as stream:
             for number, row in enumerate(csv.DictReader(stream), start=2):
                 folder, pose = _parse_pose(row, f"{file}, line {number}")
-                models.setdefault(folder, {}).setdefault(row.get("model") or folder, {})[row["file"]] = pose
+                # Names of scenes become folders.
+                model = row.get("model") or folder
+                for name in (row["file"], model):
+                    check_inside(name, f"{file}, line {number}")
+                models.setdefault(folder, {}).setdefault(model, {})[row["file"]] = pose
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: expected a CSV of camera poses in UTF-8, got {error}.") from error
     if not models:
