@@ -57,19 +57,6 @@ def test_ticks_are_few_and_within_the_axis(low: float, length: float, limit: int
     assert low - slack <= ticks[0] <= ticks[-1] <= low + length + slack
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [
-        (0.5, 3000, [1, 10, 100, 1000]),
-        (0.008, 0.3, [0.01, 0.1]),
-        (1.08, 1.63, [1.1, 1.2, 1.3, 1.4, 1.5, 1.6]),
-        (1e15, 1e15, [1e15]),
-    ],
-)
-def test_ticks_of_logarithmic_axes(low: float, high: float, ticks: list[float]) -> None:
-    assert Scale(low, high, 0, 1, log=True).ticks(6) == pytest.approx(ticks)
-
-
 def test_points_lie_at_their_axis_positions() -> None:
     svg = line_chart("", "", [Line("", "first", [(0, 0), (5, 1), (10, 2)])], Axis(low=0, high=10), Axis(low=0, high=4))
     points = [(float(x), float(y)) for x, y in re.findall(rf"{NUMBER} {NUMBER}", path_of(svg, "first"))]

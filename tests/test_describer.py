@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from doap._support.errors import ArgumentError, ShapeError
-from doap.baselines import ColmapSift, dsp_sift, rootsift
-from doap.describer import Describer, PatchDescriber, from_function
+from doap.describer import PatchDescriber, from_function
 from doap.descriptor import SHIPPED, Descriptor
 from doap.images import extract_patches, frames_from_arrays, resize_frames
 
@@ -40,14 +39,6 @@ def pixels(patches, dtype=torch.float32):
 
 def fails(patches):
     raise ZeroDivisionError("no\nreason")
-
-
-def test_networks_baselines_and_functions_describe_patches_and_keypoints():
-    for describer in (Descriptor.build(dim=16), rootsift(), from_function(pixels), Wide()):
-        assert isinstance(describer, Describer)
-        assert isinstance(describer, PatchDescriber)
-    assert isinstance(ColmapSift("colmap-sift", 1), Describer)
-    assert not isinstance(dsp_sift(), Describer)
 
 
 def test_the_base_class_cuts_the_patches_that_it_describes():

@@ -42,10 +42,3 @@ def test_auto_precision_needs_a_measurement_and_an_instruction(monkeypatch, supp
     assert multiplies_bfloat16(CPU) is supported
     assert resolve_precision("auto", CPU, "float32") == torch.float32
     assert resolve_precision("auto", CPU, "bfloat16") == (torch.bfloat16 if supported else torch.float32)
-
-
-def test_a_given_precision_is_used():
-    assert resolve_precision("float32", CPU, "bfloat16") == torch.float32
-    assert resolve_precision("bfloat16", CPU, "float32") == torch.bfloat16
-    with pytest.raises(ArgumentError):
-        resolve_precision("int3", CPU, "float32")

@@ -149,11 +149,6 @@ def test_a_path_beside_a_folder_without_a_name_is_in_its_parent(tmp_path, monkey
     assert beside(Path(path), "{}.unfinished") == folder.parent / f"{folder.name}.unfinished"
 
 
-def test_nothing_is_beside_the_root_of_a_file_system(tmp_path):
-    with pytest.raises(DataError):
-        beside(Path(tmp_path.anchor), "{}.unfinished")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 def test_a_special_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")

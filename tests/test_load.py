@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import doap
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap.baselines import BASELINES
 from doap.describer import Describer
 from doap.descriptor import SHIPPED, Descriptor
@@ -100,9 +100,3 @@ def test_a_source_that_cannot_be_loaded_is_an_error(code, source):
     broken.write_text("1 / 0")
     with pytest.raises(DataError):
         doap.load(source.format(code=code, broken=broken))
-
-
-@pytest.mark.parametrize("wrong", [{"device": "tpu"}, {"precision": "int3"}])
-def test_an_unknown_device_or_precision_is_an_error(wrong):
-    with pytest.raises(ArgumentError):
-        doap.load("doap-128", **wrong)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import doap
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap._support.files import sha256
 from doap.cli import app
 from doap.collection.localization import Localization, _estimate_pose
@@ -179,15 +178,3 @@ def test_the_command_prints_poses_and_fails_without_one(scene, localizer):
     assert found[photos[0]]["reliable"] == localizer.localize(photos[0], camera="1.png").reliable
     expected = localizer.localize(photos[0], camera="1.png")
     np.testing.assert_allclose(found[photos[0]]["rotation"], expected.pose.rotation)
-
-
-def test_wrong_arguments_are_refused(scene, localizer, tmp_path):
-    for error, refused in (
-        (ArgumentError, lambda: localizer.localize(scene / "new.png", camera="9.png")),
-        (ArgumentError, lambda: localizer.localize(scene / "new.png", camera="1.png", threshold=0)),
-        (DataError, lambda: localizer.localize(scene / "missing.png")),
-        (DataError, lambda: doap.Localizer(scene / "sparse", tmp_path, tmp_path / "cache")),
-        (DataError, lambda: doap.Localizer(Path(tmp_path), scene / "images", tmp_path / "cache")),
-    ):
-        with pytest.raises(error):
-            refused()

@@ -60,8 +60,3 @@ def test_the_house_in_contributing_has_the_layers_and_functions_of_the_package()
     assert len(steps) == 17
     for step in steps:
         assert callable(pkgutil.resolve_name(step)), step
-
-
-def test_only_the_constraints_pin_torch():
-    scripts = [*(ROOT / "scripts").iterdir(), *(ROOT / ".ci").glob("run"), *(ROOT / ".github").rglob("*.yml")]
-    assert not [path for path in scripts if path.is_file() and "torch==" in path.read_text(encoding="utf-8")]

@@ -5,7 +5,6 @@ import struct
 import sys
 import zlib
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
 import cv2
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 import doap
 from doap._support.errors import ArgumentError, ShapeError
@@ -60,20 +58,6 @@ def test_an_image_without_keypoints_has_zero_features_of_the_right_width(describ
         assert (view.matrix, view.inliers.shape) == (None, (0,))
 
 
-def test_descriptor_and_detector_may_be_names(grey, features):
-    named = doap.extract(grey, "rootsift", detector="sift", max_keypoints=100)
-    assert np.array_equal(named.frames, features.frames)
-    assert torch.equal(named.descriptors, features.descriptors)
-    with pytest.raises(ArgumentError):
-        doap.extract(grey, "rootsift", detector="surf")
-
-
-def test_limits_below_1_are_an_error(grey):
-    for settings in ({"max_keypoints": 0}, {"max_image_size": 0}):
-        with pytest.raises(ArgumentError):
-            doap.extract(grey, "sift", **settings)
-
-
 def test_a_large_image_is_downscaled_and_its_frames_are_in_original_pixels(grey):
     large = cv2.resize(grey, None, fx=4, fy=4, interpolation=cv2.INTER_CUBIC)
     whole, small = doap.extract(grey, "rootsift"), doap.extract(large, "rootsift", max_image_size=160)
@@ -92,14 +76,6 @@ def test_match_images_is_extract_match_and_verify(photo, grey):
     assert np.array_equal(found.matches.indices, matches.indices)
     assert np.array_equal(found.geometry.inliers, geometry.inliers)
     np.testing.assert_allclose(found.geometry.matrix, [[1, 0, -30], [0, 1, 0], [0, 0, 1]], atol=0.2)
-
-
-def test_matched_images_are_drawn_side_by_side(photo, grey):
-    found = doap.match_images(photo, grey[:, 30:].copy(), rootsift(), max_keypoints=50)
-    drawn = found.draw()
-    assert (drawn.ndim, drawn.shape[2], drawn.dtype) == (3, 3, np.uint8)
-    assert drawn.shape[1] > sum(image.shape[1] for image in (found.image0, found.image1))
-    assert not np.array_equal(drawn, found.draw("another title"))
 
 
 def test_features_of_different_descriptors_are_not_matched(grey):
@@ -205,18 +181,6 @@ def test_the_mask_of_a_downscaled_image_has_the_size_of_the_original(grey):
     assert found.keypoints[:, 0].min() > 159
     with pytest.raises(ShapeError):
         doap.extract(large, rootsift(), max_image_size=160, mask=mask[::2, ::2])
-
-
-@pytest.mark.parametrize(
-    "wrong", [None, 5, nn.Flatten(), Descriptor, rootsift, cv2.SIFT.create()], ids=lambda wrong: type(wrong).__name__
-)
-def test_objects_that_are_no_descriptor_or_detector_are_named_in_one_sentence(grey, wrong):
-    for call in (doap.extract, partial(doap.match_images, grey)):
-        with pytest.raises(ArgumentError):
-            call(grey, wrong)
-    if wrong is not None:
-        with pytest.raises(ArgumentError):
-            doap.extract(grey, "rootsift", detector=wrong)
 
 
 HUGE = """

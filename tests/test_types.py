@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from doap._support.errors import ArgumentError, ShapeError
-from doap.types import Features, Matches, Relation
+from doap.types import Matches, Relation
 
 GROUPS = torch.tensor([0, 0, 1])
 ASYMMETRIC = torch.tensor([[False, True], [False, False]])
@@ -33,14 +33,6 @@ def test_an_invalid_relation_is_an_error(parts, error):
 def test_integers_of_any_type_are_accepted(dtype):
     relation = Relation(GROUPS.to(dtype), torch.tensor([[0, 1]], dtype=dtype))
     assert relation.groups.dtype == relation.ignored_pairs.dtype == torch.int64
-
-
-def test_matched_points_are_keypoints():
-    frames = np.zeros((3, 2, 3), np.float32)
-    frames[:, :, 2] = [[1, 2], [3, 4], [5, 6]]
-    features = Features(frames, np.ones(3, np.float32), torch.zeros(3, 1), (9, 9))
-    points0, points1 = Matches(np.array([[0, 2], [2, 1]]), np.ones(2, np.float32)).points(features, features)
-    assert (points0.tolist(), points1.tolist()) == ([[1, 2], [5, 6]], [[5, 6], [3, 4]])
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (2,)), ((2, 2), (3,))])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from doap._support.errors import DataError, MissingExtra
+from doap._support.errors import DataError
 from doap.baselines import OnnxDescriber
 from doap.describer import Describer
 
@@ -120,9 +119,3 @@ def test_a_file_that_is_not_onnx_is_an_error(tmp_path):
     (tmp_path / "text.onnx").write_text("not a graph")
     with pytest.raises(DataError):
         OnnxDescriber(tmp_path / "text.onnx")
-
-
-def test_the_error_for_missing_onnxruntime_names_the_extra(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra):
-        OnnxDescriber(tmp_path / "any.onnx")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from skimage import data
 
-from doap._support.errors import ArgumentError, ShapeError
+from doap._support.errors import ArgumentError
 from doap.baselines import BASELINES, rootsift, rootsift_wide, sift
 from doap.describer import PatchDescriber
 from doap.detectors import sift as sift_detector
@@ -166,15 +166,6 @@ def test_descriptors_do_not_depend_on_batches_or_threads(patches, name):
 
 def test_every_baseline_has_its_own_fingerprint():
     assert len({create().fingerprint() for create in BASELINES.values()}) == len(BASELINES)
-
-
-def test_patches_of_the_wrong_shape_or_type_are_an_error():
-    for wrong, error in (
-        (torch.zeros(2, 1, 64, 64), ShapeError),
-        (torch.zeros(2, 1, 32, 32, dtype=torch.uint8), ArgumentError),
-    ):
-        with pytest.raises(error):
-            sift().describe_patches(wrong)
 
 
 @pytest.mark.parametrize("engine", ["TEBLID", "AKAZE"])

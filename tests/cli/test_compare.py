@@ -38,18 +38,3 @@ def test_json_equals_the_report_and_the_shipped_descriptor_is_the_default_candid
     assert values == json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     results = values["results"]["pairs of photos that overlap"]
     assert [one["descriptor"]["name"] for one in results] == ["doap-128", "sift", "rootsift"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--descriptor", "nothing.safetensors"],
-        ["--descriptor", "sift", "--baselines", "sift"],
-        ["--descriptor", "sift", "--detector", "surf"],
-        ["--descriptor", "sift", "--baselines", "dsp-sift"],
-    ],
-)
-def test_error_is_one_line(doap, photos, tmp_path, arguments):
-    ran = doap("compare", photos, *arguments, "--out", tmp_path)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith("doap: ")]
-    assert (ran.returncode, ran.stdout, len(lines)) == (1, "", 1)

@@ -1,7 +1,6 @@
 """The `doap data` commands: output, and one clear line per error."""
 
 import json
-import shutil
 
 import cv2
 import numpy as np
@@ -96,15 +95,6 @@ def test_a_truncated_photo_is_one_line(tmp_path):
     cut.write_bytes(cut.read_bytes()[:3000])
     ran = doap("data", "from-images", tmp_path / "photos", "--out", tmp_path / "set", "--workers", 2)
     assert_one_line(ran, "1.jpg", "truncated")
-
-
-def test_a_damaged_set_and_one_that_exists_are_one_line(built, tmp_path):
-    folder, _ = built
-    damaged = shutil.copytree(folder / "set", tmp_path / "set")
-    parquet = damaged / "groups.parquet"
-    parquet.write_bytes(parquet.read_bytes()[:-50])
-    assert_one_line(doap("data", "preview", damaged, "--out", tmp_path / "p.png"), "groups.parquet")
-    assert_one_line(doap("data", "from-images", folder / "photos", "--out", folder / "set"), "exists")
 
 
 def test_wrong_usage_exits_with_two(tmp_path):

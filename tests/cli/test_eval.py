@@ -53,15 +53,6 @@ def test_text_output_lists_the_best_first_and_what_was_skipped(doap, sequences, 
     assert "Use the detector colmap." in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["sift", "nonsense", "."], 1), (["nobody", "oxford", "."], 1), (["oxford", "."], 2)],
-)
-def test_wrong_names_are_errors(doap, tmp_path, monkeypatch, arguments, code):
-    monkeypatch.chdir(tmp_path)
-    assert doap("eval", *arguments, "--out", tmp_path / "out").returncode == code
-
-
 def test_no_result_is_a_failure(doap, sequences, tmp_path):
     ran = doap("eval", "dsp-sift", "oxford", sequences, "--out", tmp_path, "--json")
     assert ran.returncode == 1

@@ -1,14 +1,11 @@
 """The commands that write files of other programs: `doap export`, `colmap`, `hloc` and `opensfm`."""
 
-import inspect
 import json
 
 import cv2
 import pytest
 import torch
 
-import doap as library
-from doap.cli.export import colmap, hloc, opensfm
 from doap.descriptor import Descriptor
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
@@ -67,27 +64,6 @@ def test_int8_is_calibrated_with_a_set_and_reported_as_json(doap, folder, tmp_pa
     assert 0.9 < values["agreement"] < 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["export", "sift", "--out", "a.onnx"],
-        ["export", "{folder}/photo.png", "--out", "a.onnx"],
-        ["export", "doap-128", "--out", "a.onnx", "--int8", "{folder}"],
-        ["export", "doap-128", "--out", "a.onnx", "--to", "tflite"],
-        ["colmap", "{photos}", "--out", "a.db", "--pairs", "pairs.txt"],
-        ["colmap", "{photos}", "--out", "a.db", "--descriptor", "nothing"],
-        ["colmap", "{photos}", "--out", "a.db", "--descriptor", "teblid", "--no-matches"],
-        ["hloc", "{photos}", "--out", "a.h5", "--detector", "swift"],
-        ["hloc", "{photos}", "--out", "a.h5", "--pairs", "pairs.txt", "--matches", "m.h5"],
-    ],
-)
-def test_errors_are_one_line_before_anything_is_written(doap, folder, photos, tmp_path, monkeypatch, arguments):
-    monkeypatch.chdir(tmp_path)
-    ran = doap(*(text.format(folder=folder, photos=photos) for text in arguments))
-    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1), ran.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
     out = tmp_path / "new folder" / "database.db"
     arguments = ("colmap", photos, "--out", out, "--max-keypoints", 100, "--camera-mode", "per-image", "--ratio", 0.95)
@@ -103,14 +79,6 @@ def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
     again = doap(*arguments)
     assert "already up to date" in again.stdout
     assert f"colmap mapper --database_path {out}" in again.stdout
-
-
-def test_without_matches_colmaps_matcher_is_the_next_step(doap, photos, tmp_path):
-    ran = doap("colmap", photos, "--out", tmp_path / "database.db", "--max-keypoints", 50, "--no-matches")
-    assert ran.returncode == 0, ran.stderr
-    assert "colmap exhaustive_matcher" in ran.stdout
-    with pycolmap.Database.open(tmp_path / "database.db") as opened:
-        assert (opened.num_matches(), opened.num_descriptors()) == (0, opened.num_keypoints())
 
 
 def test_pairs_of_a_database_are_sequential_or_from_a_file(doap, photos, tmp_path):
@@ -148,11 +116,3 @@ def test_a_folder_becomes_files_of_opensfm(doap, photos, tmp_path):
     assert (values["out"], values["extracted"], list(values["skipped"])) == (str(out), 3, ["bad.jpg"])
     assert sorted(path.name for path in out.glob("*.npz")) == [f"{number}.png.features.npz" for number in range(3)]
     assert "0 images extracted, 3 unchanged, 1 skipped" in doap(*command).stdout
-
-
-@pytest.mark.parametrize("command", [colmap, hloc, opensfm])
-def test_defaults_are_those_of_the_public_function(command):
-    options = inspect.signature(command).parameters
-    arguments = inspect.signature(getattr(library, f"write_{command.__name__}")).parameters
-    for name in options.keys() & arguments.keys():
-        assert options[name].default == arguments[name].default, name

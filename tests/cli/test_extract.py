@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from doap.collection import FeatureSet
-from doap.descriptor import Descriptor
 from oracles.photos import write_photo
 
 
@@ -41,16 +40,6 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
     assert f"1 image removed because {images} no longer contains them" in again.stdout
 
 
-def test_a_descriptor_file_is_stored_with_its_absolute_path(doap, images, tmp_path, monkeypatch):
-    Descriptor.build().save(tmp_path / "mine.safetensors")
-    monkeypatch.chdir(tmp_path)
-    settings = ["--descriptor", "mine.safetensors", "--max-keypoints", 50, "--workers", 1]
-    ran = doap("extract", "images", "--out", "features", *settings)
-    assert ran.returncode == 0, ran.stderr
-    features = FeatureSet(tmp_path / "features")
-    assert (features.extractor.descriptor, len(features)) == (str(tmp_path / "mine.safetensors"), 3)
-
-
 def test_the_number_of_masks_is_printed(doap, images, tmp_path):
     (tmp_path / "masks").mkdir()
     command = ["extract", images, "--out", tmp_path / "features", "--descriptor", "teblid", "--workers", 1]
@@ -58,12 +47,6 @@ def test_the_number_of_masks_is_printed(doap, images, tmp_path):
     assert "0 images with a mask; the mask of a/b.jpg must be named a/b.jpg.png" in ran.stdout
     write_photo(tmp_path / "masks" / "1.png.png", 7, 120, 160)
     assert "1 image with a mask\n" in doap(*command, "--masks", tmp_path / "masks").stdout
-
-
-def test_errors_are_one_line(doap, images, tmp_path):
-    for arguments in ([tmp_path / "none"], [images, "--detector", "swift"]):
-        ran = doap("extract", *arguments, "--out", tmp_path / "features")
-        assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,16 +1,12 @@
 """The commands `doap index` and `doap pairs`."""
 
-import inspect
 import json
 from itertools import combinations
 
 import cv2
-import numpy as np
 import pytest
 
-from doap.cli import index as commands
-from doap.cli.pairs import pairs
-from doap.collection import build_index, build_vocabulary, extract_folder, search_images, select_pairs
+from doap.collection import extract_folder
 from oracles.feature_sets import write_views
 
 
@@ -29,15 +25,6 @@ def index(doap, folder, tmp_path):
     return tmp_path / "index"
 
 
-def test_build_reports_type_and_cost(doap, folder, tmp_path):
-    ran = doap("index", "build", folder / "features", "--out", tmp_path / "index", "--kind", "ivf")
-    assert ran.returncode == 0, ran.stderr
-    first, kind, size = ran.stdout.splitlines()
-    assert first.endswith("12 images, 1,800 descriptors")
-    assert kind.strip() == "ivf: 46 lists, 7 searched per query descriptor"
-    assert size.strip() == "0.5 MB on disk, 0.5 MB in memory"
-
-
 def test_a_photo_finds_its_scene(doap, folder, index, tmp_path):
     photo = folder / "photos" / "2" / "1.png"
     verified = ("--features", folder / "features")
@@ -51,18 +38,6 @@ def test_a_photo_finds_its_scene(doap, folder, index, tmp_path):
     assert [one["verified"] for one in values["found"]] == [True] * 3 + [False] * 2
     assert set(values["found"][0]) == {"name", "votes", "matches", "inliers", "verified"}
     assert cv2.imread(values["out"]).shape == (32 + 296, 12 + 252 * 6, 3)
-
-
-def test_text_output_is_a_table(doap, folder, index):
-    photo = folder / "photos" / "2" / "1.png"
-    lines = doap("index", "search", photo, "--index", index, "--top", 2).stdout.splitlines()
-    assert len(lines) == 3
-    assert lines[0].split()[:2] == ["1", "votes"]
-    assert lines[0].split()[-1] in {"2/0.png", "2/2.png"}
-    assert lines[2] == "The query itself, 2/1.png, is not listed."
-    black = index.parent / "black.png"
-    cv2.imwrite(str(black), np.zeros((60, 80), np.uint8))
-    assert doap("index", "search", black, "--index", index).stdout == "No similar image found.\n"
 
 
 def test_images_are_removed_and_added(doap, folder, index):
@@ -85,27 +60,6 @@ def test_a_search_on_disk_finds_the_same(doap, folder, tmp_path):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    ("words", "subject"),
-    [
-        ("index search {photo} --index no", "no: not an index"),
-        ("index search {photo} --index {index} --probes 3", "a flat index has no lists"),
-        ("index search no.png --index {index}", "no.png"),
-        ("index remove 9.png --index {index}", "9.png"),
-        ("index build no --out x --json", "not a feature set"),
-        ("index build {features} --out {index} --json", "exists"),
-        ("pairs no --out pairs.txt --json", "not a feature set"),
-    ],
-)
-def test_errors_are_one_line(doap, folder, index, words, subject):
-    paths = {"photo": folder / "photos" / "0" / "0.png", "index": index, "features": folder / "features"}
-    ran = doap(*words.format(**paths).split())
-    assert (ran.returncode, ran.stdout) == (1, "")
-    (line,) = ran.stderr.splitlines()
-    assert line.startswith("doap: ")
-    assert subject in line
-
-
 def test_wrong_usage_exits_with_two(doap, folder, index):
     photo = folder / "photos" / "0" / "0.png"
     assert doap("index", "search", photo).returncode == 2
@@ -122,15 +76,3 @@ def test_pairs_of_scenes_are_written_and_counted(doap, folder, index, tmp_path):
     names = [[f"{scene}/{view}.png" for view in range(4)] for scene in range(3)]
     expected = [" ".join(pair) for scene in names for pair in combinations(scene, 2)]
     assert out.read_text().splitlines() == expected
-
-
-def test_commands_have_the_defaults_of_the_functions():
-    for command, function in (
-        (commands.build, build_index),
-        (commands.search, search_images),
-        (commands.vocabulary, build_vocabulary),
-        (pairs, select_pairs),
-    ):
-        options, arguments = (inspect.signature(callable_).parameters for callable_ in (command, function))
-        for name in (options.keys() & arguments.keys()) - {"features", "out"}:
-            assert options[name].default == arguments[name].default, name

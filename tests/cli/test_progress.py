@@ -80,19 +80,6 @@ def test_a_quick_or_quiet_command_prints_no_progress(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_shows_a_bar_with_the_remaining_time(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    clock = Clock()
-    monkeypatch.setattr("doap.cli.progress.make_bar", lambda: make_bar(clock))
-    with show_progress("images", quiet=False) as progress:
-        for done in range(4):
-            progress(done, 12, "photo [1].jpg")
-            clock.now += 10
-    shown = capsys.readouterr().err
-    assert all(part in shown for part in ("3/12", "0:01:30", "photo [1].jpg"))
-
-
 INTERRUPTING = """
 import os, signal
 from pathlib import Path

@@ -29,11 +29,3 @@ def test_json_has_the_paths(doap, results, tmp_path) -> None:
     values = json.loads(doap("report", *results.iterdir(), "--out", tmp_path / "report", "--json").stdout)
     assert list(values) == ["page", "markdown", "latex", "summaries"]
     assert {Path(values[name]) for name in list(values)[:3]} == set((tmp_path / "report").iterdir())
-
-
-def test_a_damaged_result_is_one_line_that_names_it(doap, results, tmp_path) -> None:
-    (results / "orb.json").write_text("{")
-    ran = doap("report", results, "--out", tmp_path / "report")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"doap: {results / 'orb.json'}: expected results of `doap eval`")
-    assert ran.stderr.count("\n") == 1

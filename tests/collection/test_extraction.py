@@ -17,7 +17,7 @@ import torch
 from doap._support.errors import ArgumentError, DataError
 from doap.baselines import BASELINES, rootsift
 from doap.collection import FeatureSet, extract_folder
-from doap.collection.extractor import ExtractorInfo, open_extractor
+from doap.collection.extractor import open_extractor
 from doap.collection.image_folder import ImageFolder
 from doap.collection.local import ImageExtractor, make_portable
 from doap.collection.storage import LocalFolder, StoredFile
@@ -176,21 +176,6 @@ def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path):
     assert any(processes)
 
 
-def test_keypoints_are_in_the_pixels_as_stored(network, tmp_path):
-    """EXIF orientation is ignored, as in COLMAP and hloc."""
-    from PIL import Image
-
-    path = write_photo(tmp_path / "images" / "a.png", 0, 120, 160)
-    picture = Image.open(path)
-    exif = picture.getexif()
-    exif[0x0112] = 6
-    picture.save(tmp_path / "images" / "rotated.jpg", exif=exif, quality=95)
-    run(tmp_path / "images", tmp_path / "f", network)
-    features = FeatureSet(tmp_path / "f").read("rotated.jpg").features
-    assert features.image_size == (120, 160)
-    assert features.keypoints[:, 0].max() > 120
-
-
 def test_another_extractor_extracts_everything_again_and_deletes_old_parts(network, tmp_path):
     few = tmp_path / "images"
     for seed in range(3):
@@ -334,14 +319,6 @@ def test_a_script_without_a_main_guard_gets_a_clear_error(photos, tmp_path):
     assert "needs `if __name__ == '__main__':`" in ran.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_every_baseline_can_be_sent_to_other_processes(name):
-    extractor = as_extractor(name)
-    sent = ImageExtractor(ImageFolder.open("images"), extractor, ExtractorInfo("", "", "", 1, 1, "real", 1, "float16"))
-    received = pickle.loads(pickle.dumps(make_portable(sent, partial(as_extractor, name)))).extractor
-    assert (received.name, received.fingerprint()) == (extractor.name, extractor.fingerprint())
-
-
 def test_an_object_that_cannot_be_pickled_needs_a_name_or_one_worker(photos, tmp_path):
     baseline = rootsift()
     baseline.local = lambda: None
@@ -377,14 +354,6 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     with pytest.raises(ArgumentError):
         run(photos, out, BASELINES["colmap-sift"](), detector="sift")
     assert not out.exists()
-
-
-def test_a_descriptor_with_its_own_keypoints_uses_its_own_detector(tmp_path):
-    images = tmp_path / "images"
-    write_photo(images / "a.png", 1, 100, 120)
-    run(images, tmp_path / "f", "colmap-sift")
-    assert FeatureSet(tmp_path / "f").extractor.detector == "colmap"
-    assert_complete(tmp_path / "f", images, BASELINES["colmap-sift"](), colmap())
 
 
 def test_a_network_is_moved_as_a_copy(network, photos):

@@ -152,19 +152,6 @@ def test_a_removed_image_is_not_listed(tmp_path):
         features.read("a")
 
 
-def test_a_failed_image_is_listed_with_its_reason(tmp_path):
-    features = FeatureSet(write(tmp_path, [image("a"), FailedImage("b", "x", "b: truncated")]))
-    assert (features.names, features.failed) == (["a"], {"b": "b: truncated"})
-    with pytest.raises(DataError):
-        list(features.stream(["a", "b"]))
-
-
-def test_the_checksum_changes_when_something_is_written(tmp_path):
-    first = FeatureSet(write(tmp_path, [image("a")])).checksum()
-    assert FeatureSet(tmp_path).checksum() == first
-    assert FeatureSet(write(tmp_path, [image("b")])).checksum() != first
-
-
 def test_a_part_is_written_when_it_is_full_and_on_exit(tmp_path, monkeypatch):
     rows = make_table([image("a")], extractor())
     monkeypatch.setattr("doap.collection.features._PART_BYTES", rows.nbytes + 1)
@@ -238,14 +225,6 @@ def test_a_foreign_part_is_refused(tmp_path):
         FeatureSet(tmp_path)
 
 
-def test_a_large_image_has_a_row_group_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("doap.collection.features._ROW_GROUP_BYTES", 2000)
-    for count, groups in [(5, 2), (100, 10)]:
-        part = parts_of(write(tmp_path / f"{count}", [image(f"{n}", n, count) for n in range(10)]))[0]
-        assert pq.ParquetFile(part).num_row_groups == groups
-        assert len(list(FeatureSet(tmp_path / f"{count}").stream())) == 10
-
-
 def test_a_part_that_cannot_be_opened_is_not_called_damaged(tmp_path):
     part = parts_of(write(tmp_path, [image("a")]))[0]
     part.unlink()
@@ -281,11 +260,6 @@ def test_stored_features_match_only_features_of_their_descriptor(tmp_path):
     assert len(doap.match(stored, doap.extract(image, "rootsift", detector="sift"))) > 0
     with pytest.raises(ArgumentError):
         doap.match(stored, doap.extract(image, "sift"))
-
-
-def test_the_fingerprint_does_not_depend_on_the_precision():
-    prints = {open_extractor("doap-128", precision=name).info.fingerprint for name in ("float32", "bfloat16")}
-    assert len(prints) == 1
 
 
 class Rounded:

@@ -9,7 +9,6 @@ from doap._support.errors import ArgumentError, DataError
 from doap.baselines import rootsift
 from doap.collection.index import Index, build_index
 from doap.collection.pairs import select_pairs, write_pairs
-from doap.export.pairs import resolve_pairs
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 
 
@@ -35,13 +34,6 @@ def test_new_images_are_paired_with_images_of_the_index(tmp_path):
 def test_images_without_keypoints_have_no_pairs(tmp_path):
     images = {f"{number}.jpg": random_features(number, count) for number, count in enumerate((20, 0, 20))}
     assert select_pairs(write_features(tmp_path / "features", images)) == [("0.jpg", "2.jpg")]
-
-
-def test_the_file_is_read_by_the_colmap_export(features, tmp_path):
-    pairs = select_pairs(features, top=2)
-    file = write_pairs(pairs, tmp_path / "pairs.txt")
-    assert file.read_text().splitlines()[0] == "0/0.png 0/1.png"
-    assert resolve_pairs(file, features.names) == pairs
 
 
 def test_bad_input_is_refused(features, tmp_path):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow.dataset
-import pyarrow.parquet as pq
 import pytest
 
 from doap._support.files import OutputLock, atomic_write
 from doap.collection.extractor import ExtractorInfo
-from doap.collection.features import REMOVED, SCHEMA, FailedImage, FeatureSet, PartWriter, StoredImage, make_table
+from doap.collection.features import REMOVED, FailedImage, FeatureSet, PartWriter, StoredImage, make_table
 from oracles.feature_sets import random_features
 
 INFO = ExtractorInfo("this", "some", "sift", 6.0, 100, "real", 32, "float16")
@@ -83,14 +80,6 @@ def test_the_folder_opens_while_it_is_being_written(features):
         assert len(read_pyarrow(features)) == 4
         assert len(read_pandas(features)) == 4
         unfinished.write_bytes(next(features.glob("part-000001-*")).read_bytes())
-
-
-def test_every_part_describes_its_extractor(features):
-    meta = json.loads((features / "_meta.json").read_text())
-    parts = sorted(features.glob("part-*.parquet"))
-    assert [json.loads(pq.read_schema(part).metadata[b"doap"]) for part in parts] == [meta] * 3
-    assert [set(pq.read_table(part)["run"].to_pylist()) for part in parts] == [{1}, {2}, {3}]
-    assert pyarrow.dataset.dataset(features).schema.equals(SCHEMA)
 
 
 def test_parts_of_several_extractors_form_one_dataset(features):

@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 import oracles
-from doap._support.errors import ArgumentError, DataError, MissingExtra
+from doap._support.errors import ArgumentError, DataError
 from doap.collection import FeatureSet, extract_folder
 from doap.collection.extractor import open_extractor
 from doap.collection.features import PartWriter
@@ -143,12 +142,6 @@ def test_an_interrupted_run_leaves_no_task_behind(photos, network, cluster, tmp_
     assert len(written) < len(sources) / 2
     time.sleep(2)
     assert list((tmp_path / "f").glob("part-*")) == written
-
-
-def test_without_ray_the_error_names_the_extra(photos, network, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra):
-        run(photos, tmp_path / "f", network, "ray")
 
 
 def test_tasks_request_processors_and_a_share_of_a_gpu_for_a_network(network, tmp_path):

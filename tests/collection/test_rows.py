@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from doap._support.errors import DataError
 from doap.collection import export_rows
-from doap.collection.features import FeatureSet
 from oracles.feature_sets import random_features, write_features
 
 duckdb = pytest.importorskip("duckdb")
@@ -26,9 +24,3 @@ def test_every_descriptor_is_a_row(tmp_path, monkeypatch, binary):
         assert [keypoint for keypoint, _ in rows] == list(range(len(image.features)))
         codes = [np.frombuffer(code, np.uint8) if binary else np.array(code, np.float32) for _, code in rows]
         np.testing.assert_array_equal(np.reshape(codes, image.features.descriptors.shape), image.features.descriptors)
-
-
-def test_an_existing_folder_is_refused(tmp_path):
-    features = write_features(tmp_path / "features", {"a.jpg": random_features(0, 3)})
-    with pytest.raises(DataError):
-        export_rows(features, FeatureSet(features.folder).folder)

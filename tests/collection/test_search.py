@@ -19,8 +19,6 @@ from doap.collection.features import PartWriter, StoredImage, make_table
 from doap.collection.index import Index, IndexChange, build_index
 from doap.collection.search import extract_query, find_itself, rank_images, search_images
 from doap.descriptor import Descriptor
-from doap.images import draw_strip
-from doap.images.draw import LEGEND
 from doap.pipeline import extract
 from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
@@ -196,15 +194,3 @@ def test_the_query_is_not_listed_as_its_own_hit(tmp_path):
     assert search_images(index, images[0].features)[0].name == "a/1.png"
     assert search_images(index, copy)[0].name == "a/1.png"
     assert [find_itself(index, path) for path in (copy, other, tmp_path / "missing" / "a" / "1.png")] == [None] * 3
-
-
-def test_the_strip_shows_each_photo_at_its_position():
-    photos = [np.full(size, 200, np.uint8) for size in ((50, 100), (300, 200), *[(80, 80)] * 6)]
-    picture = draw_strip(
-        photos, [("a name that is far too long for its column and therefore loses its beginning", "é")] * 8
-    )
-    assert picture.shape == (2 * (240 + 44 + 12) + LEGEND, 6 * 252 + 12, 3)
-    grey = picture.min(axis=2) > 150
-    assert [bool(grey[LEGEND + 120, 12 + 120 + 252 * position]) for position in range(6)] == [True] * 6
-    below = grey[LEGEND + 296 + 120]
-    assert [bool(below[12 + 120 + 252 * position]) for position in range(6)] == [True] * 2 + [False] * 4

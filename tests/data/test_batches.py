@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from doap._support.errors import ArgumentError
 from doap.data.augment import Augmentation
 from doap.data.batches import Batches
 from doap.data.mining import Mined
@@ -136,8 +135,3 @@ def test_ranks_together_have_the_patches_of_one_process(source, world):
     order = torch.cat([part[1].groups for part in parts]).argsort(stable=True)
     assert torch.equal(torch.cat([part[0] for part in parts])[order], whole)
     assert torch.equal(torch.cat([part[1].groups for part in parts])[order], relation.groups)
-
-
-def test_a_rank_outside_the_world_is_rejected(source):
-    with pytest.raises(ArgumentError):
-        Batches(source, GroupSampler(source, 40, 0), seed=0, rank=2, world=2)

@@ -117,12 +117,6 @@ def test_a_batch_has_the_requested_number_of_sources_in_equal_blocks(number):
         assert all(len(set(keys[at : at + 20 // number])) == 1 for at in range(0, 20, 20 // number))
 
 
-@pytest.mark.parametrize("number", [0, 11])
-def test_number_of_sources_must_fit_in_a_batch(number):
-    with pytest.raises(ArgumentError):
-        SourceSampler(memory_source([4] * 60, [0] * 60), 40, 0, sources_per_batch=number)
-
-
 @given(source=sources(), seed=SEEDS)
 def test_an_epoch_of_scenes_has_all_pairs_once(source, seed):
     met = [tuple(np.unique(source.scene_ids[plan.groups]).tolist()) for plan in plans(SceneSampler(source, 18, seed))]

@@ -76,20 +76,6 @@ def edit_groups(path, column, values):
     edit_meta(path, sha256={name: sha256(path / name) for name in ("patches.npy", "groups.parquet")})
 
 
-def test_a_set_is_opened_as_it_was_written(path):
-    patch_set = open_set(path)
-    assert len(patch_set) == 8
-    assert patch_set.patch_size == SIDE
-    assert patch_set.count.tolist() == [2, 1, 3, 4, 2, 2, 1, 2]
-    assert patch_set.start.tolist() == [0, 2, 3, 6, 10, 12, 14, 15]
-    assert contents(patch_set)[2] == ("square", "tracks", [3, 4, 5], 0.0)
-    assert contents(patch_set)[7] == ("square", "c.jpg", [15, 16], 2.0)
-    summary = check_set(path)
-    assert (summary.patches, summary.groups) == (17, 8)
-    assert summary.groups_per_scene == {"square": 5, "bridge": 3}
-    assert (summary.from_tracks, summary.from_photos) == (3, 5)
-
-
 def test_patches_are_memory_mapped_and_not_pickled(path):
     assert isinstance(open_set(path).patches, np.memmap)
     pickled = pickle.dumps(open_set(path))
@@ -226,12 +212,6 @@ def test_splitting_and_merging_restores_the_set_and_its_extent(tmp_path):
     assert sorted(contents(merged)) == sorted(contents(open_set(whole)))
     assert ignored_numbers(merged) == ignored_numbers(open_set(whole))
     assert merged.extent == 1.5
-
-
-@pytest.mark.parametrize("scenes", [["square", "towr"], []])
-def test_a_split_needs_scenes_that_exist(scenes, path, tmp_path):
-    with pytest.raises(ArgumentError):
-        split_set(path, tmp_path / "part", scenes)
 
 
 @pytest.mark.parametrize("change", [{"side": 8}, {"extent": 1.5}])

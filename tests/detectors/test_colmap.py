@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import cv2
 import numpy as np
 import pytest
 from skimage import data
 
-from doap._support.errors import MissingExtra
 from doap.detectors import colmap, colmap_default, sift
 from doap.detectors.colmap import colmap_sift
 from doap.images import angles, centres, scales
@@ -45,13 +42,6 @@ def test_keypoints_agree_with_those_of_opencv():
     np.testing.assert_allclose(np.median(apart[same], axis=0), 0, atol=0.02)
 
 
-def test_keypoints_move_with_an_image_rotated_by_180_degrees():
-    frames, turned = colmap().detect(PHOTO)[0], colmap().detect(np.rot90(PHOTO, 2).copy())[0]
-    apart = centres(frames)[:, None] - (np.float32([299, 239]) - centres(turned))
-    nearest = np.linalg.norm(apart, axis=2).argmin(axis=1)
-    np.testing.assert_allclose(np.median(apart[np.arange(len(frames)), nearest], axis=0), 0, atol=0.02)
-
-
 def test_default_keypoints_are_exactly_those_of_colmap():
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
     options.sift.max_num_features = 200
@@ -61,9 +51,3 @@ def test_default_keypoints_are_exactly_those_of_colmap():
     found = zip(*(centres(frames) + 0.5).T, scales(frames) / 6, strict=True)
     np.testing.assert_allclose(sorted(tuple(map(float, one)) for one in found), expected, atol=2e-3)
     assert len(frames) > 200
-
-
-def test_missing_pycolmap_is_reported(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pycolmap", None)
-    with pytest.raises(MissingExtra):
-        colmap().detect(PHOTO)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from doap.baselines import load_baseline, rootsift, teblid
+from doap.baselines import load_baseline, rootsift
 from doap.describer import from_function
 from doap.descriptor import Descriptor
 from doap.detectors import sift
@@ -15,7 +15,6 @@ from doap.extractor import KeypointExtractor
 from doap.images import extract_patches, frames_from_arrays
 from doap.pipeline import describe_patches
 
-PATCHES = np.random.default_rng(0).integers(0, 256, (5, 32, 32), dtype=np.uint8)
 IMAGE = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
 
 CODE = """
@@ -78,17 +77,6 @@ def test_an_extractor_extracts_with_its_own_detector():
     assert np.array_equal(found.frames, expected.frames)
     assert torch.equal(found.descriptors, expected.descriptors)
     assert found.image_size == IMAGE.shape
-
-
-@pytest.mark.parametrize(("describer", "shape"), [(rootsift, (0, 128)), (teblid, (0, 32))])
-def test_descriptors_of_no_patches_have_the_right_width(describer, shape):
-    assert open_candidate(describer()).describe_patches(PATCHES[:0]).shape == shape
-
-
-def test_chunk_size_does_not_change_the_descriptors(monkeypatch):
-    whole = describe_patches(rootsift(), PATCHES)
-    monkeypatch.setattr("doap.pipeline.PATCHES_AT_ONCE", 2)
-    assert torch.equal(describe_patches(rootsift(), PATCHES), whole)
 
 
 @pytest.mark.data("baselines/SIFT+Boost-F.pth")

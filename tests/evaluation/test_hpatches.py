@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -21,7 +20,7 @@ from doap.describer import Describer
 from doap.evaluation import hpatches_scores
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.hpatches import HPatchesBenchmark
-from doap.evaluation.hpatches_scores import AP_PROTOCOLS, APProtocol, match_sequence, pair_precision, precision_among
+from doap.evaluation.hpatches_scores import AP_PROTOCOLS, match_sequence, pair_precision, precision_among
 from doap.evaluation.result import Figure, Scores
 from doap.metrics import average_precision, pack_bits
 from oracles.areas import settled_ap
@@ -309,34 +308,6 @@ def slow_lists(task: Task, variant: int, number: int) -> list[list[float]]:
         [slow_distance(query, item) for item in (*own[variant], *distractors[:number])]
         for query, own in zip(queries, matches, strict=True)
     ]
-
-
-def slow_precision(distances: list[float], form: APProtocol) -> float:
-    """With a stable sort of the list, whose first five are the matches."""
-    ranked = sorted(range(len(distances)), key=lambda item: distances[item])
-    return settled_ap([item < 5 for item in ranked], 5, form)
-
-
-@pytest.mark.parametrize("bits", [False, True])
-@pytest.mark.parametrize("form", ["python", "matlab"])
-def test_programs_of_hpatches_equal_a_stable_sort_and_a_loop(bits: bool, form: APProtocol) -> None:
-    task = make_task(bits)
-    ours = precision_among(*task, [(form, 50), (form, 7)])
-    for variant in range(2):
-        for way, number in enumerate((50, 7)):
-            slow = [slow_precision(distances, form) for distances in slow_lists(task, variant, number)]
-            assert ours[:, variant, way].tolist() == pytest.approx(slow)
-
-
-def test_tie_aware_equals_scikit_learn_without_ties() -> None:
-    task = make_task()
-    ours = precision_among(*task, [("tie-aware", 50)])
-    for variant in range(2):
-        theirs = [
-            average_precision_score([1] * 5 + [0] * 50, [-distance for distance in distances])
-            for distances in slow_lists(task, variant, 50)
-        ]
-        assert ours[:, variant, 0].tolist() == pytest.approx(theirs)
 
 
 def test_tie_aware_of_bits_equals_the_mean_over_all_orders() -> None:

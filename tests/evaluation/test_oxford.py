@@ -107,22 +107,6 @@ class Lookup:
         return "lookup"
 
 
-def test_figures_are_named_and_the_first_is_map(scores):
-    assert [figure.name for figure in scores.figures] == [
-        "mAP",
-        "recall",
-        "MMA@3",
-        "homography AUC@1",
-        "homography AUC@3",
-        "homography AUC@5",
-    ]
-    for figure in scores.figures:
-        assert (figure.better, figure.unit, figure.part_unit) == ("higher", "sequences", "pairs of images")
-        part = figure.parts["blobs"]
-        assert 0 <= part.low <= part.value <= part.high <= 1
-        assert (part.units, part.value) == (5, figure.total.value)
-
-
 def test_intervals_resample_sequences_and_then_their_pairs(of_sequences):
     """The oracle pools the pairs of each resample and takes the mean."""
     benchmark, scores = of_sequences(4)
@@ -209,12 +193,6 @@ def test_equal_descriptors_of_equal_images_score_chance(tmp_path):
     assert value(constant, "mAP") < 0.01
     assert value(constant, "MMA@3") == 0
     assert value(benchmark.evaluate(open_candidate(rootsift()), seed=0), "mAP") > 0.99
-
-
-def test_both_layouts_give_the_same(benchmark, scores, tmp_path):
-    other = OxfordBenchmark(write_sequence(tmp_path / "v_blobs", homographies(), hpatches=True), max_keypoints=300)
-    assert other.dataset.sha256 == benchmark.dataset.sha256
-    assert value(other.evaluate(open_candidate(rootsift()), seed=0), "mAP") == value(scores, "mAP")
 
 
 def test_an_image_without_keypoints_has_no_matches(root, tmp_path):

@@ -126,21 +126,6 @@ def test_controls_score_chance(benchmark, name):
     assert figures["verification AP"].value == pytest.approx(share, abs=0.02)
 
 
-def test_intervals_contain_the_value_and_resample_scenes(tmp_path):
-    units = [
-        (scene, "a.png", sizes(number)) for scene, number in (("wall", 20), ("graf", 30), ("boat", 15), ("bark", 25))
-    ]
-    benchmark = PatchesBenchmark(write_units(tmp_path / "four", SIDE, units), pairs=2000)
-    assert benchmark.protocol["resampled"].startswith("scenes, and groups within scenes")
-    figures = evaluate(benchmark, weak)
-    for figure in figures.values():
-        assert (figure.unit, figure.total.units) == ("scenes", 4)
-        assert figure.total.low <= figure.total.value <= figure.total.high
-        assert figure.total.low < figure.total.high
-    for name in ("retrieval mAP", "matching mAP"):
-        assert (figures[name].part_unit, figures[name].parts["graf"].units) == ("groups", 30)
-
-
 def test_retrieval_resamples_scenes_then_groups_with_all_their_queries(tmp_path):
     """The oracle pools the queries of the drawn groups of the drawn scenes."""
     units = [(scene, "a.png", sizes(number)) for scene, number in (("wall", 6), ("graf", 9), ("boat", 4))]

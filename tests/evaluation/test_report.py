@@ -210,24 +210,6 @@ def test_every_part_has_a_chart_with_every_descriptor_and_its_number_of_units(re
     assert all(re.findall(r"text-anchor=end>([^<]*)<", chart) == ["a", "b", "c"] for _, _, chart in charts[:3])
 
 
-def test_curves_label_the_best_three_and_the_reference(report) -> None:
-    many = [make_result(f"n{number}", 0.9 - number / 20) for number in range(6)]
-    page = report(*many, make_result("sift", 0.2), make_result("rootsift", 0.3)).page
-    chart = re.search(r"<figcaption>precision-recall<.*?</figure>", page)[0]
-    assert len(re.findall(r"<path class='\w+' d=[^>]*><title>", chart)) == 8
-    assert chart.count("class='other'") == 4
-    assert set(re.findall(r"<text class='\w+'[^>]*>([^<]*)<", chart)) == {"n0", "n1", "n2", "rootsift"}
-    drawn = re.findall(r"<figcaption>(\w+): distances", page)
-    assert drawn == ["n0", "n1", "n2", "rootsift"]
-
-
-def test_provenance_is_shown(report) -> None:
-    other = make_result("orb", versions={"torch": "2.5.0"}, seconds={"describe": 9.5})
-    page = report(make_result("sift"), other).page
-    for text in ("ab" * 32, "<th>overlap error<td>0.4", "2.5.0", "2.13.0", "<th>describe, s<td>9.5", "2025-05-04"):
-        assert text in page
-
-
 def test_two_descriptors_of_one_name_get_different_labels(report) -> None:
     twins = [DescriptorInfo("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
     written = report(*(make_result(value=0.5 + index / 10, descriptor=one) for index, one in enumerate(twins)))
@@ -244,17 +226,6 @@ def test_a_file_given_twice_counts_once_and_a_report_among_its_results_can_be_ma
     first, second = (write_report([file, tmp_path, file], tmp_path / "report") for _ in range(2))
     assert len(first) == 1
     assert first == second
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "doap results 1"}', None])
-def test_damaged_or_missing_results_are_refused(tmp_path: Path, text: str | None) -> None:
-    (tmp_path / "deep").mkdir()
-    if text is not None:
-        (tmp_path / "deep" / "sift.json").write_text(text)
-    for path in (tmp_path, tmp_path / "deep" / "sift.json"):
-        with pytest.raises(DataError):
-            write_report([path], tmp_path / "report")
-    assert not (tmp_path / "report").exists()
 
 
 SCRIPT = "<script>alert(1)</script>"

@@ -40,12 +40,6 @@ def test_an_estimate_without_an_interval_is_valid_json(tmp_path):
     assert read_results(path)["my <net>"].headline == figure
 
 
-def test_figures_are_found_by_name():
-    assert RESULT.headline.name == "mAP"
-    assert RESULT.figure("FPR95") is RESULT.figures[1]
-    assert RESULT.figure("nothing") is None
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"format": "another"}', json.dumps({"format": FORMAT, "results": [{"figures": []}]})],
@@ -57,16 +51,6 @@ def test_a_file_without_results_is_named(tmp_path, text):
         read_results(tmp_path / "r.json")
     with pytest.raises(DataError):
         read_results(tmp_path / "gone.json")
-
-
-@pytest.mark.parametrize(("name", "value"), [("bytes", 0), ("bytes", -1), ("dim", 0)])
-def test_a_descriptor_without_a_size_is_no_result(tmp_path, name, value):
-    path = write_results([RESULT], tmp_path / "r.json")
-    content = json.loads(path.read_text())
-    content["results"][0]["descriptor"][name] = value
-    path.write_text(json.dumps(content))
-    with pytest.raises(DataError):
-        read_results(path)
 
 
 def test_two_results_of_one_descriptor_in_a_file_are_refused(tmp_path):

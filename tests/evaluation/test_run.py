@@ -6,10 +6,9 @@ import inspect
 
 import numpy as np
 import pytest
-import torch
 
 from doap._support.errors import ArgumentError, DataError
-from doap.baselines import colmap_rootsift, sift
+from doap.baselines import colmap_rootsift
 from doap.describer import from_function
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
@@ -34,22 +33,6 @@ def refuses(patches):
     if len(patches) == 6:
         raise ArgumentError("patches: expected the photo, got patches. Use the benchmark oxford.")
     return patches.mean(dim=(2, 3))
-
-
-def test_each_descriptor_gets_a_result(tmp_path):
-    evaluation = evaluate(["sift", "teblid"], Toy(), None, tmp_path, seed=4)
-    assert evaluation.skipped == {}
-    assert evaluation.file == tmp_path / "toy-six.json"
-    assert evaluation.results == read_results(evaluation.file)
-    real, bits = (evaluation.results[name] for name in ("sift", "teblid"))
-    assert (real.descriptor.bytes, bits.descriptor.bytes) == (512, 32)
-    assert (real.benchmark, real.dataset.name, real.protocol, real.seed) == ("toy", "six", {"patches": 6}, 4)
-    assert real.headline.total.value == float(
-        sift().describe_patches(torch.from_numpy(PATCHES)[:, None] / 255).double().mean()
-    )
-    assert {"doap", "torch", "numpy", "opencv-contrib-python-headless"} <= set(real.versions)
-    assert list(real.seconds) == ["describe", "score"]
-    assert min(real.seconds.values()) >= 0
 
 
 def test_a_descriptor_that_fails_is_skipped_with_its_reason(tmp_path):

@@ -77,18 +77,6 @@ def test_controls_score_chance(benchmark, name):
     assert value(scores, "rotation fall") == 1
 
 
-def test_the_first_photos_of_a_folder_are_used(tmp_path):
-    for seed, name in enumerate("cab"):
-        write_photo(tmp_path / f"{name}.png", seed, 60, 80)
-    reported = []
-    benchmark = SweepsBenchmark(tmp_path, max_keypoints=20, photos=2, progress=lambda *one: reported.append(one))
-    assert list(benchmark.photos) == ["a.png", "b.png"]
-    assert reported == [(0, 2, "a.png"), (1, 2, "b.png"), (2, 2, "done")]
-    figure = benchmark.evaluate(open_candidate(rootsift()), seed=0).figures[0]
-    assert (figure.name, figure.better, figure.unit) == ("rotation fall", "lower", "photos")
-    assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
-
-
 def test_a_missing_photo_or_one_without_keypoints_is_refused(tmp_path):
     cv2.imwrite(str(tmp_path / "flat.png"), np.full((60, 80), 128, np.uint8))
     for name in ("flat.png", "nothing.png"):

@@ -189,14 +189,6 @@ def test_unreadable_photos_are_skipped_with_a_reason(photos, tmp_path):
     assert write(folder, out).skipped == written.skipped
 
 
-def test_a_folder_without_readable_photos_is_an_error(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "empty.jpg").write_bytes(b"")
-    with pytest.raises(DataError):
-        write(tmp_path / "photos", tmp_path / "database.db")
-    assert not (tmp_path / "database.db").exists()
-
-
 @pytest.mark.parametrize("program", ["colmap", "text editor"])
 def test_a_foreign_file_is_never_overwritten(photos, tmp_path, program):
     out = tmp_path / "database.db"

@@ -1,11 +1,7 @@
 """The registry of export formats."""
 
-import pytest
-
-from doap._support.errors import ArgumentError
 from doap.descriptor import Descriptor
 from doap.export import EXPORTERS, ExportSummary, export_descriptor
-from oracles.interpreter import run_python
 from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 
@@ -23,13 +19,3 @@ def test_a_registered_exporter_receives_the_network_and_the_calibration_set(tmp_
     export_descriptor(network, str(tmp_path / "my.file"), to="mine", calibration=patches)
     assert received[0] is network
     assert (received[1], len(received[2].patches)) == (tmp_path / "my.file", 20)
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ArgumentError):
-        export_descriptor("doap-128", tmp_path / "my.tflite", to="tflite")
-
-
-def test_importing_the_registry_does_not_import_torch():
-    script = "import sys, doap.export; print('torch' in sys.modules)"
-    assert run_python("-c", script).stdout == "False\n"

@@ -177,13 +177,6 @@ def test_pairs_with_an_unreadable_image_are_left_out(images, tmp_path):
     assert hloc_names(tmp_path / "m.h5") == {"a.png/sub-b.png"}
 
 
-def test_an_up_to_date_file_is_not_written_again(images, tmp_path):
-    match(images, tmp_path)
-    times = [(tmp_path / name).stat().st_mtime_ns for name in ("f.h5", "m.h5")]
-    assert match(images, tmp_path).reused == 3
-    assert [(tmp_path / name).stat().st_mtime_ns for name in ("f.h5", "m.h5")] == times
-
-
 HANGS = Path(__file__).parents[1] / "regressions" / "hloc-hang.h5"
 
 
@@ -242,13 +235,6 @@ def test_a_killed_run_leaves_complete_files_only_and_resumes(images, tmp_path, m
     match(images, tmp_path / "fresh")
     assert_same(tmp_path, tmp_path / "fresh")
     assert not list(tmp_path.glob("*.unfinished"))
-
-
-def test_progress_counts_images_and_pairs(images, tmp_path):
-    events = []
-    match(images, tmp_path, progress=lambda *event: events.append(event))
-    assert [event[:2] for event in events] == [(done, 5) for done in (0, 0, 1, 2, 3, 3, 4, 5)]
-    assert [event[2] for event in events[5:]] == ["a.png sub/b.png", "a.png sub/deep/c.png", "finished"]
 
 
 def test_names_that_hloc_cannot_distinguish_are_refused(tmp_path):

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from doap import pipeline
-from doap._support.errors import ArgumentError, ShapeError
 from doap.baselines import rootsift, teblid
 from doap.descriptor import Descriptor
-from doap.detectors import orb
 from doap.export.opencv import Feature2D
-from doap.images import as_grey, read_grey
+from doap.images import read_grey
 from oracles.photos import write_photo
 
 
@@ -108,30 +106,3 @@ def test_without_keypoints_the_result_equals_opencvs():
     assert cv2.SIFT.create().detectAndCompute(black, None) == ((), None) == features.detectAndCompute(black, None)
     assert cv2.SIFT.create().compute(black, []) == ((), None) == features.compute(black, [])
     assert cv2.SIFT.create().detect(black, None) == () == features.detect(black, None)
-
-
-def test_colour_images_are_converted_to_grey(photo):
-    colour = np.dstack([photo, photo[:, ::-1], photo[::-1]])
-    features = Feature2D(rootsift(), max_keypoints=50)
-    expected = features.detectAndCompute(as_grey(colour), None)[1]
-    assert np.array_equal(features.detectAndCompute(colour, None)[1], expected)
-
-
-def test_bad_arguments_are_refused():
-    features, image = Feature2D(rootsift()), np.zeros((9, 9), np.uint8)
-    with pytest.raises(ArgumentError):
-        features.detect(None)
-    with pytest.raises(ShapeError):
-        features.detect(image, image[:3, :3])
-    with pytest.raises(ArgumentError):
-        features.detectAndCompute(image, None, None, True)
-    with pytest.raises(ArgumentError):
-        Feature2D(rootsift(), max_keypoints=0)
-
-
-def test_descriptor_and_detector_are_given_by_name_and_keypoints_of_any_origin_are_described(photo):
-    named, objects = Feature2D("teblid", "orb", max_keypoints=50), Feature2D(teblid(), orb(), max_keypoints=50)
-    assert np.array_equal(named.detectAndCompute(photo)[1], objects.detectAndCompute(photo)[1])
-    corners = cv2.ORB.create(50).detect(photo, None)
-    keypoints, descriptors = named.compute(photo, corners)
-    assert len(keypoints) == len(descriptors) == len(corners)

@@ -59,15 +59,6 @@ def test_centre_scale_and_angle_are_recovered():
     np.testing.assert_allclose(angles(square), angle, rtol=1e-6)
 
 
-def test_frames_without_angles_are_upright():
-    assert np.array_equal(frames_from_arrays([[1, 2]], [3])[0], [[3, 0, 1], [0, 3, 2]])
-
-
-def test_keypoint_size_is_a_diameter():
-    frame = frames_from_keypoints([cv2.KeyPoint(30, 40, 10, 0)], magnification=6)
-    np.testing.assert_allclose(frame[0], [[30, 0, 30], [0, 30, 40]])
-
-
 def test_a_disc_of_the_size_of_a_keypoint_fills_the_expected_part_of_the_patch():
     image = np.zeros((200, 200), np.float32)
     cv2.circle(image, (100, 90), 40, 1.0, cv2.FILLED)
@@ -94,11 +85,6 @@ def test_arrow_along_the_angle_of_a_keypoint_points_right_in_the_patch(angle):
     assert patch[:, :13].max() < 0.1
 
 
-def test_keypoint_without_angle_is_upright():
-    frame = frames_from_keypoints([cv2.KeyPoint(1, 2, 3, -1)])
-    assert angles(frame) == 0
-
-
 def test_sift_finds_the_same_patches_in_a_rotated_image():
     image = texture()
     turned = np.ascontiguousarray(np.rot90(image, -1))
@@ -112,13 +98,6 @@ def test_sift_finds_the_same_patches_in_a_rotated_image():
     assert same.mean() > 0.6
     patches0, patches1 = extract_patches(image, first[same]), extract_patches(turned, second[nearest[same]])
     assert np.median(np.abs(patches0.astype(int) - patches1)) <= 2
-
-
-def test_turning_clockwise_adds_ninety_degrees():
-    frame = frames_from_arrays([[30, 40]], [5], [20])
-    turned = transform_frames(frame, TURN)
-    np.testing.assert_allclose(centres(turned), [[79, 30]])
-    np.testing.assert_allclose(angles(turned), 110, rtol=1e-6)
 
 
 @given(frames(), homographies())

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -170,11 +169,6 @@ def test_border_is_repeated_outside_the_image():
     assert [np.unique(patch).tolist() for patch in patches] == [[100], [100], [200]]
 
 
-def test_a_frame_larger_than_the_image_is_sampled():
-    image = np.full((40, 50), 77, np.uint8)
-    assert np.unique(extract_patches(image, frames_from_arrays([[20, 20]], [1e5]))) == [77]
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (2, 3), (33, 7)])
 def test_the_smallest_images_have_patches(shape):
     patches = extract_patches(np.full(shape, 9, np.uint8), frames_from_arrays([[0, 0], [3, 1]], [2, 500]))
@@ -222,12 +216,6 @@ def test_no_frames_give_no_patches():
     patches = extract_patches(np.zeros((9, 9), np.uint8), np.zeros((0, 2, 3), np.float32), size=24)
     assert patches.shape == (0, 24, 24)
     assert patches.dtype == np.uint8
-
-
-def test_the_number_of_opencv_threads_is_not_changed():
-    before = cv2.getNumThreads()
-    extract_patches(Waves().image(), frames_from_arrays([[60, 60]], [40]))
-    assert cv2.getNumThreads() == before
 
 
 def test_invalid_arguments_are_refused():

@@ -35,12 +35,6 @@ def test_all_parameters_learn(make):
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in network.parameters())
 
 
-@EACH
-def test_the_output_is_float32_under_autocast(make):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert make(dim=32)(patches(make)).dtype == torch.float32
-
-
 def test_l2net_has_the_seven_convolutions_of_the_paper():
     shapes = [tuple(weight.shape) for weight in L2Net(dim=128).parameters()]
     widths = [(32, 1), (32, 32), (64, 32), (64, 64), (128, 64), (128, 128)]

@@ -26,22 +26,6 @@ def write(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[optimiser]\nmomentm = 1", "unknown key 'optimiser.momentm'; did you mean 'momentum'?"),
-        ("[zzz]\na = 1", "unknown key 'zzz'; known keys are about, data, sampler, augmentation, network"),
-        ("[loss]\nbinz = 8", "unknown key 'loss.binz'; did you mean 'bins'?"),
-        ("[network]\ninitt = 'a'", "unknown key 'network.initt'; did you mean 'init'?"),
-        ("[sampler]\nname = 'sources'\nsources_per_bach = 8", "did you mean 'sources_per_batch'?"),
-    ],
-)
-def test_an_unknown_key_comes_with_the_nearest_known_one(tmp_path, text, message):
-    with pytest.raises(DataError) as error:
-        read_recipe(write(tmp_path, text))
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
     "content",
     [
         b"[data]\nbatch_size = 2",

@@ -168,16 +168,6 @@ def test_a_recipe_adds_the_terms_of_second_order_and_of_the_teacher_to_any_loss(
     torch.testing.assert_close(values[1] - values[0], terms)
 
 
-def test_the_mean_ap_is_logged_only_if_the_loss_is_one_minus_it(patches, trained, tmp_path):
-    regularised = train(config(patches, loss={"second_order": 0.1}, schedule={"steps": 2}), tmp_path)
-    logged = [
-        [event for event in read_log(best.with_name("log.jsonl")) if event["kind"] == "train"]
-        for best in (trained, regularised)
-    ]
-    assert all(event["ap"] == 1 - event["loss"] for event in logged[0])
-    assert not any("ap" in event for event in logged[1])
-
-
 def test_frozen_initial_layers_stay_as_they_are_and_the_others_are_trained(patches, tmp_path):
     first = train(config(patches, network={"name": "l2net"}, schedule={"steps": 1}), tmp_path / "first")
     bits = {"name": "l2net", "dim": 32, "kind": "binary", "inner": 16, "init": first, "freeze_init": True}
@@ -280,13 +270,6 @@ def test_a_loss_on_the_regression_set_is_logged_and_warned_of(patches, trained, 
             run._check_regression(descriptor)
         assert (events[0]["before"] - events[0]["after"] > 0.01) == warned
         assert [event["kind"] for event in events] == ["regression_set", "warning"][: 1 + warned]
-
-
-def test_initial_weights_of_another_extent_are_warned_of(patches, trained, tmp_path):
-    wide = doap.load(trained).save(tmp_path / "wide.safetensors", extent=1.5)
-    train(config(patches, network={"init": wide}, schedule={"steps": 1}), tmp_path / "run")
-    texts = [event["text"] for event in read_log(tmp_path / "run" / "log.jsonl") if event["kind"] == "warning"]
-    assert sum("used with patches of extent 1.5" in text for text in texts) == 1
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 import doap
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import DataError
 from doap._support.random_streams import stream
 from doap._support.settings import StrictModel
 from doap.data.sampler import Integers, Sampler
@@ -151,12 +151,6 @@ def test_a_class_or_setting_that_cannot_be_used_is_refused(
     (tmp_path / "elsewhere" / "broken_package.py").write_text("1 / 0")
     with pytest.raises(DataError):
         run(tmp_path, patches, f"[loss]\n{sections}\n")
-
-
-def test_a_network_class_without_a_patch_size_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(Small, "patch_size")
-    with pytest.raises(ArgumentError):
-        doap.Descriptor.build(f"{package}:Small")
 
 
 def test_the_fingerprint_of_a_network_of_your_own_depends_on_its_code(

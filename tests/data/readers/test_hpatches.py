@@ -27,10 +27,6 @@ def rows(patches):
     return list(zip(names, patches.image.tolist(), patches.index.tolist(), strict=True))
 
 
-def test_strips_are_in_the_order_of_the_benchmark():
-    assert list(hpatches.STRIPS) == formats.STRIPS
-
-
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_are_read_back_and_counted(root, name):
     np.testing.assert_array_equal(read_hpatches(root).load(name), GROUPS[name])

@@ -28,10 +28,6 @@ def test_three_formats_are_read_alike(root):
             np.testing.assert_array_equal(read_grey(image), formats.random_patches(8, 10, seed=number))
 
 
-def test_one_sequence_is_read_from_its_own_folder(root):
-    assert [sequence.name for sequence in read_oxford(root / "graf")] == ["graf"]
-
-
 @pytest.mark.parametrize("name", ["graf", "graf/img4.ppm", "graf/H1to3p"])
 def test_a_missing_file_is_refused(root, name):
     path = root / name
@@ -57,12 +53,6 @@ def test_damaged_xml_is_refused(root, old_new):
     path.write_text(path.read_text().replace(*old_new))
     with pytest.raises(DataError):
         read_oxford(root)
-
-
-@pytest.mark.data("oxford_affine")
-def test_the_eight_oxford_sequences_are_read(data_folder):
-    names = [sequence.name for sequence in read_oxford(data_folder / "oxford_affine")]
-    assert names == ["bark", "bikes", "boat", "graf", "leuven", "trees", "ubc", "wall"]
 
 
 @pytest.mark.data("oxford_affine", "hpatches_sequences")

@@ -1,13 +1,11 @@
 """RomePatches: its MATLAB files."""
 
-import sys
-
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 from data.readers import formats
-from doap._support.errors import DataError, MissingExtra
+from doap._support.errors import DataError
 from doap.data.readers import read_romepatches
 
 COLOUR = formats.random_patches(12, 3, 51, 51)
@@ -56,11 +54,6 @@ def test_a_single_half_can_be_read(root):
     assert read_romepatches(root).splits == ("train",)
 
 
-def test_a_folder_without_its_files_is_refused(tmp_path):
-    with pytest.raises(DataError):
-        read_romepatches(tmp_path)
-
-
 @pytest.mark.parametrize("labels", [{"labels_gt": np.ones(3), "labels": np.ones(4)}, {"labels": np.ones(12)}])
 def test_a_wrong_number_of_labels_is_refused(root, labels):
     savemat(root / "patch_retrieval_Rome_train_labels.mat", labels)
@@ -82,10 +75,4 @@ def test_patches_of_another_range_or_shape_are_refused(root, patches):
 def test_a_file_of_another_format_is_refused(root):
     (root / "patch_retrieval_Rome_train.mat").write_bytes(b"no MATLAB file" * 20)
     with pytest.raises(DataError):
-        read_romepatches(root).load("train")
-
-
-def test_missing_scipy_names_the_extra(root, monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(MissingExtra):
         read_romepatches(root).load("train")
