@@ -62,15 +62,6 @@ def test_a_function_of_patches_becomes_a_describer():
     )
 
 
-def test_a_function_is_called_with_1_to_512_patches():
-    sizes = []
-    means = from_function(lambda patches: (sizes.append(len(patches)), patches.mean(dim=(2, 3)))[1], patch_size=8)
-    patches = torch.rand(1100, 1, 8, 8)
-    assert torch.equal(means.describe_patches(patches), patches.mean(dim=(2, 3)))
-    assert means.describe_patches(patches[:0]).shape == (0, 1)
-    assert (min(sizes), max(sizes)) == (1, 512)
-
-
 @pytest.mark.parametrize(
     "function",
     [

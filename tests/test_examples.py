@@ -62,10 +62,3 @@ def test_training_improves_held_out_points(name, tmp_path, not_in_extra):
     assert ran.stderr == ""
     before, after = map(float, re.findall(r"0\.\d+", ran.stdout))
     assert after > 2 * before
-
-
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_examples_are_short_and_name_their_extra(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 60
-    assert "pip install 'doap[examples]'" in text.split('"""')[1]

@@ -62,18 +62,6 @@ HOMOGRAPHIES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_load_as_pipelines(name):
-    loaded = pipeline(name)
-    assert isinstance(loaded, doap.Extractor)
-    assert isinstance(loaded.matcher, doap.Matcher)
-    assert (loaded.name, loaded.kind, loaded.extent) == (name, "real", 1.0)
-    features = extract(photo(), name, 30)
-    assert features.descriptors.shape == (30, loaded.dim)
-    assert features.descriptors.norm(dim=1).numpy() == pytest.approx(1, abs=1e-5)
-    assert not features.descriptors.requires_grad
-
-
 @pytest.mark.parametrize("change", HOMOGRAPHIES)
 @pytest.mark.parametrize("name", NAMES)
 def test_matches_with_a_warped_photo_are_right(name, change):
@@ -133,17 +121,6 @@ def test_the_strongest_keypoints_come_first(name):
     assert len(every) > 60
     gaps = np.abs(frames[:, None, :, 2] - every[None, :, :, 2]).max(axis=2).min(axis=1)
     assert gaps.max() < 1e-3
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_detection_and_description_run_the_network_once(name, monkeypatch):
-    loaded, passes = pipeline(name), []
-    run = loaded.run
-    monkeypatch.setattr(loaded, "run", lambda image: passes.append(1) or run(image))
-    mask = np.arange(photo().shape[1])[None] < np.full((len(photo()), 1), 150)
-    for settings in ({}, {"mask": mask}):
-        loaded.extract(photo(), max_keypoints=60, **settings)
-    assert len(passes) == 2
 
 
 def test_match_images_uses_the_matcher_of_the_pipeline():
@@ -221,12 +198,6 @@ def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in PACKAGES else find(name))
     with pytest.raises(MissingExtra, match=f"pip install --no-deps {package}"):
         doap.load(name, device="cpu")
-
-
-def test_an_older_kornia_is_named_with_the_remedy(monkeypatch):
-    monkeypatch.delattr("kornia.feature.ALIKED")
-    with pytest.raises(MissingExtra):
-        doap.load("aliked-lightglue", device="cpu")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no weights"])

@@ -6,7 +6,6 @@ import shlex
 import pytest
 import typer
 
-from doap import __version__
 from doap.cli import app
 
 # Arguments of each command with files that do not exist.
@@ -138,11 +137,6 @@ def test_examples_parse(path):
     while hasattr(context.command, "commands"):
         name, command, words = context.command.resolve_command(context, words)
         context = command.make_context(name, words.copy(), parent=context)
-
-
-def test_version_is_printed(doap):
-    ran = doap("--version")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"doap {__version__}\n", "")
 
 
 @pytest.mark.parametrize(("typed", "completed"), [("doap ma", "match"), ("doap data from-i", "from-images")])

@@ -53,15 +53,6 @@ def test_preview_checks_reports_and_draws_a_set(built, tmp_path):
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
-def test_split_then_merge_restores_the_set(built, tmp_path):
-    folder, values = built
-    for scene in ("hill", "lake"):
-        assert doap("data", "split", folder / "set", scene, "--out", tmp_path / scene).returncode == 0
-    ran = doap("data", "merge", tmp_path / "hill", tmp_path / "lake", "--out", tmp_path / "both", "--json")
-    merged = json.loads(ran.stdout)
-    assert (merged["patches"], merged["groups"]) == (values["patches"], values["groups"])
-
-
 def test_model_is_converted_to_a_set(tmp_path):
     points = np.column_stack([np.random.default_rng(0).uniform(-1, 1, (20, 2)), np.zeros(20)])
     write_scene(tmp_path, points)

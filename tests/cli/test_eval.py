@@ -41,18 +41,6 @@ def test_descriptors_are_evaluated_side_by_side(doap, sequences, tmp_path):
     assert read.headline.total.value == right
 
 
-def test_text_output_lists_the_best_first_and_what_was_skipped(doap, sequences, tmp_path):
-    ran = doap("eval", "sift", "dsp-sift", "random", "oxford", sequences, "--out", tmp_path, "--max-keypoints", 100)
-    assert ran.returncode == 0
-    first, second, advice = ran.stdout.splitlines()
-    assert first.startswith("sift ")
-    assert "512 bytes  mAP 0." in first
-    assert second.startswith("random ")
-    assert advice.startswith("next: doap report ")
-    assert "skipped: dsp-sift: " in ran.stderr
-    assert "Use the detector colmap." in ran.stderr
-
-
 def test_no_result_is_a_failure(doap, sequences, tmp_path):
     ran = doap("eval", "dsp-sift", "oxford", sequences, "--out", tmp_path, "--json")
     assert ran.returncode == 1

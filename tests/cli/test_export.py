@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from doap.descriptor import Descriptor
-from oracles.photo_patches import write_set
 from oracles.photos import write_photo
 from oracles.plane_scene import VIEWS, pose, render
 
@@ -53,17 +52,6 @@ def test_exported_file_replaces_the_descriptor_everywhere(doap, folder, tmp_path
     assert ran.returncode == 0, ran.stderr
 
 
-def test_int8_is_calibrated_with_a_set_and_reported_as_json(doap, folder, tmp_path):
-    patches = write_set(tmp_path / "my.patches", folder / "photo.png", max_keypoints=100)
-    out = tmp_path / "int8.onnx"
-    ran = doap("export", folder / "my.safetensors", "--int8", patches, "--out", out, "--json")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    values = json.loads(ran.stdout)
-    assert set(values) == {"out", "format", "opset", "precision", "patches", "max_difference", "agreement"}
-    assert (values["out"], values["format"], values["precision"], values["patches"]) == (str(out), "onnx", "int8", 50)
-    assert 0.9 < values["agreement"] < 1
-
-
 def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
     out = tmp_path / "new folder" / "database.db"
     arguments = ("colmap", photos, "--out", out, "--max-keypoints", 100, "--camera-mode", "per-image", "--ratio", 0.95)
@@ -79,15 +67,6 @@ def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
     again = doap(*arguments)
     assert "already up to date" in again.stdout
     assert f"colmap mapper --database_path {out}" in again.stdout
-
-
-def test_pairs_of_a_database_are_sequential_or_from_a_file(doap, photos, tmp_path):
-    pairs = tmp_path / "pairs.txt"
-    common = ("colmap", photos, "--out", tmp_path / "database.db", "--max-keypoints", 50, "--json", "--pairs")
-    assert json.loads(doap(*common, "sequential", "--overlap", 1).stdout)["pairs"] == 2
-    # A skipped photo may still be named in the pair list.
-    pairs.write_text("0.png 2.png\n0.png bad.jpg\n")
-    assert json.loads(doap(*common, pairs).stdout)["pairs"] == 1
 
 
 def test_a_folder_becomes_features_and_matches_of_hloc(doap, photos, tmp_path):

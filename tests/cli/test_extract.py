@@ -40,15 +40,6 @@ def test_a_folder_becomes_a_feature_set(doap, images, tmp_path):
     assert f"1 image removed because {images} no longer contains them" in again.stdout
 
 
-def test_the_number_of_masks_is_printed(doap, images, tmp_path):
-    (tmp_path / "masks").mkdir()
-    command = ["extract", images, "--out", tmp_path / "features", "--descriptor", "teblid", "--workers", 1]
-    ran = doap(*command, "--masks", tmp_path / "masks")
-    assert "0 images with a mask; the mask of a/b.jpg must be named a/b.jpg.png" in ran.stdout
-    write_photo(tmp_path / "masks" / "1.png.png", 7, 120, 160)
-    assert "1 image with a mask\n" in doap(*command, "--masks", tmp_path / "masks").stdout
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("address", "variable"),

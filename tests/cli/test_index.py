@@ -52,14 +52,6 @@ def test_images_are_removed_and_added(doap, folder, index):
     assert ran.stdout == f"{index}: intact\n"
 
 
-def test_a_search_on_disk_finds_the_same(doap, folder, tmp_path):
-    photo, index = folder / "photos" / "0" / "0.png", tmp_path / "index"
-    doap("index", "build", folder / "features", "--out", index, "--kind", "ivf")
-    search = ("index", "search", photo, "--index", index, "--json")
-    found = [json.loads(doap(*search, *way).stdout)["found"] for way in ((), ("--on-disk",))]
-    assert found[0] == found[1]
-
-
 def test_wrong_usage_exits_with_two(doap, folder, index):
     photo = folder / "photos" / "0" / "0.png"
     assert doap("index", "search", photo).returncode == 2

@@ -1,6 +1,5 @@
 """Extraction of a folder on this machine: equal to `doap.extract`, resumable, and robust against crashes."""
 
-import multiprocessing
 import pickle
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from doap.collection import FeatureSet, extract_folder
 from doap.collection.extractor import open_extractor
 from doap.collection.image_folder import ImageFolder
 from doap.collection.local import ImageExtractor, make_portable
-from doap.collection.storage import LocalFolder, StoredFile
+from doap.collection.storage import StoredFile
 from doap.describer import from_function
 from doap.descriptor import Descriptor, load
 from doap.detectors import colmap, sift
@@ -142,38 +141,6 @@ def test_only_changed_images_are_extracted_again(photos, network, tmp_path, work
     fourth = run(images, out, network)
     assert (fourth.extracted, fourth.reused, fourth.removed) == (1, PHOTOS, 1)
     assert_complete(out, images, network)
-
-
-def test_each_image_is_read_once(photos, network, tmp_path, monkeypatch):
-    read = []
-    original = LocalFolder.read
-
-    def count(self, name):
-        read.append(name)
-        return original(self, name)
-
-    monkeypatch.setattr(LocalFolder, "read", count)
-    run(photos, tmp_path / "f", network)
-    names = [name for name in read if not name.startswith("_")]
-    assert sorted(names) == sorted(path.relative_to(photos).as_posix() for path in list_images(photos))
-    read.clear()
-    run(photos, tmp_path / "f", network)
-    assert [name for name in read if not name.startswith("_")] == []
-
-
-def test_one_worker_and_few_images_start_no_process(photos, network, tmp_path):
-    processes = []
-
-    def report(*_):
-        processes.append(multiprocessing.active_children())
-
-    run(photos, tmp_path / "one", network, progress=report)
-    write_photo(tmp_path / "few" / "a.png", 1, 100, 120)
-    run(tmp_path / "few", tmp_path / "two", network, workers=None, progress=report)
-    assert len(processes) > PHOTOS
-    assert not any(processes)
-    run(photos, tmp_path / "three", network, workers=2, progress=report)
-    assert any(processes)
 
 
 def test_another_extractor_extracts_everything_again_and_deletes_old_parts(network, tmp_path):
@@ -354,14 +321,6 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     with pytest.raises(ArgumentError):
         run(photos, out, BASELINES["colmap-sift"](), detector="sift")
     assert not out.exists()
-
-
-def test_a_network_is_moved_as_a_copy(network, photos):
-    configured = open_extractor(network)
-    extract_images = ImageExtractor(ImageFolder.open(photos), configured.extractor, configured.info)
-    moved = extract_images.to("meta")
-    assert (extract_images.extractor.device.type, moved.extractor.device.type) == ("cpu", "meta")
-    assert extract_images.to("cpu").extractor is configured.extractor
 
 
 @pytest.mark.gpu

@@ -168,16 +168,6 @@ def test_a_part_is_written_when_it_is_full_and_on_exit(tmp_path, monkeypatch):
     assert FeatureSet(tmp_path).names == ["a", "b", "c"]
 
 
-def test_rows_are_written_after_two_minutes(tmp_path, monkeypatch):
-    clock = iter([1000, 1000, 1119, 1120, 1230, 1230, 1349])
-    monkeypatch.setattr("doap.collection.features.time.monotonic", lambda: next(clock))
-    with PartWriter(tmp_path, extractor()) as writer:
-        for name, parts in [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)]:
-            writer.add(make_table([image(name)], extractor()))
-            assert len(parts_of(tmp_path)) == parts
-    assert FeatureSet(tmp_path).names == ["a", "b", "c", "d", "e"]
-
-
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "photo.png").touch()
     with pytest.raises(DataError):

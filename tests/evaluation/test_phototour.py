@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from data.readers import formats
-from doap._support.errors import DataError
 from doap.describer import Describer
 from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.candidates import CONTROLS, open_candidate
@@ -69,8 +68,3 @@ def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
         assert list(figure.parts) == ["liberty", "notredame", "yosemite"]
         assert figure.total.value == pytest.approx(np.mean([part.value for part in figure.parts.values()]))
         assert figure.total.low < figure.total.value < figure.total.high
-
-
-def test_folder_without_sets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        PhotoTourBenchmark(tmp_path)

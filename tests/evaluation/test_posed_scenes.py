@@ -130,9 +130,3 @@ def test_damaged_and_hostile_pair_lists_are_refused(tmp_path, text):
     (tmp_path / "pairs.txt").write_text(text, encoding="utf-8")
     with pytest.raises(DataError):
         read_posed_pairs(tmp_path)
-
-
-def test_a_folder_without_scenes_is_refused(tmp_path):
-    for read in (read_posed_pairs, read_posed_scenes):
-        with pytest.raises(DataError):
-            read(tmp_path)

@@ -16,7 +16,6 @@ from doap.evaluation.report import write_report
 from doap.evaluation.result import (
     Dataset,
     DescriptorInfo,
-    Estimate,
     Figure,
     Result,
     write_results,
@@ -198,16 +197,6 @@ def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report) -> None:
     assert cells["rootsift"][1] == "–"
     assert not re.search(r"\bnan\b|None|Curves", written.page)
     assert_well_nested(written.page)
-
-
-def test_every_part_has_a_chart_with_every_descriptor_and_its_number_of_units(report) -> None:
-    parts = {"graf": Estimate(0.5, None, None, 1), "wall": estimate(0.5, units=5)}
-    figure = Figure("mAP", "higher", "sequences", Estimate(0.5, None, None, 2), parts, "pairs")
-    page = report(*(make_result(name, figures=(figure,)) for name in ("a", "b", "c"))).page
-    charts = re.findall(r"<figcaption>(\w+) <small>([^<]*)</small>.*?</figcaption>(.*?)</figure>", page)
-    found = {name: note for name, note, _ in charts if name in ("mAP", "graf", "wall")}
-    assert found == {"mAP": "sequences: 2", "graf": "pairs: 1", "wall": "pairs: 5"}
-    assert all(re.findall(r"text-anchor=end>([^<]*)<", chart) == ["a", "b", "c"] for _, _, chart in charts[:3])
 
 
 def test_two_descriptors_of_one_name_get_different_labels(report) -> None:

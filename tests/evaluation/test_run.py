@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from doap.baselines import colmap_rootsift
 from doap.describer import from_function
 from doap.detectors import colmap
 from doap.detectors import sift as sift_detector
-from doap.evaluation import BENCHMARKS, evaluate, read_results
+from doap.evaluation import evaluate, read_results
 from doap.evaluation.candidates import open_candidate
 from doap.evaluation.result import Dataset, Estimate, Figure, Scores
 
@@ -91,15 +89,6 @@ def test_a_damaged_file_of_results_is_an_error_before_the_evaluation(tmp_path):
     assert (tmp_path / "toy-six.json").read_text() == "{"
 
 
-@pytest.mark.gpu
-def test_a_network_on_a_gpu_scores_the_same(cuda, tmp_path):
-    values = [
-        evaluate("doap-128", Toy(), None, tmp_path / name, device=device).results["doap-128"].headline.total.value
-        for name, device in (("cpu", "cpu"), ("gpu", cuda))
-    ]
-    assert values[0] == pytest.approx(values[1], abs=1e-4)
-
-
 @pytest.mark.parametrize("needs", ["patches", "frames"])
 def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, needs):
     class Needy(Toy):
@@ -128,13 +117,3 @@ def test_a_descriptor_that_cannot_work_with_the_benchmark_is_skipped(tmp_path, n
 def test_wrong_arguments_are_refused(tmp_path, benchmark, root, settings):
     with pytest.raises(ArgumentError):
         evaluate("sift", benchmark, root, tmp_path, settings=settings)
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_registered_benchmark_knows_its_name_and_describes_its_settings(name):
-    benchmark = BENCHMARKS[name]
-    assert benchmark.name == name
-    assert list(inspect.signature(benchmark).parameters) == ["root", "progress", "settings"]
-    for setting in benchmark.Settings.model_fields.values():
-        assert setting.description
-        assert not setting.is_required()

@@ -102,15 +102,3 @@ def test_pairs_that_share_no_model_are_failures():
     # g is in no model, and (a, b, c) and (e, f) share none.
     assert np.isinf(errors).all(axis=1).sum() == 6 + 6
     assert area_under_recall(errors.ravel(), 10) < 1 - 12 / 21
-
-
-@pytest.mark.data("strecha")
-def test_real_photos_are_reconstructed(data_folder, tmp_path):
-    (tmp_path / "church").mkdir()
-    for name in ("0002.jpg", "0003.jpg", "0004.jpg", "0005.jpg"):
-        for file in (name, f"{name}.camera"):
-            (tmp_path / "church" / file).symlink_to(data_folder / "strecha" / "Herz-Jesus-P8" / file)
-    opened = SfmBenchmark(tmp_path, max_keypoints=512)
-    found = figures(opened.evaluate(open_candidate(rootsift()), seed=0))
-    assert found["registered"].value == 1
-    assert found["AUC@5"].value > 0.8

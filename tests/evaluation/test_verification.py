@@ -13,7 +13,6 @@ from doap.evaluation.bootstrap import bootstrap_interval
 from doap.evaluation.result import Figure, Scores
 from doap.evaluation.verification import (
     distance_histogram,
-    thinned_curve,
     verification_scores,
 )
 from doap.metrics import average_precision
@@ -89,16 +88,6 @@ def test_intervals_resample_the_scenes_of_the_pairs(real) -> None:
     expected = bootstrap_interval(precision, len(distances), 0, clusters=of_pair)
     found = figure(verification_scores(*real, seed=0, scenes=scenes), "verification AP").total
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
-
-
-def test_a_thinned_curve_keeps_its_ends_and_corner() -> None:
-    # A good ROC curve is nearly all corner, at the upper left.
-    xs = torch.cat([torch.zeros(5000), torch.linspace(0, 1, 5001)])
-    ys = torch.cat([torch.linspace(0, 1, 5000), torch.ones(5001)])
-    points = thinned_curve("ROC", "x", "y", xs, ys).points
-    assert (points[0], points[-1]) == ((0, 0), (1, 1))
-    assert min(x + 1 - y for x, y in points) < 0.02
-    assert max(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in itertools.pairwise(points)) < 0.02
 
 
 @pytest.mark.parametrize(("largest", "whole"), [(1.7, False), (40, True), (256, True), (0, False), (0, True)])

@@ -136,9 +136,3 @@ def test_a_damaged_or_missing_file_is_refused(wxbs_root, tmp_path, file, text):
     damaged.unlink() if text is None else damaged.write_text(text)
     with pytest.raises(DataError):
         read_wxbs(tmp_path)
-
-
-@pytest.mark.data("wide_baseline")
-def test_the_published_files_are_read(data_folder):
-    pairs = read_wxbs(data_folder / "wide_baseline" / "wxbs")
-    assert len({pair.name for pair in pairs}) == 33

@@ -163,11 +163,6 @@ def test_worker_processes_write_the_same_database(photos, tmp_path, database):
     assert content(written.out) == content(database.out)
 
 
-@pytest.mark.gpu
-def test_matching_on_a_gpu_writes_the_same_database(photos, tmp_path, database, cuda):
-    assert content(write(photos, tmp_path / "database.db", device=cuda).out) == content(database.out)
-
-
 def test_unreadable_photos_are_skipped_with_a_reason(photos, tmp_path):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)

@@ -243,13 +243,3 @@ def test_names_that_hloc_cannot_distinguish_are_refused(tmp_path):
     with pytest.raises(DataError):
         match(tmp_path / "images", tmp_path, [("a/b-c.png", "d.png"), ("a-b/c.png", "d.png")])
     assert not (tmp_path / "f.h5").exists()
-
-
-@pytest.mark.gpu
-def test_a_gpu_finds_the_matches_of_the_cpu(images, tmp_path, cuda):
-    match(images, tmp_path / "cpu", device="cpu")
-    match(images, tmp_path / "gpu", device=cuda)
-    for pair in PAIRS:
-        expected, found = (hloc_matches(tmp_path / name / "m.h5", *pair) for name in ("cpu", "gpu"))
-        assert np.array_equal(found[0], expected[0])
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
