@@ -14,16 +14,16 @@ from oracles.html_pages import assert_well_nested
 NUMBER = r"(-?[\d.]+)"
 
 
-def path_of(svg: str, style: str) -> str:
+def path_of(svg, style):
     return re.search(rf"<path class='?{style}'? d='([^']*)'", svg)[1]
 
 
-def label_heights(svg: str) -> dict[str, float]:
+def label_heights(svg):
     found = re.findall(rf"<text class='first' x={NUMBER} y={NUMBER}>([^<]*)<", svg)
     return {text: float(y) for _, y, text in found}
 
 
-def draw(kind: str, label: str, value: float) -> str:
+def draw(kind, label, value):
     """Draw a chart with two values."""
     if kind == "dot":
         rows = [Whisker(label, "real", value, value, value), Whisker("other", "binary", 2.0, 1.0, 3.0)]
@@ -34,11 +34,11 @@ def draw(kind: str, label: str, value: float) -> str:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("kind", ["line", "dot"])
-def test_values_that_are_not_finite_are_not_drawn(kind: str, value: float) -> None:
+def test_values_that_are_not_finite_are_not_drawn(kind, value):
     assert not re.search(r"[=\s'MHVL](nan|-?inf)", draw(kind, "x", value))
 
 
-def test_values_without_a_position_are_not_drawn_and_marks_stay_with_their_points() -> None:
+def test_values_without_a_position_are_not_drawn_and_marks_stay_with_their_points():
     svg = line_chart(
         "", "", [Line("", "ours", [(0, 4.0), (1, 5.0), (2, 6.0)], ["a", "b", "c"])], Axis(log=True), Axis()
     )
@@ -49,7 +49,7 @@ def test_values_without_a_position_are_not_drawn_and_marks_stay_with_their_point
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(3, 8))
 @example(0.0, 1.5, 3)  # 3 · 0.5 is a little more than 1.5 if the 0.5 is made of tenths
-def test_ticks_are_few_and_within_the_axis(low: float, length: float, limit: int) -> None:
+def test_ticks_are_few_and_within_the_axis(low, length, limit):
     ticks = Scale(low, low + length, 0, 1).ticks(limit)
     assert 1 <= len(ticks) <= limit
     assert ticks == sorted(ticks)
@@ -57,7 +57,7 @@ def test_ticks_are_few_and_within_the_axis(low: float, length: float, limit: int
     assert low - slack <= ticks[0] <= ticks[-1] <= low + length + slack
 
 
-def test_points_lie_at_their_axis_positions() -> None:
+def test_points_lie_at_their_axis_positions():
     svg = line_chart("", "", [Line("", "first", [(0, 0), (5, 1), (10, 2)])], Axis(low=0, high=10), Axis(low=0, high=4))
     points = [(float(x), float(y)) for x, y in re.findall(rf"{NUMBER} {NUMBER}", path_of(svg, "first"))]
     (x0, y0), (x1, y1), (x2, y2) = points
@@ -67,7 +67,7 @@ def test_points_lie_at_their_axis_positions() -> None:
 
 
 @pytest.mark.parametrize("ends", [[0.5] * 6, [0.0, 0.001, 0.002, 0.5, 0.999, 1.0], [0.0] * 6])
-def test_labels_of_lines_are_a_line_apart_inside_and_the_last_drawn_is_first(ends: list[float]) -> None:
+def test_labels_of_lines_are_a_line_apart_inside_and_the_last_drawn_is_first(ends):
     lines = [Line(f"line {number}", "first", [(0, 0.3), (1, end)]) for number, end in enumerate(ends)]
     found = label_heights(line_chart("", "", lines, Axis(), Axis(low=0, high=1)))
     heights = sorted(found.values())
@@ -77,7 +77,7 @@ def test_labels_of_lines_are_a_line_apart_inside_and_the_last_drawn_is_first(end
     assert sorted(found, key=found.__getitem__) == [f"line {number}" for number in (5, 4, 3, 2, 1, 0)]
 
 
-def test_a_dot_lies_at_its_value_within_its_interval() -> None:
+def test_a_dot_lies_at_its_value_within_its_interval():
     rows = [
         Whisker("a-name-that-is-too-long", "real", 0.5, 0.4, 0.8, strong=True),
         Whisker("b", "binary", 0.2, 0.1, 0.3),

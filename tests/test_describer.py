@@ -1,7 +1,5 @@
 """The interface `Describer`, functions as describers, and fingerprints."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

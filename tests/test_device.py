@@ -1,7 +1,5 @@
 """Devices and precision: names, errors, and what `auto` selects."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Every tensor follows the device: describing, extracting and matching, on CPU and CUDA."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """`doap.load`: every source a user may name, and the error for every one that cannot be loaded."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Localisation of photos in a COLMAP model, on a textured plane with known cameras."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

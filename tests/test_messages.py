@@ -1,7 +1,5 @@
 """The messages that users meet most name the subject, what was expected, and the remedy."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

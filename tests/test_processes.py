@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,11 +45,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc is set on Linux only")
 @pytest.mark.parametrize("where", ["main", "thread"])
-def test_freed_memory_is_reused(where: str) -> None:
+def test_freed_memory_is_reused(where):
     assert faults(where, "tuned") < faults(where, "default") / 3
 
 
-def faults(*arguments: str) -> int:
+def faults(*arguments):
     """Return the number of minor page faults of a process."""
     return int(run_python("-c", PROGRAM, *arguments).stdout)
 
@@ -59,7 +58,7 @@ SLEEPER = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
 ENDING = "from doap._support.processes import end_on_interrupt\nend_on_interrupt()\n" + SLEEPER
 
 
-def interrupted(program: str) -> tuple[int | None, bytes]:
+def interrupted(program):
     """Interrupt a program started with blocked interrupts; return its exit code, None if it lives, and stderr."""
     with interrupts_blocked():
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -75,17 +74,17 @@ def interrupted(program: str) -> tuple[int | None, bytes]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_a_worker_started_with_blocked_interrupts_survives_ctrl_c() -> None:
+def test_a_worker_started_with_blocked_interrupts_survives_ctrl_c():
     assert interrupted(SLEEPER) == (None, b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_a_worker_that_ends_on_interrupt_prints_no_traceback() -> None:
+def test_a_worker_that_ends_on_interrupt_prints_no_traceback():
     assert interrupted(ENDING) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_a_blocked_interrupt_arrives_afterwards() -> None:
+def test_a_blocked_interrupt_arrives_afterwards():
     reached = False
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         with interrupts_blocked():
@@ -97,7 +96,7 @@ def test_a_blocked_interrupt_arrives_afterwards() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_delayed_interrupt_arrives_at_the_end_of_the_block(fails: bool) -> None:
+def test_a_delayed_interrupt_arrives_at_the_end_of_the_block(fails):
     reached = False
     with pytest.raises(KeyboardInterrupt), interrupts_delayed():  # noqa: PT012
         signal.raise_signal(signal.SIGINT)
@@ -108,7 +107,7 @@ def test_a_delayed_interrupt_arrives_at_the_end_of_the_block(fails: bool) -> Non
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_interrupt_is_not_delayed() -> None:
+def test_a_second_interrupt_is_not_delayed():
     reached = False
     with pytest.raises(KeyboardInterrupt), interrupts_delayed():  # noqa: PT012
         signal.raise_signal(signal.SIGINT)
@@ -117,7 +116,7 @@ def test_a_second_interrupt_is_not_delayed() -> None:
     assert not reached
 
 
-def test_a_call_in_a_child_process_returns_its_result() -> None:
+def test_a_call_in_a_child_process_returns_its_result():
     assert call_in_child(shlex.split, "a 'b c'", size=0) == ["a", "b c"]
 
 
@@ -125,16 +124,14 @@ def test_a_call_in_a_child_process_returns_its_result() -> None:
     ("function", "argument", "reason"),
     [(shlex.split, "a 'b", "ValueError"), (os._exit, 3, "exit code 3"), (time.sleep, 60, "takes more than 1 s")],
 )
-def test_a_child_process_that_fails_crashes_or_hangs_is_reported(
-    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], argument: object, reason: str
-) -> None:
+def test_a_child_process_that_fails_crashes_or_hangs_is_reported(monkeypatch, function, argument, reason):
     monkeypatch.setattr(processes, "_SECONDS", 1)
     with pytest.raises(ChildFault, match=reason):
         call_in_child(function, argument, size=0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory limits of Linux")
-def test_a_child_process_that_takes_too_much_memory_is_reported() -> None:
+def test_a_child_process_that_takes_too_much_memory_is_reported():
     with pytest.raises(ChildFault):
         call_in_child(operator.mul, [0], 1 << 40, size=0)
 
@@ -168,7 +165,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def served(tmp_path_factory):
     """What a worker and the server that forks it report, in a folder with a foreign module torch."""
     if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
         pytest.skip("workers are new processes")
@@ -182,21 +179,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_workers_are_forks_of_a_process_that_has_imported_torch_and_has_one_thread(served: dict[str, Any]) -> None:
+def test_workers_are_forks_of_a_process_that_has_imported_torch_and_has_one_thread(served):
     assert served["torch"]
     # The thread of pyarrow's allocator, which stops for a fork, is not counted. OpenBLAS has ended its threads.
     assert len([name for name in served["threads"] if name != "jemalloc_bg_thd"]) == 1
 
 
-def test_workers_have_the_environment_variables_of_the_time_they_start(served: dict[str, Any]) -> None:
+def test_workers_have_the_environment_variables_of_the_time_they_start(served):
     assert served["variable"] == "yes"
     assert served["path"] == served["own path"] == os.environ.get("PYTHONPATH")
 
 
-def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> None:
+def test_workers_are_new_processes_if_the_socket_of_a_server_cannot_be_created(monkeypatch):
+    def fail():
         raise OSError("AF_UNIX path too long")
 
     monkeypatch.setattr("multiprocessing.forkserver.ensure_running", fail)
@@ -215,6 +210,6 @@ if __name__ == "__main__":
 """
 
 
-def test_a_forked_program_that_leaves_an_executor_running_ends() -> None:
+def test_a_forked_program_that_leaves_an_executor_running_ends():
     ended = Forked(BUSY_AT_ITS_END).wait(120)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "finished\n", "")

@@ -1,7 +1,5 @@
 """The public API: signatures without `Any`, and docstrings with shapes or an example."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

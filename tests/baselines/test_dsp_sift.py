@@ -1,7 +1,5 @@
 """COLMAP's descriptors, which need the image and only describe COLMAP's keypoints."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """FeatureBooster with the weights published by its authors, compared with a plain implementation in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -26,23 +24,23 @@ def frames():
     return sift_detector().detect(PHOTO, 40)[0]
 
 
-def boosted(state: dict[str, np.ndarray], descriptors: np.ndarray, geometry: np.ndarray) -> np.ndarray:
+def boosted(state, descriptors, geometry):
     """Return the (N, D) outputs of the network, with one keypoint and one channel at a time in the attention."""
 
-    def linear(name: str, rows: np.ndarray) -> np.ndarray:
+    def linear(name, rows):
         return rows @ state[f"{name}.weight"].T + state[f"{name}.bias"]
 
-    def perceptron(name: str, rows: np.ndarray, layers: int) -> np.ndarray:
+    def perceptron(name, rows, layers):
         for layer in range(layers):
             rows = linear(f"{name}.{2 * layer}", np.maximum(rows, 0) if layer else rows)
         return rows
 
-    def layer_norm(name: str, rows: np.ndarray) -> np.ndarray:
+    def layer_norm(name, rows):
         centred = rows - rows.mean(axis=1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-6)
         return scaled * state[f"{name}.weight"] + state[f"{name}.bias"]
 
-    def attention(name: str, rows: np.ndarray) -> np.ndarray:
+    def attention(name, rows):
         """A mean of the values of all keypoints, weighted by the exponentials of their keys; queries gate it."""
         query, key, value = (linear(f"{name}.{part}", rows) for part in ("query", "key", "value"))
         gated = np.zeros_like(value)
@@ -65,7 +63,7 @@ def boosted(state: dict[str, np.ndarray], descriptors: np.ndarray, geometry: np.
     return linear("final_proj", rows)
 
 
-def expected_outputs(file, frames: np.ndarray) -> np.ndarray:
+def expected_outputs(file, frames):
     """Compute unit SIFT descriptors and the geometry of each keypoint, and pass them through the plain network."""
     state = torch.load(file, map_location="cpu", weights_only=True)
     height, width = PHOTO.shape

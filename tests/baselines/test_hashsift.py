@@ -1,7 +1,5 @@
 """HashSIFT with the projection published by its authors."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ def weights(data_folder):
     return data_folder / "baselines" / "hashsift-256.npy"
 
 
-def signs(projection: np.ndarray, descriptors: np.ndarray) -> np.ndarray:
+def signs(projection, descriptors):
     """Return (N, D) bits by the definition: bit d is 1 if the bias plus the weighted sum is positive."""
     bits = np.zeros((len(descriptors), len(projection)), np.uint8)
     for row, descriptor in enumerate(descriptors):
@@ -29,7 +27,7 @@ def signs(projection: np.ndarray, descriptors: np.ndarray) -> np.ndarray:
     return bits
 
 
-def opencv_sift(frame: np.ndarray, factor: float) -> np.ndarray:
+def opencv_sift(frame, factor):
     """Return OpenCV's SIFT (128,) of an enlarged keypoint of the photo, from a level with the blur of the keypoint."""
     (x, y), angle = centres(frame[None])[0], angles(frame[None])[0]
     size = float(factor * scales(frame[None])[0] / 3)

@@ -1,7 +1,5 @@
 """OpenCV's descriptors of patches, compared with those of the photo the patches were cut from."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import cv2

@@ -1,7 +1,5 @@
 """Learned pipelines: their positions, descriptors, matches and weights, also against the original code."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import socket

@@ -1,7 +1,5 @@
 """Published weights of learned baselines: each file is recognised, computes what its paper defines, and is safe."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

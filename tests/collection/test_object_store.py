@@ -1,7 +1,5 @@
 """Images and features in an object store: a real S3 server that is killed, slow, or refuses requests."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """A feature set is a Parquet dataset: other programs open the folder and decode what `FeatureSet` reads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow.dataset
 import pytest

@@ -1,7 +1,5 @@
 """COLMAP's keypoints. Properties of all detectors are tested in test_detectors.py."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ class Block:
         return [words for line in lines if (words := shlex.split(line.removeprefix("$ "), comments=True))]
 
 
-def find_blocks(page: Path) -> list[Block]:
+def find_blocks(page):
     text = page.read_text(encoding="utf-8")
     return [
         Block(page, text.count("\n", 0, fence.start("text")), fence["language"], fence["text"], fence["reason"])

@@ -1,7 +1,5 @@
 """The command-line reference docs/cli.md is what docs/generate.py generates from the commands."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/formats.md lists the versions that the code writes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Confidence intervals have their nominal coverage, and clusters count once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Candidates get short, unique names, and describe what their descriptors describe."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

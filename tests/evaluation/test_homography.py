@@ -1,7 +1,5 @@
 """Accuracy of matches and homographies, compared with slow definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

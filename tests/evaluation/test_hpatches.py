@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +14,11 @@ from torch.nn.functional import normalize
 from data.readers import formats
 from doap._support.errors import ArgumentError, DataError
 from doap.data.readers import read_hpatches
-from doap.describer import Describer
 from doap.evaluation import hpatches_scores
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.hpatches import HPatchesBenchmark
 from doap.evaluation.hpatches_scores import AP_PROTOCOLS, match_sequence, pair_precision, precision_among
-from doap.evaluation.result import Figure, Scores
+from doap.evaluation.result import Scores
 from doap.metrics import average_precision, pack_bits
 from oracles.areas import settled_ap
 from oracles.coded_patches import coded_patches, noisy, noisy_bits, perfect
@@ -33,7 +30,7 @@ GROUPS = 12
 HEADER = "s1,t1,idx1,s2,t2,idx2"
 
 
-def write_release(root: Path) -> Path:
+def write_release(root):
     """Write three sequences of twelve groups, with all task files in `tasks`."""
     number = np.arange(len(SEQUENCES) * GROUPS).reshape(len(SEQUENCES), GROUPS)
     patches = coded_patches(number.ravel().repeat(16), SIDE).reshape(len(SEQUENCES), GROUPS, 16, SIDE, SIDE)
@@ -60,21 +57,21 @@ def write_release(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     return write_release(tmp_path_factory.mktemp("hpatches-release"))
 
 
 @pytest.fixture(scope="module")
-def benchmark_(root: Path) -> HPatchesBenchmark:
+def benchmark_(root):
     return HPatchesBenchmark(root)
 
 
 @pytest.fixture(scope="module")
-def evaluate(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
+def evaluate(benchmark_):
     """Evaluate each describer once."""
     known: dict[str, Scores] = {}
 
-    def once(describer: Describer) -> Scores:
+    def once(describer):
         name = describer.name  # type: ignore[attr-defined]
         if name not in known:
             known[name] = benchmark_.evaluate(open_candidate(describer), seed=0)
@@ -83,15 +80,15 @@ def evaluate(benchmark_: HPatchesBenchmark) -> Callable[[Describer], Scores]:
     return once
 
 
-def figure(scores: Scores, name: str) -> Figure:
+def figure(scores, name):
     return next(one for one in scores.figures if one.name == name)
 
 
-def value(scores: Scores, name: str) -> float:
+def value(scores, name):
     return figure(scores, name).total.value
 
 
-def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
+def described_by(root, describer):
     """Return (12, 16, D) floats of each sequence, bits as 0 and 1."""
     release = read_hpatches(root)
     described = {}
@@ -103,27 +100,27 @@ def described_by(root: Path, describer: Describer) -> dict[str, Tensor]:
     return described
 
 
-def read_rows(root: Path, kind: str) -> list[list[str]]:
+def read_rows(root, kind):
     return [line.split(",") for line in (root / "tasks" / f"{kind}_split-a.csv").read_text().splitlines()[1:]]
 
 
-def strip(level: int, image: int) -> int:
+def strip(level, image):
     return 0 if image == 0 else 1 + 5 * level + image - 1
 
 
-def distance(one: Tensor, other: Tensor) -> float:
+def distance(one, other):
     # The Euclidean distance of bits is the root of the Hamming distance and sorts equally.
     return round(float((one - other).norm()), 6)
 
 
-def test_perfect_descriptor_scores_one_in_all_tasks_and_protocols(evaluate) -> None:
+def test_perfect_descriptor_scores_one_in_all_tasks_and_protocols(evaluate):
     scores = evaluate(perfect(SIDE))
     assert len(scores.figures) == 9
     assert [one.total.value for one in scores.figures] == pytest.approx([1] * 9)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_controls_score_chance_when_ties_are_counted(evaluate, name: str) -> None:
+def test_controls_score_chance_when_ties_are_counted(evaluate, name):
     scores = evaluate(CONTROLS[name]())
     chance = float(average_precision(torch.zeros(1, 19), torch.arange(19)[None] < 5))
     assert value(scores, "retrieval mAP (tie-aware)") == pytest.approx(chance, abs=0.08)
@@ -131,7 +128,7 @@ def test_controls_score_chance_when_ties_are_counted(evaluate, name: str) -> Non
     assert value(scores, "matching mAP (tie-aware)") < 0.05
 
 
-def test_constant_descriptor_scores_one_where_the_programs_rank_matches_first(evaluate) -> None:
+def test_constant_descriptor_scores_one_where_the_programs_rank_matches_first(evaluate):
     scores = evaluate(CONTROLS["constant"]())
     first = ("retrieval mAP (python)", "retrieval mAP (matlab)", "verification mAP (matlab)")
     assert [value(scores, name) for name in first] == pytest.approx([1, 1, 1])
@@ -140,7 +137,7 @@ def test_constant_descriptor_scores_one_where_the_programs_rank_matches_first(ev
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_verification_equals_a_stable_sort_and_a_loop(root: Path, evaluate, make, form: str) -> None:
+def test_verification_equals_a_stable_sort_and_a_loop(root, evaluate, make, form):
     described = described_by(root, make(SIDE))
     rows = {kind: read_rows(root, f"verif_{kind}") for kind in ("pos", "neg_intra", "neg_inter")}
     for level, noise in enumerate(("easy", "hard", "tough")):
@@ -165,7 +162,7 @@ def test_verification_equals_a_stable_sort_and_a_loop(root: Path, evaluate, make
 
 @pytest.mark.parametrize("make", [noisy, noisy_bits])
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_matching_equals_a_loop(root: Path, evaluate, make, form: str) -> None:
+def test_matching_equals_a_loop(root, evaluate, make, form):
     for name, groups in described_by(root, make(SIDE)).items():
         values = []
         for other in range(1, 16):
@@ -179,7 +176,7 @@ def test_matching_equals_a_loop(root: Path, evaluate, make, form: str) -> None:
         assert part.value == pytest.approx(np.mean(values))
 
 
-def test_tie_aware_matching_of_bits_is_the_mean_over_random_orders_of_ties() -> None:
+def test_tie_aware_matching_of_bits_is_the_mean_over_random_orders_of_ties():
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(0, 4, (8, 16, 1), generator=generator, dtype=torch.uint8)
     ours = match_sequence(bits)["tie-aware"][0, 0]
@@ -195,9 +192,7 @@ def test_tie_aware_matching_of_bits_is_the_mean_over_random_orders_of_ties() -> 
 
 
 @pytest.mark.parametrize("form", ["python", "matlab"])
-def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
-    root: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(root, monkeypatch, form):
     monkeypatch.setattr(hpatches_scores, "MATLAB_DISTRACTORS", 9)
     monkeypatch.setattr(hpatches_scores, "PYTHON_POOL", 11)
     scores = HPatchesBenchmark(root).evaluate(open_candidate(noisy(SIDE)), seed=0)
@@ -219,7 +214,7 @@ def test_retrieval_leaves_out_distractors_of_the_querys_own_sequence(
     assert value(scores, f"retrieval mAP ({form})") == pytest.approx(np.mean(slow))
 
 
-def test_parts_are_noise_kinds_and_sequences(evaluate) -> None:
+def test_parts_are_noise_kinds_and_sequences(evaluate):
     scores = evaluate(noisy(SIDE))
     assert scores.figures[0].name == "matching mAP (tie-aware)"
     parts = figure(scores, "matching mAP (python)").parts
@@ -234,7 +229,7 @@ def test_parts_are_noise_kinds_and_sequences(evaluate) -> None:
 
 
 @pytest.mark.parametrize("form", ["tie-aware", "python", "matlab"])
-def test_protocols_agree_without_ties_and_differ_with_ties(form) -> None:
+def test_protocols_agree_without_ties_and_differ_with_ties(form):
     generator = torch.Generator().manual_seed(0)
     positive = torch.arange(60_000) < 10_000
     distances = torch.rand(60_000, generator=generator) - 0.3 * positive
@@ -246,7 +241,7 @@ def test_protocols_agree_without_ties_and_differ_with_ties(form) -> None:
     assert order[2] - order[0] > 0.05
 
 
-def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path) -> None:
+def test_tasks_without_files_are_left_out_and_listed(root, tmp_path):
     (tmp_path / "splits.json").write_bytes((root / "tasks" / "splits.json").read_bytes())
     matching = HPatchesBenchmark(root, tasks=tmp_path)
     assert list(matching.protocol["left out"]) == ["retrieval", "verification"]
@@ -266,14 +261,14 @@ def test_tasks_without_files_are_left_out_and_listed(root: Path, tmp_path: Path)
     ],
     ids=["sequence", "patch", "too few negatives"],
 )
-def test_tasks_that_do_not_fit_the_release_are_refused(root: Path, tmp_path: Path, file, header, rows) -> None:
+def test_tasks_that_do_not_fit_the_release_are_refused(root, tmp_path, file, header, rows):
     shutil.copytree(root / "tasks", tmp_path, dirs_exist_ok=True)
     formats.write_csv(tmp_path / f"{file}_split-a.csv", header, rows)
     with pytest.raises(DataError):
         HPatchesBenchmark(root, tasks=tmp_path)
 
 
-def test_a_split_that_the_release_does_not_have_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_split_that_the_release_does_not_have_is_refused(root, tmp_path):
     with pytest.raises(ArgumentError):
         HPatchesBenchmark(root, split="z")
     (tmp_path / "splits.json").write_text(json.dumps({"a": {"test": [*SEQUENCES, "v_graf"]}}))
@@ -284,7 +279,7 @@ def test_a_split_that_the_release_does_not_have_is_refused(root: Path, tmp_path:
 Task = tuple[Tensor, Tensor, Tensor]
 
 
-def make_task(bits: bool = False, queries: int = 20, distractors: int = 50) -> Task:
+def make_task(bits=False, queries=20, distractors=50):
     """Queries, their five noisy matches in two variants, and distractors."""
     generator = torch.Generator().manual_seed(0)
     asked, strangers = (normalize(torch.randn(n, 16, generator=generator)) for n in (queries, distractors))
@@ -295,13 +290,13 @@ def make_task(bits: bool = False, queries: int = 20, distractors: int = 50) -> T
     return asked, matches, strangers
 
 
-def slow_distance(one: Tensor, other: Tensor) -> float:
+def slow_distance(one, other):
     if one.dtype == torch.uint8:
         return float(sum(bin(a ^ b).count("1") for a, b in zip(one.tolist(), other.tolist(), strict=True)))
     return round(float((one.double() - other.double()).norm()), 6)
 
 
-def slow_lists(task: Task, variant: int, number: int) -> list[list[float]]:
+def slow_lists(task, variant, number):
     """The list of each query, as the programs write it: five matches, then distractors."""
     queries, matches, distractors = task
     return [
@@ -310,7 +305,7 @@ def slow_lists(task: Task, variant: int, number: int) -> list[list[float]]:
     ]
 
 
-def test_tie_aware_of_bits_equals_the_mean_over_all_orders() -> None:
+def test_tie_aware_of_bits_equals_the_mean_over_all_orders():
     task = make_task(bits=True)
     ours = precision_among(*task, [("tie-aware", 50), ("tie-aware", 3)])
     for variant in range(2):
@@ -323,7 +318,7 @@ def test_tie_aware_of_bits_equals_the_mean_over_all_orders() -> None:
 
 
 @pytest.mark.parametrize("bits", [False, True])
-def test_blocks_of_rows_change_nothing(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_change_nothing(bits, monkeypatch):
     task, protocols = make_task(bits), [(form, 50) for form in AP_PROTOCOLS]
     whole = precision_among(*task, protocols)
     monkeypatch.setattr(hpatches_scores, "rows_at_a_time", lambda gallery: 3)

@@ -1,7 +1,5 @@
 """One-to-one matches and their precision, compared with slow loops; `test_oxford` has whole image pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

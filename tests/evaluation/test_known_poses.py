@@ -1,7 +1,5 @@
 """Scenes with known poses: the intrinsics that were used to render them are recovered."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pycolmap

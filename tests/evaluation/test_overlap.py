@@ -1,7 +1,5 @@
 """Overlap of ellipses, compared with Monte Carlo areas, closed forms and loops over all pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

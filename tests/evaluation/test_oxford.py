@@ -1,7 +1,5 @@
 """The benchmark `oxford`: its metrics, oracles that score 1, controls at chance level, and unusual images."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 

@@ -1,18 +1,11 @@
 """The benchmark `phototour` on small sets in its format, whose patches encode their point."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from data.readers import formats
-from doap.describer import Describer
-from doap.evaluation.benchmark import Benchmark
 from doap.evaluation.candidates import CONTROLS, open_candidate
 from doap.evaluation.phototour import PhotoTourBenchmark
-from doap.evaluation.result import Estimate
 from oracles.coded_patches import coded_patches, noisy, perfect
 
 SIDE = 64
@@ -20,7 +13,7 @@ POINTS = 80
 PER_POINT = 3
 
 
-def write_set(root: Path, seed: int) -> Path:
+def write_set(root, seed):
     """Write points of three patches in four reference images, with equally many matching and non-matching pairs."""
     generator = np.random.default_rng(seed)
     points = generator.permutation(np.repeat(np.arange(POINTS), PER_POINT))
@@ -34,7 +27,7 @@ def write_set(root: Path, seed: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("phototour")
     for seed, name in enumerate(("liberty", "notredame", "yosemite")):
         write_set(folder / name, seed)
@@ -42,27 +35,27 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def liberty(root: Path) -> PhotoTourBenchmark:
+def liberty(root):
     return PhotoTourBenchmark(root / "liberty")
 
 
-def totals(benchmark: Benchmark, describer: Describer) -> dict[str, Estimate]:
+def totals(benchmark, describer):
     return {figure.name: figure.total for figure in benchmark.evaluate(open_candidate(describer), seed=0).figures}
 
 
-def test_perfect_descriptor_makes_no_error(liberty: PhotoTourBenchmark) -> None:
+def test_perfect_descriptor_makes_no_error(liberty):
     values = {name: total.value for name, total in totals(liberty, perfect(SIDE)).items()}
     assert values == pytest.approx({"FPR95": 0, "FPR95 optimistic": 0, "FPR95 expected": 0, "verification AP": 1})
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_controls_score_chance(liberty: PhotoTourBenchmark, name: str) -> None:
+def test_controls_score_chance(liberty, name):
     found = totals(liberty, CONTROLS[name]())
     assert found["FPR95 expected"].value == pytest.approx(0.95, abs=0.05)
     assert found["verification AP"].value == pytest.approx(0.5, abs=0.08)
 
 
-def test_three_sets_give_parts_and_their_mean(root: Path) -> None:
+def test_three_sets_give_parts_and_their_mean(root):
     benchmark = PhotoTourBenchmark(root)
     for figure in benchmark.evaluate(open_candidate(noisy(SIDE, 1.5)), seed=0).figures:
         assert list(figure.parts) == ["liberty", "notredame", "yosemite"]

@@ -1,7 +1,5 @@
 """The benchmark `pose`: an oracle scores 1, controls score chance, and figures equal slow computations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Scenes and pairs with poses: each published format gives the same cameras, poses and overlaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pycolmap
 import pytest

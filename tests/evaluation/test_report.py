@@ -4,8 +4,6 @@ import dataclasses
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from doap.evaluation.result import (
     Dataset,
     DescriptorInfo,
     Figure,
-    Result,
     write_results,
 )
 from oracles.html_pages import assert_well_nested
@@ -44,10 +41,10 @@ class Written:
 
 
 @pytest.fixture
-def report(tmp_path: Path):
+def report(tmp_path):
     """Write results and their report."""
 
-    def written(*results: Result) -> Written:
+    def written(*results):
         folder = tmp_path / "results"
         folder.mkdir()
         for number, result in enumerate(results):
@@ -64,13 +61,13 @@ def report(tmp_path: Path):
     return written
 
 
-def paired(name: str, values: np.ndarray, better: str = "higher", **changes: Any) -> Result:
+def paired(name, values, better="higher", **changes):
     """Return a result with a figure that was resampled with the same seed as that of the others."""
     found = bootstrap_mean(values, seed=0)
     return make_result(name, figures=(Figure("mAP", better, "pairs of images", found),), **changes)
 
 
-def descriptors() -> list[Result]:
+def descriptors():
     """Return results where RootSIFT is clearly worse than the best and the second is not."""
     noise = 0.1 * np.random.default_rng(1).standard_normal(40)
     bits = DescriptorInfo("teblid", "binary", 256, 32, "7" * 64, None)
@@ -82,7 +79,7 @@ def descriptors() -> list[Result]:
     ]
 
 
-def test_tables_agree_with_the_results_best_first(report) -> None:
+def test_tables_agree_with_the_results_best_first(report):
     results = {result.descriptor.name: result for result in descriptors()}
     written = report(*results.values())
     (rows,) = written.rows()
@@ -100,7 +97,7 @@ def test_tables_agree_with_the_results_best_first(report) -> None:
 
 
 @pytest.mark.parametrize(("better", "sign"), [("higher", 1), ("lower", -1)])
-def test_differences_from_rootsift_mark_wins_and_losses_alike(report, better: str, sign: int) -> None:
+def test_differences_from_rootsift_mark_wins_and_losses_alike(report, better, sign):
     """The oracle subtracts the resamples of the reference from those of each descriptor."""
     random = np.random.default_rng(1)
     noise = 0.1 * random.standard_normal(40)
@@ -133,7 +130,7 @@ def test_differences_from_rootsift_mark_wins_and_losses_alike(report, better: st
         ({"dataset": Dataset("other", "cd" * 32)}, "other"),
     ],
 )
-def test_results_that_are_not_comparable_share_no_table(report, changes: dict[str, Any], expected: str) -> None:
+def test_results_that_are_not_comparable_share_no_table(report, changes, expected):
     written = report(make_result("sift"), make_result("orb"), make_result("daisy", **changes))
     assert sorted([row[0] for row in rows] for rows in written.rows()) == [["daisy"], ["orb", "sift"]]
     assert len(written.summaries) == 2
@@ -163,19 +160,19 @@ def test_results_that_are_not_comparable_share_no_table(report, changes: dict[st
         ([make_result("vgg", math.nan)], r"No descriptor has a finite mAP\."),
     ],
 )
-def test_summary_has_the_best_its_lead_and_the_significance(report, results: list[Result], expected: str) -> None:
+def test_summary_has_the_best_its_lead_and_the_significance(report, results, expected):
     written = report(*results)
     assert re.fullmatch(expected, written.summaries["oxford"])
     assert f"oxford</a>: {written.summaries['oxford']}" in written.page
 
 
-def test_the_page_is_self_contained_and_well_nested(report) -> None:
+def test_the_page_is_self_contained_and_well_nested(report):
     page = report(*descriptors()).page
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
     assert_well_nested(page)
 
 
-def test_names_are_escaped_in_every_form(report) -> None:
+def test_names_are_escaped_in_every_form(report):
     figure = Figure(NAME, "higher", NAME, estimate(0.5), {NAME: estimate(0.5)})
     result = make_result(NAME, benchmark=NAME, figures=(figure,), protocol={NAME: NAME}, versions={NAME: NAME})
     written = report(result)
@@ -186,7 +183,7 @@ def test_names_are_escaped_in_every_form(report) -> None:
     assert written.rows()[0][0][0] == r"\<i\>a&b\_c\|d\</i\>"
 
 
-def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report) -> None:
+def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report):
     bare = {"curves": (), "histogram": None}
     results = [make_result("a", 0.5, **bare), make_result("b", math.nan, **bare), make_result("rootsift", 0.4, **bare)]
     results[2] = dataclasses.replace(results[2], figures=results[2].figures[:1])
@@ -199,18 +196,18 @@ def test_what_is_missing_or_not_finite_is_a_dash_or_left_out(report) -> None:
     assert_well_nested(written.page)
 
 
-def test_two_descriptors_of_one_name_get_different_labels(report) -> None:
+def test_two_descriptors_of_one_name_get_different_labels(report):
     twins = [DescriptorInfo("mine", "real", 128, 512, digit * 64, None) for digit in "ab"]
     written = report(*(make_result(value=0.5 + index / 10, descriptor=one) for index, one in enumerate(twins)))
     assert [row[0] for row in written.rows()[0]] == ["mine bbbbbb", "mine aaaaaa"]
 
 
-def test_one_descriptor_twice_is_refused(report) -> None:
+def test_one_descriptor_twice_is_refused(report):
     with pytest.raises(DataError):
         report(make_result("sift"), make_result("sift", 0.6))
 
 
-def test_a_file_given_twice_counts_once_and_a_report_among_its_results_can_be_made_again(tmp_path: Path) -> None:
+def test_a_file_given_twice_counts_once_and_a_report_among_its_results_can_be_made_again(tmp_path):
     file = write_results([make_result()], tmp_path / "sift.json")
     first, second = (write_report([file, tmp_path, file], tmp_path / "report") for _ in range(2))
     assert len(first) == 1
@@ -220,10 +217,10 @@ def test_a_file_given_twice_counts_once_and_a_report_among_its_results_can_be_ma
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
+def test_every_text_of_a_foreign_result_is_escaped(tmp_path):
     path = write_results([make_result()], tmp_path / "r.json")
 
-    def replace_texts(value: Any) -> Any:
+    def replace_texts(value):
         if isinstance(value, dict):
             fixed = ("format", "better", "kind")
             return {key: one if key in fixed else replace_texts(one) for key, one in value.items()}
@@ -243,7 +240,7 @@ def test_every_text_of_a_foreign_result_is_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [None, -1, [[]], {"a": {}}, SCRIPT])
 @pytest.mark.parametrize("key", ["figures", "curves", "histogram", "seconds", "kind", "dim", "bytes"])
-def test_a_foreign_result_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+def test_a_foreign_result_with_a_wrong_value_is_refused(tmp_path, key, value):
     path = write_results([make_result()], tmp_path / "r.json")
     stored = json.loads(path.read_text())
     changed = stored["results"][0]

@@ -1,7 +1,5 @@
 """Results survive a round trip to disk, and damaged files are reported."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

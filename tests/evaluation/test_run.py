@@ -1,7 +1,5 @@
 """Evaluation of several descriptors: one result for each; a failure of one does not stop the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Statistics over scenes: means, intervals, and the split into validation and test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmark `sfm`: COLMAP reconstructs synthetic walls, an oracle scores 1, controls and failures score 0."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import permutations
 

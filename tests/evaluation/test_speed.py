@@ -1,7 +1,5 @@
 """The benchmark `speed`: what is timed, with how many threads, and how times are combined."""
 
-from __future__ import annotations
-
 import time
 
 import cv2

@@ -1,7 +1,5 @@
 """The benchmark `sweeps`: views, inlier ratios and falls."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

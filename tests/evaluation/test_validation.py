@@ -1,7 +1,5 @@
 """Validation scores, compared with slow loops over all pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

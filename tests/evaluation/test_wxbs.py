@@ -1,7 +1,5 @@
 """The benchmark `wxbs`: an oracle scores 1, controls score chance, and damaged files are refused."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import cv2

@@ -1,7 +1,5 @@
 """The C++ example compiles, runs, and agrees with Python."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

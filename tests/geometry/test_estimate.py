@@ -1,7 +1,5 @@
 """Two-view geometry: known cameras and planes are recovered, and matches without a model are no error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Poses: known cameras are recovered, and errors and epipolar distances agree with independent computations."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

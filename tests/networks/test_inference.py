@@ -8,7 +8,7 @@ from doap.networks import NETWORKS
 from doap.networks.inference import for_inference
 
 
-def with_statistics(network: nn.Module) -> nn.Module:
+def with_statistics(network):
     """Draw the statistics of batch normalisation, which are 0 and 1 in a new network."""
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
@@ -52,17 +52,17 @@ class Doubled(nn.BatchNorm2d):
         return 2 * super().forward(images)
 
 
-def without_statistics() -> nn.Module:
+def without_statistics():
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2, track_running_stats=False))
 
 
-def with_hook() -> nn.Module:
+def with_hook():
     layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     layers[0].register_forward_hook(lambda layer, inputs, output: output + 1)
     return layers
 
 
-def registered_twice() -> nn.Module:
+def registered_twice():
     shared = nn.BatchNorm2d(1)
     return nn.Sequential(shared, nn.ReLU(), shared)
 

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="results/ is only i
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_model_cards_match_weights_results_and_notes(name: str, import_tool) -> None:
+def test_model_cards_match_weights_results_and_notes(name, import_tool):
     tool: ModuleType = import_tool("model_cards")
     path = SHIPPED[name]
     assert path.with_suffix(".md").read_text(encoding="utf-8") == tool.model_card(name, path, RESULTS / "evaluation")
 
 
-def test_tables_on_large_collections_match_the_results(import_tool) -> None:
+def test_tables_on_large_collections_match_the_results(import_tool):
     tool, markdown = import_tool("scale_tables"), import_tool("generated_markdown")
     results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "scale").glob("*.json")}
     contents = tool.make_tables(results)
@@ -35,7 +35,7 @@ def test_tables_on_large_collections_match_the_results(import_tool) -> None:
         assert markdown.replace_generated(text, tool.TOOL, contents) == text, path
 
 
-def test_tables_of_evaluations_and_losses_match_the_results(import_tool) -> None:
+def test_tables_of_evaluations_and_losses_match_the_results(import_tool):
     tool, markdown = import_tool("tables"), import_tool("generated_markdown")
     contents = tool.make_tables(RESULTS)
     pages = {path: path.read_text(encoding="utf-8") for path in tool.PAGES}

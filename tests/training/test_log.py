@@ -1,7 +1,5 @@
 """The log: written lines are read back, and an interrupted run neither loses a line nor logs a step twice."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +11,7 @@ from doap.training.log import Log, read_log
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """A log with a start event and the steps 50, 100 and 150."""
     with closing(Log(tmp_path / "log.jsonl")) as log:
         log.write("start", step=0, config={"name": "größer"}, versions={"torch": "2"})
@@ -22,11 +20,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log.jsonl"
 
 
-def steps(path: Path) -> list[int]:
+def steps(path):
     return [record["step"] for record in read_log(path)]
 
 
-def test_written_lines_are_read_back_before_the_log_is_closed(path: Path) -> None:
+def test_written_lines_are_read_back_before_the_log_is_closed(path):
     with closing(Log(path)) as log:
         log.write("end", step=200)
         assert steps(path) == [0, 50, 100, 150, 200]
@@ -35,7 +33,7 @@ def test_written_lines_are_read_back_before_the_log_is_closed(path: Path) -> Non
     assert first == {"kind": "train", "step": 50, "loss": 1 / 50}
 
 
-def test_resuming_drops_what_was_written_after_the_checkpoint(path: Path) -> None:
+def test_resuming_drops_what_was_written_after_the_checkpoint(path):
     with closing(Log(path)) as log:
         size = log.size
         log.write("train", step=200, loss=1.0)
@@ -47,8 +45,8 @@ def test_resuming_drops_what_was_written_after_the_checkpoint(path: Path) -> Non
         assert steps(path) == []
 
 
-def test_an_interrupted_resume_leaves_the_old_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
+def test_an_interrupted_resume_leaves_the_old_log(path, monkeypatch):
+    def killed(*_):
         raise KeyboardInterrupt
 
     before = path.read_bytes()
@@ -59,7 +57,7 @@ def test_an_interrupted_resume_leaves_the_old_log(path: Path, monkeypatch: pytes
     assert path.read_bytes() == before
 
 
-def test_an_incomplete_last_line_is_skipped_and_dropped_on_opening(path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped_and_dropped_on_opening(path):
     whole = path.read_bytes()
     last = whole.rindex(b"\n", 0, -1) + 1
     for end in range(last, len(whole) - 1):
@@ -72,20 +70,20 @@ def test_an_incomplete_last_line_is_skipped_and_dropped_on_opening(path: Path) -
 
 
 @pytest.mark.parametrize("damage", [b'{"kind": "tra', b"", b"[1, 2]", b'{"step": 3}', b"\xff\xfe"])
-def test_other_damage_is_refused(path: Path, damage: bytes) -> None:
+def test_other_damage_is_refused(path, damage):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], damage + b"\n", *lines[1:]]))
     with pytest.raises(DataError):
         read_log(path)
 
 
-def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_log_is_an_error(tmp_path):
     with pytest.raises(DataError):
         read_log(tmp_path / "log.jsonl")
 
 
-def test_numbers_that_are_not_finite_are_null(path: Path) -> None:
-    def refuse(word: str) -> None:
+def test_numbers_that_are_not_finite_are_null(path):
+    def refuse(word):
         raise AssertionError(word)
 
     with closing(Log(path)) as log:

@@ -1,20 +1,15 @@
 """The report: one self-contained file with the values of the log, at any time of a run."""
 
-from __future__ import annotations
-
 import base64
 import re
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from doap._support.errors import DataError, DoapError
-from doap.training.log import Log, Record
+from doap.training.log import Log
 from doap.training.page import outlook, write_training_page
 from oracles.html_pages import assert_well_nested
 
@@ -22,22 +17,22 @@ BASELINES = {"sift": {"map": 0.61, "fpr95": 0.12}, "rootsift": {"map": 0.655, "f
 NAME = "<script>alert('&')</script>"
 
 
-def start(**more: Any) -> Record:
+def start(**more):
     config = {"name": NAME, "optimiser": {"momentum": 0.875}, "data": {"nested": {"flip": True}}}
     known = {"config": config, "versions": {"torch": "2.5.1"}, "baselines": BASELINES}
     return {"kind": "start", "step": 0, **known, **more}
 
 
-def train(step: int, **more: Any) -> Record:
+def train(step, **more):
     values = {"loss": 20 / (step + 10), "learning_rate": 0.1, "patches_per_second": 1234.0, "seconds": 1.2 * step}
     return {"kind": "train", "step": step, **values, **more}
 
 
-def validation(step: int, score: float, fpr95: float = 0.05) -> Record:
+def validation(step, score, fpr95=0.05):
     return {"kind": "validation", "step": step, "map": score, "fpr95": fpr95, "seconds": 1.2 * step, "best": True}
 
 
-def whole_run() -> list[Record]:
+def whole_run():
     """Twenty minutes, validated at 4, 8, 12, 16 and 20; above RootSIFT since minute 12."""
     scores = {200: 0.5, 400: 0.65, 600: 0.7, 800: 0.7413, 1000: 0.7339}
     lines = [start()]
@@ -49,10 +44,10 @@ def whole_run() -> list[Record]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Callable[[list[Record]], str]:
+def page(tmp_path):
     """Log the lines; return the text of the report."""
 
-    def written(lines: list[Record]) -> str:
+    def written(lines):
         with closing(Log(tmp_path / "log.jsonl")) as log:
             for line in lines:
                 log.write(**line)
@@ -61,13 +56,13 @@ def page(tmp_path: Path) -> Callable[[list[Record]], str]:
     return written
 
 
-def save_gallery(run: Path) -> np.ndarray:
+def save_gallery(run):
     patches = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     np.savez(run / "gallery.npz", patches=patches, distances=np.array([[0.75, 0.5], [0.625, 0.375]]))
     return patches
 
 
-def test_the_report_is_self_contained_escaped_and_well_nested(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_report_is_self_contained_escaped_and_well_nested(page, tmp_path):
     save_gallery(tmp_path)
     text = page(whole_run())
     assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", text)
@@ -103,7 +98,7 @@ def test_the_report_is_self_contained_escaped_and_well_nested(page: Callable[...
         ([*whole_run(), validation(1100, 0.6), validation(1200, 0.7)], "above RootSIFT (0.655) since minute 24"),
     ],
 )
-def test_a_report_can_be_written_at_any_time(page: Callable[..., str], lines: list[Record], expected: str) -> None:
+def test_a_report_can_be_written_at_any_time(page, lines, expected):
     text = page(lines)
     assert f"{expected}</h1>" in text
     assert not re.search(r"\bnan\b|\binf\b", text)
@@ -119,13 +114,13 @@ def test_a_report_can_be_written_at_any_time(page: Callable[..., str], lines: li
         ([0.0], "Too early to predict whether more training pays off"),
     ],
 )
-def test_outlook_depends_on_the_last_third(rises: list[float], verdict: str) -> None:
+def test_outlook_depends_on_the_last_third(rises, verdict):
     before = [validation(step, 0.9 - step / 1000) for step in range(100, 500, 100)]
     last = [validation(800 + 100 * index, 0.5 + rise) for index, rise in enumerate(rises)]
     assert outlook([*before, *last])[0] == verdict
 
 
-def test_the_gallery_shows_the_pixels_and_the_distances(page: Callable[..., str], tmp_path: Path) -> None:
+def test_the_gallery_shows_the_pixels_and_the_distances(page, tmp_path):
     patches = save_gallery(tmp_path)
     text = page(whole_run())
     shown = re.findall(r"base64,([^']*)'", text)
@@ -134,7 +129,7 @@ def test_the_gallery_shows_the_pixels_and_the_distances(page: Callable[..., str]
     assert re.findall(r"(?:match|wrong) ([\d.]+)", text) == ["0.75", "0.5", "0.625", "0.375"]
 
 
-def test_a_damaged_gallery_is_refused(page: Callable[..., str], tmp_path: Path) -> None:
+def test_a_damaged_gallery_is_refused(page, tmp_path):
     (tmp_path / "gallery.npz").write_bytes(b"PK half a file")
     with pytest.raises(DataError):
         page(whole_run())

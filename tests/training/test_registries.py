@@ -78,7 +78,7 @@ class Pairs(Sampler):
         return np.sort(drawn)
 
 
-def run(tmp_path: Path, patches: Path, sections: str) -> list[dict[str, object]]:
+def run(tmp_path, patches, sections):
     """Train three steps with a recipe; return the events."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
@@ -92,7 +92,7 @@ def run(tmp_path: Path, patches: Path, sections: str) -> list[dict[str, object]]
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path, monkeypatch):
     """Create an importable module with the classes of this file; return its name."""
     (tmp_path / "elsewhere").mkdir()
     code = "from test_registries import Spread, Pairs, Small\nnumber = 5\n"
@@ -104,9 +104,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "my_package"
 
 
-def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
-    patches: Path, tmp_path: Path, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(patches, tmp_path, package, monkeypatch):
     sections = (
         f"[network]\nname = '{package}:Small'\nwidth = 2\n[loss]\nname = '{package}:Spread'\nmargin = 0.5\n"
         f"[sampler]\nname = '{package}:Pairs'\ngroups_per_batch = 4\n"
@@ -145,17 +143,13 @@ def test_classes_of_another_package_train_from_a_recipe_and_load_by_name(
         "name = 'my_package:Spread'\nmargin = -1",
     ],
 )
-def test_a_class_or_setting_that_cannot_be_used_is_refused(
-    patches: Path, tmp_path: Path, package: str, sections: str
-) -> None:
+def test_a_class_or_setting_that_cannot_be_used_is_refused(patches, tmp_path, package, sections):
     (tmp_path / "elsewhere" / "broken_package.py").write_text("1 / 0")
     with pytest.raises(DataError):
         run(tmp_path, patches, f"[loss]\n{sections}\n")
 
 
-def test_the_fingerprint_of_a_network_of_your_own_depends_on_its_code(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fingerprint_of_a_network_of_your_own_depends_on_its_code(package, monkeypatch):
     descriptor = doap.Descriptor.build(f"{package}:Small")
     before = descriptor.fingerprint()
     monkeypatch.setattr(Small, "forward", lambda self, patches: self.layers(-patches))
