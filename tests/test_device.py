@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from doap._support.device import multiplies_bfloat16, resolve_device, resolve_precision
+from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError
 
 CPU = torch.device("cpu")
@@ -31,12 +31,3 @@ def test_an_unavailable_or_unknown_device_is_an_error(monkeypatch, name):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(ArgumentError):
         resolve_device(name)
-
-
-@pytest.mark.parametrize("supported", [True, False])
-def test_auto_precision_needs_a_measurement_and_an_instruction(monkeypatch, supported):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: supported)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert multiplies_bfloat16(CPU) is supported
-    assert resolve_precision("auto", CPU, "float32") == torch.float32
-    assert resolve_precision("auto", CPU, "bfloat16") == (torch.bfloat16 if supported else torch.float32)

@@ -39,12 +39,6 @@ def features(grey):
     return doap.extract(grey, rootsift(), max_keypoints=100)
 
 
-def test_a_file_and_its_pixels_give_the_same_features(photo, grey, features):
-    assert np.array_equal(doap.extract(photo, rootsift(), max_keypoints=100).frames, features.frames)
-    assert features.image_size == grey.shape
-    assert len(features) == 100
-
-
 @pytest.mark.parametrize("describer", [rootsift, teblid])
 def test_an_image_without_keypoints_has_zero_features_of_the_right_width(describer):
     none = doap.extract(np.zeros((120, 160), np.uint8), describer())

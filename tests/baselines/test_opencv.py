@@ -162,10 +162,6 @@ def test_descriptors_do_not_depend_on_batches_or_threads(patches, name):
     assert baseline.describe(PHOTO, np.zeros((0, 2, 3), np.float32)).shape == none.shape
 
 
-def test_every_baseline_has_its_own_fingerprint():
-    assert len({create().fingerprint() for create in BASELINES.values()}) == len(BASELINES)
-
-
 @pytest.mark.parametrize("engine", ["TEBLID", "AKAZE"])
 def test_opencv_without_contrib_is_an_error(monkeypatch, engine):
     for home in (MORE, cv2):

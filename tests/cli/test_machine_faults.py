@@ -9,12 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-import doap as library
 from doap._support.errors import DataError, import_extra, is_out_of_memory
-from doap.data import SetWriter, UnitGroups
-from doap.descriptor import Descriptor
 from oracles.forked import run_forked
-from oracles.photos import write_photo
+from oracles.writing_commands import write_inputs
 
 resource = pytest.importorskip("resource")
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -22,20 +19,10 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Photos, their features, an index, a patch set, and a descriptor."""
     folder = tmp_path_factory.mktemp("inputs")
-    for seed in range(2):
-        write_photo(folder / "photos" / f"{seed}.png", seed, 100, 120)
-    library.extract_folder(folder / "photos", folder / "features", "rootsift", workers=1, max_keypoints=30)
+    write_inputs(folder)
     (folder / "heic").mkdir()
     (folder / "heic" / "0.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    random, ignore = np.random.default_rng(0), np.empty((0, 2), np.int64)
-    with SetWriter(folder / "set", 32, {}, []) as writer:
-        for scene in "ab":
-            groups = UnitGroups(np.full(20, 2), scene, np.zeros((20, 3), np.float32), scene, ignore)
-            writer.add(scene, random.integers(0, 256, (40, 32, 32), np.uint8), groups)
-        writer.finish()
-    Descriptor.build("fast", dim=16).save(folder / "fast.safetensors")
     return folder
 
 
@@ -86,7 +73,7 @@ doap.cli.main()
 
 @on_linux
 def test_too_little_memory_for_the_libraries_is_one_line(inputs, tmp_path):
-    words = ("extract", inputs / "photos", "--out", tmp_path / "out")
+    words = ("extract", inputs / "images", "--out", tmp_path / "out")
     ran = subprocess.run([sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.splitlines()[1:]) == (1, [])
     assert ran.stderr.startswith("doap: Not enough memory. ")
@@ -102,7 +89,7 @@ doap.cli.main()
 
 @pytest.mark.slow
 def test_too_few_files_for_worker_processes_are_one_line(inputs, tmp_path):
-    words = ("extract", inputs / "photos", "--out", tmp_path / "out", "--workers", "2", "--descriptor", "rootsift")
+    words = ("extract", inputs / "images", "--out", tmp_path / "out", "--workers", "2", "--descriptor", "rootsift")
     ran = subprocess.run([sys.executable, "-c", FEW_FILES, *map(str, words)], capture_output=True, text=True)
     expected = "doap: Too many open files. Use fewer workers, or raise the limit with `ulimit -n`.\n"
     assert (ran.returncode, ran.stderr) == (1, expected)
@@ -205,22 +192,22 @@ def test_a_library_without_memory_to_load_is_not_reported_as_missing(tmp_path, m
 
 
 MISSING = [
-    ("pycolmap", "colmap", "colmap photos --out out.db"),
-    ("pycolmap", "colmap", "data from-images photos --out out"),
-    ("pycolmap", "colmap", "data from-colmap . photos --out out"),
-    ("pycolmap", "colmap", "match photos/0.png photos/1.png --detector colmap-default"),
-    ("pycolmap", "colmap", "localize photos/0.png --model . --images photos --cache cache"),
-    ("h5py", "hloc", "hloc photos --out out.h5"),
+    ("pycolmap", "colmap", "colmap images --out out.db"),
+    ("pycolmap", "colmap", "data from-images images --out out"),
+    ("pycolmap", "colmap", "data from-colmap . images --out out"),
+    ("pycolmap", "colmap", "match images/0.png images/1.png --detector colmap-default"),
+    ("pycolmap", "colmap", "localize images/0.png --model . --images images --cache cache"),
+    ("h5py", "hloc", "hloc images --out out.h5"),
     ("faiss", "index", "index build features --out out"),
     ("faiss", "index", "pairs features --out pairs.txt"),
     ("onnx", "export", "export fast.safetensors --out out.onnx"),
     ("onnxscript", "export", "export fast.safetensors --out out.onnx"),
     ("onnxruntime", "onnx", "export fast.safetensors --out out.onnx"),
-    ("ray", "ray", "extract photos --out out --engine ray --descriptor rootsift"),
-    ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --detector affine"),
-    ("kornia", "kornia", "match photos/0.png photos/1.png --descriptor rootsift --filter adalam"),
-    ("pillow_heif", "heif", "match heic/0.heic photos/1.png --descriptor rootsift"),
-    ("poselib", "eval", "eval rootsift pose photos --out out"),
+    ("ray", "ray", "extract images --out out --engine ray --descriptor rootsift"),
+    ("kornia", "kornia", "match images/0.png images/1.png --descriptor rootsift --detector affine"),
+    ("kornia", "kornia", "match images/0.png images/1.png --descriptor rootsift --filter adalam"),
+    ("pillow_heif", "heif", "match heic/0.heic images/1.png --descriptor rootsift"),
+    ("poselib", "eval", "eval rootsift pose images --out out"),
 ]
 
 
@@ -233,7 +220,8 @@ def test_a_missing_library_is_one_line_that_names_the_extra(
     # Python raises ModuleNotFoundError for it, as for a library that is not installed.
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.chdir(tmp_path)
-    words = [inputs / word if (inputs / word).exists() and word != "." else word for word in command.split()]
+    first, *rest = command.split()
+    words = [first, *(inputs / word if (inputs / word).exists() and word != "." else word for word in rest)]
     ran = doap(*words)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1), ran.stderr
     assert f"pip install 'doap[{extra}]'" in ran.stderr

@@ -21,7 +21,7 @@ from doap.collection.image_folder import ImageFolder
 from doap.collection.local import ImageExtractor, make_portable
 from doap.collection.storage import StoredFile
 from doap.describer import from_function
-from doap.descriptor import Descriptor, load
+from doap.descriptor import Descriptor
 from doap.detectors import colmap, sift
 from doap.images import list_images, read_grey
 from doap.pipeline import as_extractor, extract
@@ -321,11 +321,3 @@ def test_bad_arguments_are_refused_before_anything_is_written(photos, network, t
     with pytest.raises(ArgumentError):
         run(photos, out, BASELINES["colmap-sift"](), detector="sift")
     assert not out.exists()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_gpu_extracts_the_features_of_the_cpu_with_the_same_fingerprint(photos, tmp_path, cuda, workers):
-    run(photos, tmp_path / "f", "doap-128", device=cuda, precision="float32", workers=workers)
-    assert_complete(tmp_path / "f", photos, load("doap-128", device="cpu", precision="float32"), error=1e-3)
-    assert run(photos, tmp_path / "f", "doap-128", device="cpu").extracted == 0

@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from doap._support.errors import DataError
 from doap.baselines import rootsift
 from doap.collection import FeatureSet, extract_folder
 from doap.export.colmap import write_colmap
@@ -83,12 +82,6 @@ def test_a_damaged_mask_or_one_of_another_size_is_the_reason_why_its_image_is_sk
     assert (done.extracted, sorted(done.skipped)) == (1, ["2.png", "a/0.png"])
     assert str(masks / "2.png.png") in done.skipped["2.png"]
     assert "(100, 140), got (50, 70)" in done.skipped["a/0.png"]
-
-
-def test_a_folder_of_masks_must_exist_and_not_be_among_the_images(images, masks):
-    for folder in (images.parent / "none", images / "2.png", images / "a"):
-        with pytest.raises(DataError):
-            run(images, folder)
 
 
 @pytest.mark.parametrize("write", [write_colmap, write_hloc])

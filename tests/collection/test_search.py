@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 
 from doap._support.errors import DataError
 from doap._support.files import sha256
@@ -20,7 +19,6 @@ from doap.collection.index import Index, IndexChange, build_index
 from doap.collection.search import extract_query, find_itself, rank_images, search_images
 from doap.descriptor import Descriptor
 from doap.pipeline import extract
-from doap.types import Features
 from oracles.feature_sets import random_features, write_features, write_photo_features, write_views
 from oracles.photos import write_photo
 
@@ -168,14 +166,6 @@ def test_missing_neighbours_do_not_vote(tmp_path):
     found = rank_images(index, features.read("3.jpg").features.descriptors, 6, neighbours=200, probes=1)
     assert found[0][0] == "3.jpg"
     assert all(math.isfinite(votes) and votes > 0 for _, votes in found)
-
-
-def test_an_index_of_one_image_finds_it(tmp_path):
-    features = write_features(tmp_path / "features", {"0.jpg": random_features(0, 1)})
-    index = Index(build_index(features, tmp_path / "index"))
-    one = Features(np.zeros((1, 2, 3), np.float32), np.ones(1, np.float32), torch.ones(1, 32) / 32**0.5, (9, 9))
-    assert len(search_images(index, one)) <= 1
-    assert [found.name for found in search_images(index, features.read("0.jpg").features)] == ["0.jpg"]
 
 
 def test_the_query_is_not_listed_as_its_own_hit(tmp_path):

@@ -190,11 +190,6 @@ def test_a_split_contains_the_groups_of_its_scenes(groups_at_once, path, tmp_pat
     assert part.meta["ledger"] == [{"scene": "square", "licence": "CC0"}, {"tool": "doap"}]
 
 
-def test_a_split_drops_ignored_pairs_with_groups_of_other_scenes(path, tmp_path):
-    edit_groups(path, "ignore", pa.array([[2, 3], [], [0], [0], *[[]] * 4], pa.list_(pa.int64())))
-    assert ignored_numbers(open_set(split_set(path, tmp_path / "part", ["square"]))) == {frozenset([0, 3])}
-
-
 @pytest.mark.parametrize("groups_at_once", [2, 4096])
 def test_a_merge_contains_the_groups_of_all_sets(groups_at_once, path, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "GROUPS_AT_ONCE", groups_at_once)

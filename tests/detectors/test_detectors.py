@@ -142,14 +142,6 @@ def test_tiny_images_of_noise_give_finite_frames(name):
         assert np.isfinite(frames).all()
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_magnification_only_resizes_patches(name):
-    create = DETECTORS[name]
-    frames, _ = create().detect(IMAGE, 50)
-    larger, _ = create(magnification=2 * create().magnification).detect(IMAGE, 50)
-    np.testing.assert_allclose(larger, frames * np.float32([2, 2, 1]), rtol=1e-5)
-
-
 def test_affine_frames_match_more_on_a_slanted_surface():
     """The image is compressed to 0.4 along a diagonal, as at a slant of 66°."""
     squeeze = np.array([[0.7, -0.3], [-0.3, 0.7]])

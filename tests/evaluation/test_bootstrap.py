@@ -8,27 +8,6 @@ from doap._support.random_streams import stream
 from doap.evaluation.bootstrap import bootstrap_interval, bootstrap_mean, central_interval
 
 
-def test_interval_of_a_mean_equals_the_normal_approximation():
-    values = np.random.default_rng(0).normal(5, 2, 400)
-    found = bootstrap_mean(values, seed=0)
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - half, abs=0.15 * half)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.15 * half)
-    assert found.units == 400
-
-
-def test_values_of_one_cluster_count_once():
-    values = np.random.default_rng(2).normal(size=50)
-    single, repeated = (
-        bootstrap_mean(values, seed=3),
-        bootstrap_mean(values.repeat(10), seed=3, clusters=np.arange(50).repeat(10)),
-    )
-    assert (repeated.low, repeated.high, repeated.units) == pytest.approx((single.low, single.high, 50))
-    careless = bootstrap_mean(values.repeat(10), seed=3)
-    assert careless.high - careless.low < 0.5 * (single.high - single.low)
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_independent_units_have_a_value_but_no_interval(count):
     values = np.arange(4.0 * count)
@@ -77,15 +56,6 @@ def test_two_stages_equal_a_loop_that_draws_clusters_and_then_values_in_them():
     assert found.resampled == pytest.approx(medians, abs=1e-6)
     assert (found.low, found.high) == pytest.approx(central_interval(medians))
     assert (found.value, found.units) == (np.median(values), 4)
-
-
-def test_the_variance_of_two_stages_is_that_of_the_theory():
-    """It is the variance between clusters plus the mean variance within them, divided by the sizes."""
-    random = np.random.default_rng(0)
-    table = random.normal(size=(12, 1)) + 0.5 * random.normal(size=(12, 6))
-    theory = (table.mean(axis=1).var() + table.var(axis=1).mean() / 6) / 12
-    found = bootstrap_interval(weighted_mean(table.ravel()), table.size, 0, 2500, clusters=np.arange(12).repeat(6))
-    assert np.var(found.resampled) == pytest.approx(theory, rel=0.12)
 
 
 def test_nineteen_of_twenty_clustered_intervals_contain_the_true_mean_and_those_by_pair_do_not():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from doap._support.errors import DataError
 from doap._support.random_streams import stream
 from doap.baselines import rootsift
 from doap.describer import Describer
@@ -201,16 +200,6 @@ def test_an_image_without_keypoints_has_no_matches(root, tmp_path):
     assert benchmark.protocol["pairs without correspondences"] == "1, left out of mAP and recall"
     assert [figure.parts["one flat"].units for figure in scores.figures] == [4, 4, 5, 5, 5, 5]
     assert value(scores, "mAP") > 0.5
-
-
-def test_images_without_common_keypoints_are_refused(root, tmp_path):
-    far = np.eye(3)
-    far[0, 2] = 10 * WIDTH
-    folder = shutil.copytree(root, tmp_path / "apart")
-    for number in range(2, 7):
-        np.savetxt(folder / f"H1to{number}p", far)
-    with pytest.raises(DataError):
-        OxfordBenchmark(folder, max_keypoints=100)
 
 
 def test_checksum_covers_images_and_homographies_but_not_paths(root, benchmark, tmp_path):

@@ -91,6 +91,8 @@ def test_tables_agree_with_the_results_best_first(report):
         assert shown == pytest.approx([total.value, total.low, total.high], abs=0.00051)
         assert f"{shown[0]:.3f}" in written.page
         assert re.search(rf"^{name} & {size} & \S*{shown[0]:.3f}\S* {{\\scriptsize \[", written.latex, re.M)
+    assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", written.page)
+    assert_well_nested(written.page)
     # The best and what does not differ from it significantly are bold.
     assert {row[0] for row in rows if "**" in row[2]} == {"doap-128", "teblid"}
     assert written.latex.count(r"\textbf") == written.page.count("<td class=best><b>") == 2
@@ -164,12 +166,6 @@ def test_summary_has_the_best_its_lead_and_the_significance(report, results, exp
     written = report(*results)
     assert re.fullmatch(expected, written.summaries["oxford"])
     assert f"oxford</a>: {written.summaries['oxford']}" in written.page
-
-
-def test_the_page_is_self_contained_and_well_nested(report):
-    page = report(*descriptors()).page
-    assert not re.search(r"https?:|<script|<link|<iframe|@import|url\(", page)
-    assert_well_nested(page)
 
 
 def test_names_are_escaped_in_every_form(report):

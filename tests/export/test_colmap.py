@@ -19,7 +19,6 @@ from doap.detectors import colmap_default
 from doap.export.colmap import write_colmap
 from doap.export.colmap_database import make_keypoints
 from doap.images import angles, frames_from_affine, frames_from_arrays, read_grey, scales
-from doap.metrics import quantise
 from doap.pipeline import extract, match
 from oracles.colmap_database import MAX_KEYPOINTS, ids, write
 from oracles.photos import write_photo
@@ -103,14 +102,6 @@ def test_matches_equal_doap_match_and_are_verified(database, features):
     assert (database.pairs, database.unchanged) == (6, False)
     assert database.matches > database.verified_matches > 20
     assert database.verified_pairs >= 1
-
-
-def test_descriptors_are_stored_as_bytes_of_type_sift(database, features):
-    with pycolmap.Database.open(database.out) as opened:
-        for name, image in ids(opened).items():
-            stored = opened.read_descriptors(image)
-            assert stored.type == pycolmap.FeatureExtractorType.SIFT
-            np.testing.assert_array_equal(stored.data, quantise(features[name].descriptors, signed=False))
 
 
 def test_binary_descriptors_and_other_lengths_are_matched_but_not_stored(photos, tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from doap._support.errors import ArgumentError, ShapeError
 from doap.images import draw_matches
 from doap.images.draw import BACKGROUND, COMMON, INLIER, MARGIN, MAX_LINES, REJECT, STRIP, _select_lines
 
@@ -82,16 +81,3 @@ def test_inliers_that_another_descriptor_finds_are_blue():
     picture = draw(flat(), flat(), points, points, [True, True, False], common=np.array([True, False, True]))
     for y, colour in zip((50, 100, 150), (COMMON, INLIER, REJECT), strict=True):
         assert close(picture[STRIP + y, MARGIN + 150], colour)
-
-
-def test_inconsistent_arguments_are_refused():
-    with pytest.raises(ShapeError):
-        draw_matches(flat(), flat(), NONE, NONE, np.zeros(3, int), np.zeros(3, bool), "")
-    with pytest.raises(ShapeError):
-        draw_matches(flat(), flat(), NONE, NONE, np.zeros((0, 2), int), np.zeros(3, bool), "")
-    with pytest.raises(ShapeError):
-        draw(flat(), np.zeros((9, 9, 2), np.uint8))
-    with pytest.raises(ShapeError):
-        draw(flat(), flat(), [(1.0, 1.0)], [(1.0, 1.0)], [True], common=np.zeros(2, bool))
-    with pytest.raises(ArgumentError):
-        draw(flat(), flat(), longest_side=0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doap._support.errors import ArgumentError, ShapeError
-from doap.images import Pyramid, extract_patches, frames_from_affine, frames_from_arrays, inside, transform_frames
+from doap.images import extract_patches, frames_from_affine, frames_from_arrays, inside, transform_frames
 from doap.images.patches import _MAX_SIDE
 
 SIDE = 240
@@ -194,14 +194,6 @@ def test_more_patches_than_the_limit_of_remap_are_extracted():
     ramp = np.broadcast_to(np.arange(SIDE, dtype=np.float32), (3, SIDE))
     patches = extract_patches(ramp, frames_from_arrays(np.stack([along, np.ones_like(along)], 1), 0 * along), size=1)
     np.testing.assert_allclose(patches[:, 0, 0], along, atol=0.02)
-
-
-def test_a_pyramid_gives_the_same_patches_as_its_image():
-    image = Waves().image(np.uint8)
-    several = frames_from_arrays([[100, 100], [120, 90]], [10, 80])
-    pyramid = Pyramid(image)
-    for size in (16, 32):
-        assert np.array_equal(extract_patches(pyramid, several, size), extract_patches(image, several, size))
 
 
 def test_image_is_not_changed_and_may_be_a_view():

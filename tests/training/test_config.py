@@ -20,11 +20,6 @@ def test_every_recipe_loads_and_has_a_command(path):
     assert StepSchedule.of(config.schedule, steps_per_epoch=100)
 
 
-def write(tmp_path, text):
-    (tmp_path / "r.toml").write_text(text)
-    return tmp_path / "r.toml"
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -48,12 +43,6 @@ def test_a_wrong_damaged_or_missing_recipe_is_refused(tmp_path, content):
         (tmp_path / "r.toml").write_bytes(content)
     with pytest.raises(DataError):
         read_recipe(tmp_path / "r.toml", data={"train": "set"})
-
-
-def test_changes_override_the_file(tmp_path):
-    path = write(tmp_path, "[run]\nseed = 3\nlog_every = 7")
-    config = read_recipe(path, run={"seed": 5})
-    assert (config.run.seed, config.run.log_every) == (5, 7)
 
 
 def test_the_default_distance_follows_from_the_loss_and_the_kind_and_a_recipe_may_set_it():

@@ -27,12 +27,6 @@ def rows(patches):
     return list(zip(names, patches.image.tolist(), patches.index.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_groups_are_read_back_and_counted(root, name):
-    np.testing.assert_array_equal(read_hpatches(root).load(name), GROUPS[name])
-    assert read_hpatches(root).count(name) == len(GROUPS[name])
-
-
 def test_units_are_the_sequences_in_groups_of_16(root):
     units = list(read_hpatches(root).units())
     assert [(unit.scene, unit.counts.tolist()) for unit in units] == [("i_dome", [16] * 3), ("v_wall", [16] * 5)]
