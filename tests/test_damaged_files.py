@@ -19,7 +19,7 @@ for needed in ("faiss", "pycolmap"):
     pytest.importorskip(needed)
 
 # These are read in a process of their own. Some damage lets it hang until its time is over.
-INPUTS = {"colmap": 5, "colmap text": 5}
+INPUTS = {"colmap": 5, "colmap text": 5, "colmap database": 5}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)

@@ -17,6 +17,7 @@ from doap.descriptor import Descriptor
 from doap.loss import LOSSES
 from doap.metrics import pack_bits
 from doap.pipeline import describe_patches
+from oracles.file_samples import DESCRIPTOR
 from oracles.photos import write_photo
 
 
@@ -81,14 +82,10 @@ def test_a_function_that_returns_nan_is_refused():
         describe_patches(function, np.zeros((2, 32, 32), np.uint8))
 
 
-def blocks(patches):
-    return torch.nn.functional.avg_pool2d(patches, 8).flatten(1)
-
-
 @pytest.fixture
 def features(tmp_path):
     write_photo(tmp_path / "photos" / "a.png", 0, 100, 120)
-    doap.extract_folder(tmp_path / "photos", tmp_path / "features", from_function(blocks), workers=1)
+    doap.extract_folder(tmp_path / "photos", tmp_path / "features", DESCRIPTOR, workers=1)
     return tmp_path / "features"
 
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import doap
 from doap.descriptor import Descriptor
-from doap.export.onnx import write_onnx
 
 # Every 16th dimension for four patches of random 4×4 blocks.
 REAL = {
@@ -61,15 +59,3 @@ def test_doap_256bit_is_unchanged(precision, different):
     described = Descriptor.load("doap-256bit", precision=precision).describe_patches(patches()).numpy()
     expected = np.frombuffer(bytes.fromhex("".join(BITS)), np.uint8).reshape(described.shape)
     assert np.unpackbits(described ^ expected).sum() <= different
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*REAL, "doap-256bit"])
-def test_descriptors_exported_to_onnx_are_unchanged(name, tmp_path):
-    pytest.importorskip("onnxscript")
-    write_onnx(Descriptor.load(name), tmp_path / "golden.onnx")
-    described = doap.load(tmp_path / "golden.onnx").describe_patches(patches())
-    if name in REAL:
-        torch.testing.assert_close(described[:, ::16], torch.tensor(REAL[name]), atol=1e-5, rtol=0)
-    else:
-        assert [row.numpy().tobytes().hex() for row in described] == BITS

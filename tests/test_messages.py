@@ -10,7 +10,7 @@ import doap
 from doap._support.errors import DoapError, import_extra
 from doap.baselines import colmap_rootsift
 from doap.collection import ExtractorInfo, FeatureSet, Index, MilvusIndex, build_index
-from doap.data import SetWriter, UnitGroups, build_from_colmap, build_from_images, check_set, open_set
+from doap.data import build_from_colmap, build_from_images, check_set, open_set
 from doap.descriptor import Descriptor
 from doap.detectors import as_detector, sift
 from doap.evaluation import write_report
@@ -21,6 +21,7 @@ from doap.export.pairs import resolve_pairs
 from doap.images import read_grey
 from doap.training import Config, read_recipe, train
 from doap.types import Features
+from oracles.coded_patches import write_units
 from oracles.feature_sets import random_features, write_features
 from oracles.photos import write_photo
 from oracles.plane_scene import write_scene
@@ -32,10 +33,7 @@ def written(path, content=b""):
 
 
 def write_set(folder):
-    with SetWriter(folder / "set", 8, {}, []) as writer:
-        nothing = np.empty((0, 2), np.int64)
-        writer.add("a", np.zeros((2, 8, 8), np.uint8), UnitGroups(np.array([2]), "a", np.zeros((1, 3)), "a", nothing))
-        return writer.finish()
+    return write_units(folder / "set", 8, [("a", "a", [2])])
 
 
 def open_set_without_meta(folder):

@@ -1,20 +1,15 @@
 """Two processes that write the same output: the second one is refused, and the first one's output is complete."""
 
 import pytest
-import torch
 
 import doap
 from doap._support.errors import DataError
 from doap._support.files import OutputLock
 from doap.collection.index import Index, build_index
 from doap.data import SetWriter
-from doap.describer import from_function
 from doap.training.config import Config
+from oracles.file_samples import DESCRIPTOR
 from oracles.photos import write_photo
-
-
-def mean(patches):
-    return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(patches, 8).flatten(1), dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -25,36 +20,31 @@ def photos(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def describer():
-    return from_function(mean)
-
-
-def test_a_feature_set_has_one_writer(photos, describer, tmp_path):
+def test_a_feature_set_has_one_writer(photos, tmp_path):
     out = tmp_path / "features"
     out.mkdir()
     with OutputLock(out, inside=True), pytest.raises(DataError):
-        doap.extract_folder(photos, out, describer, workers=1)
-    assert doap.extract_folder(photos, out, describer, workers=1).extracted == 2
+        doap.extract_folder(photos, out, DESCRIPTOR, workers=1)
+    assert doap.extract_folder(photos, out, DESCRIPTOR, workers=1).extracted == 2
     assert not list(out.glob("*.lock"))
 
 
-def test_a_database_has_one_writer(photos, describer, tmp_path):
+def test_a_database_has_one_writer(photos, tmp_path):
     pytest.importorskip("pycolmap")
     with OutputLock(tmp_path / "a.db"), pytest.raises(DataError):
-        doap.write_colmap(photos, tmp_path / "a.db", describer)
+        doap.write_colmap(photos, tmp_path / "a.db", DESCRIPTOR)
 
 
 @pytest.mark.parametrize("locked", ["f.h5", "m.h5"])
-def test_both_files_of_hloc_have_one_writer(photos, describer, tmp_path, locked):
+def test_both_files_of_hloc_have_one_writer(photos, tmp_path, locked):
     pytest.importorskip("h5py")
     with OutputLock(tmp_path / locked), pytest.raises(DataError):
-        doap.write_hloc(photos, tmp_path / "f.h5", describer, pairs="exhaustive", matches=tmp_path / "m.h5")
+        doap.write_hloc(photos, tmp_path / "f.h5", DESCRIPTOR, pairs="exhaustive", matches=tmp_path / "m.h5")
 
 
-def test_an_index_has_one_writer(photos, describer, tmp_path):
+def test_an_index_has_one_writer(photos, tmp_path):
     pytest.importorskip("faiss")
-    doap.extract_folder(photos, tmp_path / "features", describer, workers=1)
+    doap.extract_folder(photos, tmp_path / "features", DESCRIPTOR, workers=1)
     with OutputLock(tmp_path / "index"), pytest.raises(DataError):
         build_index(tmp_path / "features", tmp_path / "index")
     build_index(tmp_path / "features", tmp_path / "index")

@@ -88,7 +88,7 @@ def test_shipped_descriptors_load_from_any_folder_without_a_connection(tmp_path)
 )
 def test_more_correct_matches_than_the_baseline_on_photos_outside_the_training_set(name, baseline, data_folder):
     """On synthetic views of photos of the validation split."""
-    photos = sorted((data_folder / "photos" / "taj_mahal").glob("*.jpg"))[:3]
+    photos = sorted((data_folder / "photos" / "taj_mahal").glob("*.jpg"))[:1]
     describers = {"shipped": doap.load(name), "baseline": baseline()}
     correct = dict.fromkeys(describers, 0)
     random = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """Common to all commands: `--json`, exit codes, and help that fits on a screen and ends with an example."""
 
+import json
 import re
 import shlex
 
@@ -7,6 +8,7 @@ import pytest
 import typer
 
 from doap.cli import app
+from oracles.all_commands import WORDS, arguments, prepare, write_all_inputs
 
 # Arguments of each command with files that do not exist.
 MISSING_FILES = {
@@ -146,3 +148,21 @@ def test_shells_complete_commands(doap, monkeypatch, typed, completed):
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
     ran = doap()
     assert (ran.returncode, ran.stdout.split()) == (0, [completed])
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    for needed in ("faiss", "h5py", "kornia", "onnxscript", "pycolmap"):
+        pytest.importorskip(needed)
+    folder = tmp_path_factory.mktemp("inputs")
+    write_all_inputs(folder)
+    return folder
+
+
+@pytest.mark.parametrize("path", WORDS)
+def test_every_command_succeeds_and_prints_json(doap, inputs, tmp_path, path):
+    prepare(path, inputs, tmp_path)
+    ran = doap(*arguments(path, inputs, tmp_path), "--json")
+    # The points of the COLMAP model are random, so no photo has a pose.
+    assert ran.returncode == (path == "localize"), ran.stderr
+    assert json.loads(ran.stdout)

@@ -48,8 +48,6 @@ def test_exported_file_replaces_the_descriptor_everywhere(doap, folder, tmp_path
         photo = folder / "photo.png"
         matched.append(json.loads(doap("match", photo, photo, "--descriptor", descriptor, "--json").stdout))
     assert matched[0]["matches"] == matched[1]["matches"] > 50
-    ran = doap("extract", folder, "--out", tmp_path / "features", "--descriptor", out, "--json")
-    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_database_is_written_once_and_reported(doap, photos, tmp_path):
@@ -84,14 +82,3 @@ def test_a_folder_becomes_features_and_matches_of_hloc(doap, photos, tmp_path):
         assert sorted(file["0.png"]) == ["1.png", "2.png"]
     assert "0 images extracted, 3 unchanged, 1 skipped" in doap(*command).stdout
     assert doap(*command, "--matches", matches).returncode == 2
-
-
-def test_a_folder_becomes_files_of_opensfm(doap, photos, tmp_path):
-    out = tmp_path / "features"
-    command = ["opensfm", photos, "--out", out, "--descriptor", "rootsift", "--max-keypoints", 50]
-    ran = doap(*command, "--json")
-    assert ran.returncode == 0, ran.stderr
-    values = json.loads(ran.stdout)
-    assert (values["out"], values["extracted"], list(values["skipped"])) == (str(out), 3, ["bad.jpg"])
-    assert sorted(path.name for path in out.glob("*.npz")) == [f"{number}.png.features.npz" for number in range(3)]
-    assert "0 images extracted, 3 unchanged, 1 skipped" in doap(*command).stdout

@@ -6,8 +6,6 @@ import time
 import pytest
 
 from doap.cli.progress import SAME_COMMAND, describe, make_bar, show_progress
-from doap.data.builders import build_from_images
-from doap.images.synthetic_views import SyntheticViews
 from oracles.photos import write_photo
 
 
@@ -110,44 +108,3 @@ def test_ctrl_c_names_the_command_that_continues_and_it_does(doap, tmp_path, mon
     assert done["extracted"] + done["reused"] == 15
     assert done["reused"] > 0
     assert done["extracted"] > 0
-
-
-INTERRUPTING_LOSS = """
-import os, signal
-from pathlib import Path
-from doap.loss import HardestTriplet
-
-class Interrupting(HardestTriplet):
-    calls = 0
-
-    def forward(self, descriptors, groups):
-        self.calls += 1
-        if self.calls == 4 and Path("interrupt").exists():
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().forward(descriptors, groups)
-"""
-
-
-def test_a_resumed_training_reports_its_total_number_of_steps(doap, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for seed in range(4):
-        write_photo(tmp_path / "photos" / f"scene{seed}" / "1.png", seed, height=120, width=160)
-    views = SyntheticViews(count=2, keypoints=20)
-    build_from_images(tmp_path / "photos", tmp_path / "set.patches", views=views)
-    (tmp_path / "interrupting.py").write_text(INTERRUPTING_LOSS)
-    (tmp_path / "recipe.toml").write_text(
-        "[data]\nbatch_size = 8\n[network]\ndim = 8\n[loss]\nname = 'interrupting:Interrupting'\n"
-        "[schedule]\nsteps = 6\n[run]\nlog_every = 1\ncheckpoint_every = 1\nvalidate_every = 100\n"
-    )
-    (tmp_path / "interrupt").touch()
-    monkeypatch.setattr("doap.cli.progress.LINE_SECONDS", 0.002)
-    command = ("train", "recipe.toml", "--data", "set.patches", "--out", "run")
-    stopped = doap(*command)
-    assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (130, f"Interrupted. {SAME_COMMAND}")
-    (tmp_path / "interrupt").unlink()
-    resumed = doap(*command)
-    assert resumed.returncode == 0, resumed.stderr
-    counts = [line.partition(",")[0] for line in resumed.stderr.splitlines()]
-    assert counts
-    assert {"4 of 6", "5 of 6", "6 of 6"} >= set(counts)

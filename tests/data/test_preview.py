@@ -5,17 +5,13 @@ import numpy as np
 
 from doap.data.preview import LEGEND, MAX_GAIN, PATCHES_SHOWN, draw_preview, stretch
 from doap.data.store import open_set
-from doap.data.writer import SetWriter, UnitGroups
+from oracles.coded_patches import write_units
 
 SIDE = 16
 
 
-def write_set(path, count):
-    patches = np.random.default_rng(0).integers(0, 256, (sum(count), SIDE, SIDE), dtype=np.uint8)
-    position, ignore = np.zeros((len(count), 3), np.float32), np.zeros((0, 2), np.int64)
-    with SetWriter(path, SIDE, {}, []) as writer:
-        writer.add("all", patches, UnitGroups(np.array(count), "un nom très long, trop long", position, "a", ignore))
-        return writer.finish()
+def write_set(path, sizes):
+    return write_units(path, SIDE, [("un nom très long, trop long", "a", sizes)])
 
 
 def contains(picture, patch):

@@ -48,7 +48,7 @@ def benchmark(tmp_path_factory):
     """Two scenes: one with two groups that ignore each other, one with two photos whose groups ignore each other."""
     units = [("wall", "tracks", sizes(40)), ("graf", "a.png", sizes(30)), ("graf", "b.png", sizes(30))]
     return PatchesBenchmark(
-        write_units(tmp_path_factory.mktemp("sets") / "own", SIDE, units, ignore=[(0, 1)]), pairs=5000
+        write_units(tmp_path_factory.mktemp("sets") / "own", SIDE, units, ignore=[(0, 1)]), pairs=1000
     )
 
 

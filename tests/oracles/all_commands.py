@@ -72,7 +72,7 @@ _OTHERS = {
     "--descriptor rootsift --max-keypoints 200",
     "data preview": "data preview {inputs}/set --out {out}/preview.png --groups 4",
     "data split": "data split {inputs}/set a --out {out}/set",
-    "eval": "eval rootsift patches {inputs}/set --out {out}/results --set groups=20 --device cpu",
+    "eval": "eval rootsift patches {inputs}/set --out {out}/results --set groups=20 --set pairs=200 --device cpu",
     "report": "report {inputs}/results --out {out}/report",
     "doctor": "doctor",
 }

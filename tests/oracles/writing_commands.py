@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 import doap
 from doap._support.files import sha256
 from doap.collection import FeatureSet, Index, build_index
-from doap.data import SetWriter, UnitGroups
 from doap.descriptor import Descriptor
+from oracles.coded_patches import write_units
 from oracles.colmap_database import content
 from oracles.photos import write_photo
 from oracles.plane_scene import write_scene
@@ -78,24 +78,14 @@ def write_inputs(folder: Path) -> None:
     for name, images in (("features", "images"), ("more", "more-images")):
         doap.extract_folder(folder / images, folder / name, "rootsift", workers=1, max_keypoints=30)
     build_index(folder / "features", folder / "index", kind="ivf")
-    _write_sets(folder)
+    for name, scenes in (("set", "abc"), ("other", "de")):
+        write_units(folder / name, 32, [(scene, scene, [2] * 60) for scene in scenes])
     _write_model(folder)
     names = [f"{number}.png" for number in range(IMAGES)]
     pairs = [f"{first} {second}\n" for first in names for second in names if first < second]
     (folder / "pairs.txt").write_text("".join(pairs))
     (folder / "recipe.toml").write_text(RECIPE)
     Descriptor.build("fast", dim=16).save(folder / "fast.safetensors")
-
-
-def _write_sets(folder: Path) -> None:
-    random = np.random.default_rng(0)
-    for name, scenes in (("set", "abc"), ("other", "de")):
-        with SetWriter(folder / name, 32, {}, []) as writer:
-            for scene in scenes:
-                position, ignore = np.zeros((60, 3), np.float32), np.empty((0, 2), np.int64)
-                groups = UnitGroups(np.full(60, 2), scene, position, scene, ignore)
-                writer.add(scene, random.integers(0, 256, (120, 32, 32), np.uint8), groups)
-            writer.finish()
 
 
 def _write_model(folder: Path) -> None:
