@@ -159,16 +159,6 @@ def test_photos_that_colmap_cannot_register_are_listed(photos, tmp_path, caplog)
     assert "['b/1.png', 'b/2.png', 'b/3.png']" in caplog.text
 
 
-def test_the_structure_less_fallback_is_off(tmp_path, monkeypatch):
-    pycolmap = pytest.importorskip("pycolmap")
-    given = []
-    monkeypatch.setattr(pycolmap, "incremental_mapping", lambda *arguments: given.append(arguments[3]) or {})
-    write_photo(tmp_path / "a.png", 0)
-    (tmp_path / "work").mkdir()
-    reconstruct_scene(tmp_path, ["a.png"], tmp_path / "work")
-    assert not given[0].structure_less_registration_fallback
-
-
 LEDGER = "file,scene,split\na/1.png,a,train\nb/1.png,b,train\n"
 
 
