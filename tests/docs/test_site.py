@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted(path.stem for path in (DOCS / "notebooks").glob("*.md"))
 PACKAGES = """
 baselines data data.readers detectors evaluation export metrics geometry images loss matching networks
-collection training evaluation.validation
+collection training
 """
 
 
