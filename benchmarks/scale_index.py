@@ -39,8 +39,6 @@ HELD_OUT, QUERIES, ROUNDS = 100, 2000, 5
 SIZES = [10_000, 100_000, 1_000_000]
 # Median difference between matches of two photos: a distance, and a share of the bits.
 NOISE = {"real": 0.5, "binary": 0.15}
-FLAT_TOO = 1_000_000
-"""Number of descriptors at which a flat index is measured beside the automatic choice."""
 
 
 def main() -> None:
@@ -57,20 +55,17 @@ def main() -> None:
         order = [features.names[number] for number in random.permutation(len(features))]
         queries = some_rows(features, order[:HELD_OUT], QUERIES, random)
         for size in options.sizes:
-            planned: IndexKind = "ivf" if choose_lists(size, features.kind, None) else "flat"
-            kinds: dict[IndexKind, None] = dict.fromkeys([planned, *(["flat"] if size == FLAT_TOO else [])])
-            missing = [kind for kind in kinds if (name, size, kind) not in known]
-            if not missing:
+            kind: IndexKind = "ivf" if choose_lists(size, features.kind, None) else "flat"
+            if (name, size, kind) in known:
                 continue
             folder = options.work / f"{name} {size}"
             real = collect(features, order[HELD_OUT:], folder, size, options.seed)
             nearest, clear = exact(FeatureSet(folder), queries)
-            for kind in missing:
-                case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind, "planned": kind == planned}
-                case |= in_own_process(folder, kind, queries, nearest, clear)
-                results.append(case)
-                print(case, flush=True)
-                record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": results})
+            case = {"descriptor": name, "descriptors": size, "real": real, "kind": kind}
+            case |= in_own_process(folder, kind, queries, nearest, clear)
+            results.append(case)
+            print(case, flush=True)
+            record.write(options.out, options.seed, {"queries": QUERIES, "noise": NOISE, "indexes": results})
 
 
 def some_rows(features: FeatureSet, names: list[str], count: int, random: np.random.Generator) -> np.ndarray:

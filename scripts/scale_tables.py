@@ -29,8 +29,8 @@ COLLECTIONS = {"10⁴": 10**4, "10⁶": 10**6, "10⁸": 10**8, "10¹⁰": 10**10
 FAISS_LIMIT = 10**8
 # Smaller indexes are only in the figure.
 DETAILED = 10**6
-# A code, its id and its frame.
-MILVUS_BYTES = 32 + 8 + 24
+# A code and its id.
+MILVUS_BYTES = 32 + 8
 MILVUS_STEPS = ("Milvus", "Milvus, until all rows are in its index")
 # Bytes of a stored float16 descriptor with 128 values.
 DESCRIPTOR_BYTES = 2 * 128
@@ -72,7 +72,7 @@ def extraction_table(runs: list[dict[str, Any]]) -> str:
 
 
 def indexes_table(indexes: list[dict[str, Any]]) -> str:
-    """Return size, speed and recall of each index; the automatic choice is bold."""
+    """Return size, speed and recall of each index."""
     header = ["descriptor", "descriptors", "index", "bytes each", "build, s", "peak memory, GiB", "ms per query"]
     header += ["recall@1", "recall@1, queries with a match"]
     indexes = [one for one in indexes if one["descriptors"] >= DETAILED]
@@ -82,7 +82,7 @@ def indexes_table(indexes: list[dict[str, Any]]) -> str:
             [
                 one["descriptor"],
                 f"{one['descriptors']:,}",
-                f"**{one['kind']}**" if one["planned"] else one["kind"],
+                one["kind"],
                 f"{one['bytes of a descriptor']:.0f}",
                 f"{one['seconds to build']:.1f}",
                 f"{one['GiB to build and search']:.1f}",
