@@ -124,3 +124,10 @@ def import_extra(module: str, extra: str) -> Any:
         if is_out_of_memory(error):
             raise
         raise MissingExtra(module.partition(".")[0], extra) from error
+
+
+def import_pycolmap() -> Any:
+    """Import pycolmap and silence its log."""
+    pycolmap = import_extra("pycolmap", "colmap")
+    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
+    return pycolmap

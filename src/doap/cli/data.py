@@ -13,7 +13,7 @@ from doap._support.checks import MAX_PATCH_SIZE
 from doap._support.processes import MAX_WORKERS
 from doap._support.text import counted
 from doap.cli.commands import CommandGroup
-from doap.cli.options import AsJson, Seed, Views
+from doap.cli.options import AsJson, Seed
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo
 
@@ -67,7 +67,7 @@ def from_images(
     split: Annotated[str | None, typer.Option(help="Split of the ledger to use.")] = None,
     patch_size: PatchSize = 32,
     extent: Extent = 1.0,
-    views: Views = 7,
+    views: Annotated[int, typer.Option(min=1, max=1000, help="Synthetic views per photo.")] = 7,
     keypoints: Annotated[int, typer.Option(min=1, help="Keypoints to follow per photo.")] = 500,
     tracks: Annotated[
         bool, typer.Option("--tracks/--no-tracks", help="Reconstruct scenes for real tracks (most of the time).")

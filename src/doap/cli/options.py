@@ -46,7 +46,6 @@ IndexEngineOption = Annotated[
     typer.Option("--engine", help="A folder of this machine (faiss), or a server (milvus) at --uri."),
 ]
 Uri = Annotated[str | None, typer.Option(help="Address of the Milvus server, such as http://host:19530.")]
-Views = Annotated[int, typer.Option(min=1, max=1000, help="Synthetic views per photo.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

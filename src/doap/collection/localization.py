@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError, import_pycolmap
 from doap._support.files import make_folder
 from doap.collection.extraction import use_features
 from doap.collection.extractor import open_extractor
@@ -31,7 +31,7 @@ from doap.collection.search import search_images
 from doap.data.colmap_model import open_model
 from doap.detectors import Detector
 from doap.extractor import DescriptorSource
-from doap.geometry.pose import Camera, Pose, camera_from_colmap, import_pycolmap, pose_from_colmap
+from doap.geometry.pose import Camera, Pose, camera_from_colmap, pose_from_colmap
 from doap.images.frames import COLMAP_PIXEL_CENTRE
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress

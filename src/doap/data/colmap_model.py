@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from doap._support.errors import DataError, import_extra
+from doap._support.errors import DataError, import_extra, import_pycolmap
 from doap._support.files import check_inside
 from doap._support.processes import ChildFault, call_in_child
 from doap.images import read_grey
@@ -94,8 +94,7 @@ def reconstruct_scene(folder: Path, names: Sequence[str], work: Path) -> tuple[P
     # COLMAP decodes the photos itself, and would allocate any size that a header declares; OpenCV does not.
     for name in names:
         read_grey(folder / name)
-    pycolmap = import_extra("pycolmap", "colmap")
-    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
+    pycolmap = import_pycolmap()
     pycolmap.set_random_seed(0)
     database, sparse = work / "database.db", work / "sparse"
     sparse.mkdir()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from doap._support.errors import import_extra
+from doap._support.errors import import_pycolmap
 from doap.detectors.detector import DetectedFrames, Image
 from doap.images import frames_from_arrays
 from doap.images.frames import COLMAP_PIXEL_CENTRE
@@ -104,10 +104,9 @@ def _extract(
     image: Image, max_keypoints: int | None, **options: Any
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return keypoints and descriptors as `colmap_sift` does, with other options of COLMAP's SIFT."""
-    pycolmap = import_extra("pycolmap", "colmap")
+    pycolmap = import_pycolmap()
     if min(image.shape) < _MIN_SIDE:
         return np.zeros((0, 4), np.float32), np.zeros((0, 128), np.float32)
-    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     sift = {"max_num_features": max_keypoints or _UNLIMITED, **options}
     chosen = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1, sift=sift)
     extractor = pycolmap.FeatureExtractor.create(chosen, pycolmap.Device.cpu)

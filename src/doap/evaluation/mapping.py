@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from doap.geometry.pose import Pose, import_pycolmap, pose_from_colmap
+from doap._support.errors import import_pycolmap
+from doap.geometry.pose import Pose, pose_from_colmap
 
 MIN_IMAGES = 3
 """Minimum number of images of a model. COLMAP discards models of fewer than ten images by default, but twenty images

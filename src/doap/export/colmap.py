@@ -25,7 +25,7 @@ import torch
 
 from doap._support.checks import check_choice
 from doap._support.device import resolve_device
-from doap._support.errors import ArgumentError, DataError
+from doap._support.errors import ArgumentError, DataError, import_pycolmap
 from doap._support.files import OutputLock, beside, make_folder
 from doap.collection.extraction import ExtractionSummary, use_features
 from doap.collection.extractor import ExtractorInfo, open_extractor
@@ -42,7 +42,6 @@ from doap.export.colmap_database import (
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
 from doap.extractor import DescriptorSource
-from doap.geometry.pose import import_pycolmap
 from doap.metrics import quantise
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doap._support.checks import check_shape
-from doap.geometry.pose import import_pycolmap
+from doap._support.errors import import_pycolmap
 from doap.images.frames import COLMAP_PIXEL_CENTRE, SIFT_EXTENT
 from doap.types import Features, Matches
 
@@ -40,7 +40,6 @@ def write_matched_features(
     database: Path,
     features: Mapping[str, Features],
     matches: Iterable[NamedMatches],
-    cameras: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Write given keypoints and matches to a database that has the images. Descriptors are not written.
 
@@ -48,17 +47,10 @@ def write_matched_features(
         database: Database of `create_database`.
         features: Features by image name.
         matches: Matches of image pairs; each keypoint of a pair occurs once at most.
-        cameras: True intrinsics by image name: the parameters of COLMAP's model OPENCV. None keeps COLMAP's guess.
     """
     pycolmap = import_pycolmap()
     with pycolmap.Database.open(database) as opened:
         ids = read_ids(opened)
-        for name, parameters in (cameras or {}).items():
-            camera = opened.read_camera(opened.read_image(ids[name]).camera_id)
-            camera.model = pycolmap.CameraModelId.OPENCV
-            camera.params = list(parameters)
-            camera.has_prior_focal_length = True
-            opened.update_camera(camera)
         for name, of_image in features.items():
             opened.write_keypoints(ids[name], make_keypoints(of_image.frames))
         for name0, name1, found in matches:

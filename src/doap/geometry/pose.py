@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -188,17 +187,3 @@ def camera_from_colmap(camera: object) -> Camera:
     matrix = np.array([[focal_x, 0, centre_x], [0, focal_y, centre_y], [0, 0, 1]])
     distortion = tuple(named.get(key, 0.0) for key in ("k1", "k2", "p1", "p2"))
     return Camera(matrix, distortion if any(distortion) else ())
-
-
-def camera_to_colmap(camera: Camera) -> list[float]:
-    """Return the parameters of COLMAP's model OPENCV for a camera."""
-    matrix, distortion = camera.matrix, [*camera.distortion, 0.0, 0.0, 0.0, 0.0][:4]
-    centre = matrix[:2, 2] + COLMAP_PIXEL_CENTRE
-    return [float(matrix[0, 0]), float(matrix[1, 1]), *centre.tolist(), *distortion]
-
-
-def import_pycolmap() -> Any:
-    """Import pycolmap and silence its log."""
-    pycolmap = import_extra("pycolmap", "colmap")
-    pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-    return pycolmap

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from doap._support.errors import DoapError
+from doap._support.errors import DoapError, import_pycolmap
 from doap._support.text import counted
 from doap.evaluation.comparison.photos import LONGEST_SIDE, DescribedPhoto
 from doap.evaluation.comparison.verdict import Stage, photo_figure
@@ -20,7 +20,6 @@ from doap.evaluation.mapping import MIN_IMAGES, map_database, summarise_models
 from doap.evaluation.result import Estimate, Figure
 from doap.export.colmap_database import MAX_ERROR, create_database, read_ids, verify_matches, write_matched_features
 from doap.geometry import estimate_geometry, is_verified
-from doap.geometry.pose import import_pycolmap
 from doap.images import centres, draw_matches, read_colour, shrink
 from doap.images.frames import transform_frames
 from doap.matching import match_descriptors
