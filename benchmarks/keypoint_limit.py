@@ -59,7 +59,7 @@ class GeometricMatcher(PairMatcher):
     @functools.cache  # noqa: B019
     def match(self, path0: Path, path1: Path, ratio: float | None = None) -> Matches:  # noqa: ARG002
         """Return matches of the shared keypoints."""
-        frames0, frames1 = self._shared.keypoints(path0)[0], self._shared.keypoints(path1)[0]
+        frames0, frames1 = self.shared.keypoints(path0)[0], self.shared.keypoints(path1)[0]
         features0, features1 = self.features(path0), self.features(path1)
         matches = super().match(path0, path1)
         if len(matches) < NEIGHBOURS:
@@ -72,7 +72,7 @@ class GeometricMatcher(PairMatcher):
     def matched_points(self, path0: Path, path1: Path, ratio: float | None = None) -> tuple[Floats, Floats]:
         """Return the positions (M, 2) of the matches in both images, in pixels."""
         matches = self.match(path0, path1, ratio).indices
-        xy0, xy1 = (centres(self._shared.keypoints(path)[0]).astype(np.float64) for path in (path0, path1))
+        xy0, xy1 = (centres(self.shared.keypoints(path)[0]).astype(np.float64) for path in (path0, path1))
         return xy0[matches[:, 0]], xy1[matches[:, 1]]
 
 

@@ -1,4 +1,4 @@
-"""Write the figures of a benchmark to a JSON file, with command, versions, seed and date."""
+"""Write the figures of a benchmark to a JSON file, with command, versions, seed, date and commit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from doap.evaluation.run import source_commit
 
 LIBRARIES = (
     "torch",
@@ -47,6 +49,7 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
     report = {
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_strip_folder, sys.argv[1:])]),
         "date": datetime.date.today().isoformat(),
+        "commit": source_commit(),
         "seed": seed,
         "versions": {"python": platform.python_version(), **installed},
         "machine": {"processor": _processor(), "cores": os.cpu_count()},

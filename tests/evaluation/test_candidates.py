@@ -11,6 +11,7 @@ from doap.detectors import sift
 from doap.evaluation.candidates import open_candidate, open_candidates
 from doap.extractor import KeypointExtractor
 from doap.images import extract_patches, frames_from_arrays
+from doap.matching import AdaLAM
 from doap.pipeline import describe_patches
 
 IMAGE = np.random.default_rng(1).integers(0, 256, (80, 90), dtype=np.uint8)
@@ -75,3 +76,10 @@ def test_an_extractor_extracts_with_its_own_detector():
     assert np.array_equal(found.frames, expected.frames)
     assert torch.equal(found.descriptors, expected.descriptors)
     assert found.image_size == IMAGE.shape
+
+
+def test_adalam_is_an_ending_of_any_name():
+    (name,), (candidate,) = zip(*open_candidates(["rootsift+adalam"]).items(), strict=True)
+    assert name == "rootsift+adalam"
+    assert isinstance(candidate.matcher, AdaLAM)
+    assert candidate.fingerprint() == open_candidates("rootsift")["rootsift"].fingerprint()

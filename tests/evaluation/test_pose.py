@@ -82,3 +82,20 @@ def test_checksum_depends_on_images_and_poses(root, scene, tmp_path):
     scene.write_colmap(tmp_path / "same" / "arc")
     first = PoseBenchmark(tmp_path / "same", detector=scene).dataset.sha256
     assert first != PoseBenchmark(tmp_path, detector=scene).dataset.sha256
+
+
+def test_fewer_keypoints_score_as_a_benchmark_with_that_maximum(root, scene):
+    few = PoseBenchmark(root, detector=scene, max_keypoints=12, validation="arc")
+    both = PoseBenchmark(root, detector=scene, fewer_keypoints=12, validation="arc")
+    scores, of_few = evaluate(both, scene), evaluate(few, scene)
+    figure = next(figure for figure in scores.figures if figure.name == "AUC@10, 12 keypoints")
+    assert figure.total == of_few.figures[0].total
+    assert figure.total.value < scores.figures[0].total.value
+    assert scores.selected["ratio, 12 keypoints"] == of_few.selected["ratio"]
+
+
+def test_a_full_turn_changes_nothing(root, scene):
+    """The second photos of a turn by 360° are warped and described again."""
+    scores = evaluate(PoseBenchmark(root, detector=scene, turned="360", pairs=6), scene)
+    figures = {figure.name: figure for figure in scores.figures}
+    assert figures["AUC@10, turned by 360°"].total == figures["AUC@10"].total

@@ -66,6 +66,22 @@ def test_colmap_models_give_pairs_with_the_share_of_common_points(tmp_path, scen
     assert_true(pairs, scene)
 
 
+def test_a_list_of_pairs_replaces_those_that_share_points(tmp_path, scene):
+    scene.write_colmap(tmp_path / "arc")
+    (tmp_path / "arc" / "pairs.txt").write_text("0.png 2.png 0.25\n1.png 2.png 0.5\n", encoding="utf-8")
+    pairs = read_posed_pairs(tmp_path)
+    assert [(pair.name, pair.overlap) for pair in pairs] == [("0-2", 0.25), ("1-2", 0.5)]
+    assert_true(pairs, scene)
+
+
+@pytest.mark.parametrize("line", ["0.png 1.png", "0.png 7.png 0.5", "0.png 1.png much", "1.png 0.png 0.5"])
+def test_a_wrong_line_in_a_list_of_pairs_is_refused(tmp_path, scene, line):
+    scene.write_colmap(tmp_path / "arc")
+    (tmp_path / "arc" / "pairs.txt").write_text(f"0.png 2.png 0.25\n{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 2"):
+        read_posed_pairs(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("model", "parameters", "distortion"),
     [

@@ -23,7 +23,7 @@ def evaluate(
         typer.Argument(
             metavar="DESCRIPTOR… BENCHMARK ROOT",
             help="Descriptors (`baselines` for all, `pipelines` for learned pipelines, `controls` for descriptors that "
-            "must score chance), a benchmark (oxford, phototour, hpatches, romepatches, patches, sweeps, pose, sfm, "
+            "must score chance), a benchmark (oxford, phototour, hpatches, romepatches, patches, pose, sfm, "
             "wxbs, speed) and the folder with its data.",
         ),
     ],

@@ -28,7 +28,7 @@ from doap.descriptor import SHIPPED, load
 from doap.detectors import Detector, sift
 from doap.extractor import DescriptorSource, Extractor, KeypointExtractor
 from doap.images import Pyramid
-from doap.matching import Matcher
+from doap.matching import AdaLAM, Matcher, NearestNeighbours
 from doap.pipeline import describe_patches
 from doap.types import Features, Kind
 
@@ -73,6 +73,9 @@ def _generator(patches: Tensor) -> np.random.Generator:
 
 CONTROLS: dict[str, Callable[[], FunctionDescriber]] = {"constant": constant, "random": random, "shuffled": shuffled}
 """Descriptors that must score at chance level, by name."""
+
+ADALAM = "+adalam"
+"""Ending of the names of descriptors whose matches are filtered with AdaLAM."""
 
 GROUPS: dict[str, Iterable[str]] = {"baselines": BASELINES, "pipelines": PIPELINES, "controls": CONTROLS}
 """Words that stand for several descriptors."""
@@ -189,7 +192,8 @@ def open_candidates(
         descriptors: One descriptor, several, or a mapping from the names to use to descriptors. A descriptor is
             anything that `doap.load` accepts, the name of a control, a describer, or an extractor. In a sequence, the
             word `baselines` stands for all baselines in `BASELINES`, `pipelines` for all learned pipelines in
-            `PIPELINES`, and `controls` for all controls in `CONTROLS`.
+            `PIPELINES`, and `controls` for all controls in `CONTROLS`. The ending `+adalam` of a name filters the
+            matches with AdaLAM instead of a ratio test.
         device: Device of the networks; see `doap.load`.
         precision: Precision of the networks; see `doap.load`.
 
@@ -226,6 +230,11 @@ def _open(source: DescriptorSource, device: str | torch.device, precision: Preci
     if not isinstance(source, str | Path):
         candidate = open_candidate(source)
         return candidate.name, candidate
+    plain, plus, _ = str(source).partition(ADALAM)
+    if plus:
+        name, candidate = _open(plain, device, precision)
+        candidate.matcher = AdaLAM(NearestNeighbours())
+        return name + ADALAM, candidate
     file, control = _file_of(source), CONTROLS.get(str(source))
     opened = control() if control else load(source, device=device, precision=precision)
     return file.stem if file else str(source).rpartition(":")[2], open_candidate(opened, file)

@@ -130,7 +130,7 @@ def _build(
             images,
             database,
             descriptor,
-            detector="sift",
+            detector="colmap-default",
             max_keypoints=max_keypoints,
             ratio=RATIO,
             max_error=4.0,

@@ -10,18 +10,22 @@ translations, in degrees; a pair without an estimate has an infinite error.
 Figures are means over scenes. The ratio threshold of each descriptor is selected on the
 validation scenes, by AUC@10, and then applied to the test scenes. Pairs are drawn from three bands of co-visibility
 (easy, medium, hard), where the dataset has it. Intervals resample scenes, and pairs within each scene.
+
+Two settings add figures of the same pairs: with the strongest keypoints only, for which a ratio threshold is selected
+again, and with the second photo turned by some angles.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from doap._support.errors import import_extra
 from doap._support.random_streams import stream
@@ -42,6 +46,11 @@ BANDS = {"easy": (0.4, np.inf), "medium": (0.2, 0.4), "hard": (0.05, 0.2)}
 """Co-visibility of the pairs: share of the 3D points of one image that the other one sees."""
 
 
+def _split(angles: object) -> object:
+    """Split angles that are separated by commas."""
+    return [part for part in angles.split(",") if part.strip()] if isinstance(angles, str) else angles
+
+
 class PoseBenchmark:
     """Image pairs with ground-truth poses. `root` is a dataset in one of the formats of `posed_scenes`."""
 
@@ -53,6 +62,10 @@ class PoseBenchmark:
         validation: str = Field("", description="Comma-separated scenes to select the ratio threshold on.")
         test: str = Field("", description="Comma-separated scenes to evaluate; by default all others.")
         ratio: float = Field(0.9, gt=0, le=1, description="Ratio threshold if there are no validation scenes.")
+        fewer_keypoints: int = Field(0, ge=0, description="Score also with so many of the keypoints; 0 for none.")
+        turned: Annotated[tuple[float, ...], BeforeValidator(_split)] = Field(
+            (), description="Comma-separated angles in degrees: score also with the second photo turned by each."
+        )
 
     name = "pose"
     needs: Needs = "images"
@@ -74,10 +87,20 @@ class PoseBenchmark:
 
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Select the ratio threshold on the validation scenes and score the test scenes."""
-        matcher = PairMatcher(candidate, self._shared)
-        ratio = select_ratio_by_pose(matcher, self.validation, self.settings.ratio)
-        errors = pose_errors(matcher, self.test, ratio)
-        return _scores(self.test, errors, {} if ratio is None else {"ratio": ratio}, seed)
+        matcher, fewer = PairMatcher(candidate, self._shared), self.settings.fewer_keypoints
+        variants = {"": matcher}
+        if fewer:
+            variants[f", {fewer:,} keypoints"] = replace(matcher, limit=fewer)
+        ratios = {
+            variant: select_ratio_by_pose(one, self.validation, self.settings.ratio)
+            for variant, one in variants.items()
+        }
+        for degrees in self.settings.turned:
+            variant = f", turned by {degrees:g}°"
+            variants[variant], ratios[variant] = replace(matcher, degrees=degrees), ratios[""]
+        errors = {variant: pose_errors(one, self.test, ratios[variant]) for variant, one in variants.items()}
+        selected = {f"ratio{variant}": ratio for variant, ratio in ratios.items() if ratio is not None}
+        return _scores(self.test, errors, selected, seed)
 
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
         settings = self.settings
@@ -89,6 +112,8 @@ class PoseBenchmark:
             "estimator": f"poselib, {INLIER:g} px, 1 seeds",
             "pairs": {scene: sum(pair.scene == scene for pair in self.test) for scene in _scenes(self.test)},
             "bands": {name: [low, high if np.isfinite(high) else None] for name, (low, high) in BANDS.items()},
+            "fewer keypoints": settings.fewer_keypoints,
+            "turned": list(settings.turned),
             "error": "larger of rotation and translation angle; infinite without an estimate",
             "resampled": "scenes, and pairs within scenes",
         }
@@ -148,9 +173,9 @@ def _scenes(pairs: Sequence[PosedPair]) -> list[str]:
     return list(dict.fromkeys(pair.scene for pair in pairs))
 
 
-def _scores(pairs: Sequence[PosedPair], errors: Errors, selected: dict[str, float], seed: int) -> Scores:
-    """Summarise the errors (P,) of P pairs."""
-    scenes = np.array([pair.scene for pair in pairs])
+def _scores(pairs: Sequence[PosedPair], variants: dict[str, Errors], selected: dict[str, float], seed: int) -> Scores:
+    """Summarise the errors (P,) of P pairs in each variant, the standard one first."""
+    scenes, errors = np.array([pair.scene for pair in pairs]), variants[""]
     area = partial(area_under_recall, threshold=10)
     figures = [
         scene_figure(f"AUC@{limit}", scenes, errors, partial(area_under_recall, threshold=limit), seed)
@@ -161,6 +186,9 @@ def _scores(pairs: Sequence[PosedPair], errors: Errors, selected: dict[str, floa
     for band in BANDS:
         if (inside := bands == band).any():
             figures.append(scene_figure(f"AUC@10, {band}", scenes[inside], errors[inside], area, seed))
+    figures += [
+        scene_figure(f"AUC@10{variant}", scenes, others, area, seed) for variant, others in variants.items() if variant
+    ]
     angles = np.linspace(0, 20, 81)
     recall = [float((errors <= angle).mean()) for angle in angles]
     curve = Curve("pose error", "error in degrees", "share of pairs", list(zip(angles.tolist(), recall, strict=True)))

@@ -1,6 +1,7 @@
 """Scenes and image pairs with ground-truth cameras, in the formats in which they are published.
 
 - COLMAP models: `ROOT/SCENE/sparse` and `ROOT/SCENE/images`; every pair of images that share points, with its overlap.
+  A file `ROOT/SCENE/pairs.txt` replaces them by a list: the names of two images and their overlap on each line.
 - Strecha: `ROOT/SCENE/NAME.jpg` and `NAME.jpg.camera` (K, three zeros, R from camera to world, centre, width and
   height); every pair of images.
 - MegaDepth-1500, only pairs: a text file in SuperGlue's or glue-factory's format, and the folder `images/` beside it.
@@ -8,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -44,12 +45,21 @@ class PosedImage:
 
 @dataclass(frozen=True, eq=False)
 class PosedScene:
-    """Images in one coordinate frame, sorted by path, and whether one camera with constant intrinsics took them all."""
+    """Images in one coordinate frame.
+
+    Attributes:
+        name: Name of the scene.
+        folder: Folder of the images.
+        images: Images, sorted by path.
+        shared_camera: Whether one camera with constant intrinsics took them all.
+        overlaps: Overlap of the pairs of image names to use; None for all pairs.
+    """
 
     name: str
     folder: Path
     images: tuple[PosedImage, ...]
     shared_camera: bool
+    overlaps: dict[tuple[str, str], float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +112,15 @@ def read_posed_pairs(root: str | Path) -> list[PosedPair]:
 def pairs_of(scene: PosedScene) -> Iterator[PosedPair]:
     """Pair all images that see a common point; the overlap is relative to the image with fewer points.
 
-    Where the dataset has no points, pair all images.
+    Where the dataset has no points, pair all images. A scene with a list of pairs has only these, with their overlaps.
     """
     for first, second in combinations(scene.images, 2):
         overlap = None
-        if first.points is not None and second.points is not None:
+        if scene.overlaps is not None:
+            overlap = scene.overlaps.get((first.path.name, second.path.name))
+            if overlap is None:
+                continue
+        elif first.points is not None and second.points is not None:
             common = len(first.points & second.points)
             if not common:
                 continue
@@ -125,7 +139,23 @@ def _read_colmap(model: Path) -> PosedScene:
         images.append(
             PosedImage(folder / image.name, cameras[image.camera_id], pose_from_colmap(image.cam_from_world()), points)
         )
-    return PosedScene(model.parent.name, folder, tuple(images), shared_camera=len(cameras) == 1)
+    overlaps = _read_overlaps(pairs, images) if (pairs := model.parent / "pairs.txt").is_file() else None
+    return PosedScene(model.parent.name, folder, tuple(images), len(cameras) == 1, overlaps)
+
+
+def _read_overlaps(file: Path, images: Sequence[PosedImage]) -> dict[tuple[str, str], float]:
+    """Read a list of pairs; the images of a pair are in the order of the scene."""
+    order = {image.path.name: number for number, image in enumerate(images)}
+    overlaps = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            first, second, overlap = line.split()
+            if order[first] >= order[second]:
+                raise ValueError("expected the images of a pair in the order of their names")
+            overlaps[first, second] = float(overlap)
+        except (KeyError, ValueError) as error:
+            raise DataError(f"{file}, line {number}: expected two images of the model and their overlap.") from error
+    return overlaps
 
 
 def _read_strecha(folder: Path) -> PosedScene:

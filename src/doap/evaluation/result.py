@@ -178,6 +178,7 @@ class Result:
         seconds: Time spent in `describe` and in `score`.
         versions: Versions of the libraries that affect the figures.
         selected: Settings that were selected for this descriptor on validation data.
+        commit: Commit of doap's source code; None if it ran outside its repository.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -194,6 +195,7 @@ class Result:
     seconds: dict[str, float]
     versions: dict[str, str]
     selected: dict[str, float] = field(default_factory=dict)
+    commit: str | None = None
 
     @property
     def headline(self) -> Figure:

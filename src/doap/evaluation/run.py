@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import json
 import platform
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from doap.evaluation.result import DescriptorInfo, Result, read_results, write_r
 from doap.evaluation.romepatches import RomePatchesBenchmark
 from doap.evaluation.sfm import SfmBenchmark
 from doap.evaluation.speed import SpeedBenchmark
-from doap.evaluation.sweeps import SweepsBenchmark
 from doap.evaluation.wxbs import WxbsBenchmark
 from doap.extractor import DescriptorSource
 from doap.types import Progress, no_progress
@@ -40,7 +40,6 @@ BENCHMARKS: dict[str, BenchmarkType] = {
     "hpatches": HPatchesBenchmark,
     "romepatches": RomePatchesBenchmark,
     "patches": PatchesBenchmark,
-    "sweeps": SweepsBenchmark,
     "pose": PoseBenchmark,
     "speed": SpeedBenchmark,
     "sfm": SfmBenchmark,
@@ -84,12 +83,12 @@ def evaluate(
     A descriptor that cannot work with what the benchmark `needs` is skipped with the reason.
 
     >>> import tempfile
-    >>> photo = Path(doap.__file__).parent / "images" / "samples" / "photo.jpg"
-    >>> small = {"longest_side": 160, "max_keypoints": 50}
+    >>> photos = Path(doap.__file__).parent / "images" / "samples"
+    >>> small = {"photos": 2, "repeats": 1, "max_keypoints": 50}
     >>> with tempfile.TemporaryDirectory() as out:
-    ...     evaluation = evaluate(["rootsift"], "sweeps", photo, out, settings=small)
+    ...     evaluation = evaluate(["rootsift"], "speed", photos, out, settings=small)
     >>> evaluation.results["rootsift"].headline.name
-    'rotation fall'
+    'ms per 1,000 keypoints'
 
     Args:
         descriptors: Names, files or describers; see `open_candidates`. Descriptors that are loaded here run in
@@ -159,7 +158,7 @@ def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
         bytes=one.dim // 8 if one.kind == "binary" else 4 * one.dim,
         fingerprint=one.fingerprint(),
         file_sha256=sha256(one.file) if one.file else None,
-        pipeline=one.matcher is not None,
+        pipeline=one.extractor is not None and one.matcher is not None,
     )
 
 
@@ -172,6 +171,22 @@ def library_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def source_commit() -> str | None:
+    """Return the commit of the source code, followed by `-dirty` if it was changed; None outside its repository."""
+    folder = Path(doap.__file__).parent
+    try:
+        # An installation inside the repository of another project is not tracked there.
+        _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+        return _git(folder, "rev-parse", "HEAD") + ("-dirty" if _git(folder, "status", "--porcelain", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return the output of a command of git."""
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _open(
@@ -219,4 +234,5 @@ def _evaluate_one(candidate: Candidate, benchmark: Benchmark, conditions: Mappin
         date=datetime.date.today().isoformat(),
         seconds={"describe": candidate.seconds, "score": seconds - candidate.seconds},
         selected=scores.selected,
+        commit=source_commit(),
     )
