@@ -77,7 +77,7 @@ class SharedKeypoints:
 
     def to_file(self, path: Path, degrees: float) -> Floats:
         """Return the homography (3, 3) from a turned image to the image in the file."""
-        return np.linalg.inv(turning(self.image(path).shape, degrees))
+        return np.asarray(np.linalg.inv(turning(self.image(path).shape, degrees)))
 
 
 @dataclass(frozen=True, eq=False)
