@@ -1,41 +1,51 @@
 #!/usr/bin/env bash
-# Evaluate all baselines, learned pipelines and your own descriptors on all benchmarks, and write one report page:
+# Evaluate the shipped descriptors, baselines and learned pipelines on all benchmarks, and write one report page:
 #
 #     recipes/evaluate.sh DATA SCENES RESULTS [DESCRIPTOR…]
 #
-# DATA contains photos, photos_more and imc2025 (camera poses), wide_baseline, strecha, oxford_affine,
-# hpatches_sequences and baselines (learned ones). SCENES receives the scenes with known poses.
-# All descriptors use COLMAP keypoints, because DSP-SIFT cannot describe others, but SIFT keypoints on the large images
-# of WxBS, where DSP-SIFT is left out; pipelines use their own. Two processes with one thread each run side by
-# side, on different benchmarks: about five hours on two cores. Rerun the same command to continue after an
-# interruption.
+# DATA contains photos, photos_more, wide_baseline, strecha, oxford_affine, hpatches_sequences and baselines (learned
+# ones). SCENES receives the frozen scenes of recipes/scenes with their photos. All descriptors use the keypoints that
+# COLMAP detects by default, up to 8,192 per photo, but DSP-SIFT and pipelines their own. Two processes with one
+# thread each run side by side, on different benchmarks: docs/evaluation.md has the minutes. Rerun the same command to
+# continue after an interruption.
 set -euo pipefail
 data=$1 scenes=$2 results=$3
-own=("${@:4}")
-learned=("$data"/baselines/{HardTFeat.pth,mkd-concat-64.pth,SIFT+Boost-F.pth,SIFT+Boost-B.pth,hashsift-256.npy})
-validation=(fountain taj_mahal)
-test=(sacre_coeur grand_place_brussels church)
+own=(doap-128 doap-256bit doap-fast "${@:4}")
+recipes=$(dirname "$0")
 export OMP_NUM_THREADS=1
 
-for scene in "${validation[@]}" "${test[@]}"; do chosen+=(--scene "$scene"); done
-doap data from-poses "$data/imc2025/poses.csv" "$data/photos" "$data/photos_more/poses.csv" "$data/photos_more" \
-  "${chosen[@]}" --out "$scenes"
-
-# Descriptors on the same keypoints, and pipelines with their own keypoints and matchers.
-descriptors=(rootsift rootsift-wide teblid "${own[@]}" "${learned[@]}")
-same=(--detector colmap --resume --out "$results")
-select=(--set "validation=$(IFS=,; echo "${validation[*]}")" --set "test=$(IFS=,; echo "${test[*]}")")
-doap eval "${descriptors[@]}" dsp-sift pipelines pose "$scenes" "${same[@]}" "${select[@]}" & pose=$!
-doap eval "${descriptors[@]}" dsp-sift sfm "$scenes" "${same[@]}" "${select[@]}"
-doap eval "${descriptors[@]}" dsp-sift sfm "$data/strecha" "${same[@]}"
-doap eval "${descriptors[@]}" pipelines wxbs "$data/wide_baseline/wxbs" --resume --out "$results"
-for sequences in oxford_affine hpatches_sequences; do
-  doap eval sift vgg daisy teblid-512 beblid beblid-512 boostdesc latch orb akaze colmap-sift dsp-sift \
-    "${descriptors[@]}" oxford "$data/$sequences" "${same[@]}"
+mkdir -p "$scenes"
+cp -r "$recipes/scenes/." "$scenes"
+for scene in "$scenes"/*/; do
+  mkdir -p "$scene/images"
+  cut -d' ' -f1,2 "$scene/pairs.txt" | tr ' ' '\n' | sort -u | while read -r photo; do
+    cp "$data"/photos*/"$(basename "$scene")/$photo" "$scene/images"
+  done
 done
-wait "$pose"
+
+# The ratio test of each descriptor is selected on the validation scenes.
+run() { doap eval "$@" --resume; }
+select=(--set validation=fountain,taj_mahal --set test=sacre_coeur,grand_place_brussels,church)
+both=(--set fewer_keypoints=2048 --set turned=90)
+pipelines=(aliked-lightglue xfeat-lighterglue)
+hard_tfeat="$data/baselines/HardTFeat.pth"
+at_2048=("$data"/baselines/{mkd-concat-64.pth,SIFT+Boost-F.pth,SIFT+Boost-B.pth,hashsift-256.npy} teblid dsp-sift)
+(
+  run "${pipelines[@]}" pose "$scenes" "${select[@]}" "${both[@]}" --out "$results"
+  run aliked-lightglue pose "$scenes" "${select[@]}" --set turned=45,90,135,180 --out "$results/rotation"
+  run "${own[@]}" rootsift "$hard_tfeat" "${pipelines[@]}" wxbs "$data/wide_baseline/wxbs" --out "$results"
+) &
+run "${own[@]}" rootsift "$hard_tfeat" doap-128+adalam pose "$scenes" "${select[@]}" "${both[@]}" --out "$results"
+run doap-128 doap-fast rootsift pose "$scenes" "${select[@]}" --set turned=45,90,135,180 --out "$results/rotation"
+run "${at_2048[@]}" pose "$scenes" "${select[@]}" --set max_keypoints=2048 --out "$results"
+run "${own[@]}" rootsift "$hard_tfeat" sfm "$scenes" "${select[@]}" --out "$results"
+run "${own[@]}" rootsift "$hard_tfeat" sfm "$data/strecha" --out "$results"
+for sequences in oxford_affine hpatches_sequences; do
+  run "${own[@]}" rootsift "$hard_tfeat" "${at_2048[@]}" oxford "$data/$sequences" --detector colmap --out "$results"
+done
+wait
 
 # Timings, one after the other.
-doap eval "${descriptors[@]}" dsp-sift pipelines speed "$scenes/taj_mahal/images" "${same[@]}" --set photos=3 \
-  --set repeats=2
+run "${own[@]}" rootsift "$hard_tfeat" "${at_2048[@]}" "${pipelines[@]}" speed "$scenes/taj_mahal/images" \
+  --detector colmap --set photos=3 --set repeats=2 --out "$results"
 doap report "$results" --out "$results/report"
