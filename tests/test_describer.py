@@ -81,9 +81,9 @@ def test_a_function_without_descriptors_is_an_error(function):
         from_function(function, name="f").describe_patches(torch.zeros(3, 1, 32, 32))
 
 
-@pytest.mark.parametrize("name", ["extent", "patch_size"])
+@pytest.mark.parametrize("name", ["extent", "patch_size", "ratio"])
 @pytest.mark.parametrize("value", [-1, 0, float("nan"), None, "wide"])
-def test_a_function_with_an_impossible_patch_is_an_error(name, value):
+def test_a_function_with_an_impossible_setting_is_an_error(name, value):
     with pytest.raises(ArgumentError):
         from_function(pixels, **{name: value})
 

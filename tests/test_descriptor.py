@@ -59,6 +59,25 @@ def test_a_saved_descriptor_loads_unchanged(tmp_path, network, kind, shape, dtyp
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_a_descriptor_keeps_its_ratio_which_does_not_change_its_fingerprint(tmp_path):
+    descriptor = Descriptor.build(dim=16)
+    selected = doap.load(descriptor.save(tmp_path / "selected.safetensors", ratio=0.7))
+    saved = doap.load(selected.save(tmp_path / "saved.safetensors"))
+    assert (descriptor.ratio, selected.ratio, saved.ratio) == (0.9, 0.7, 0.7)
+    assert selected.fingerprint() == descriptor.fingerprint()
+
+
+@pytest.mark.parametrize("ratio", [0, -0.1, 1.1, float("nan"), None, "0.9", [0.9]])
+def test_an_impossible_ratio_is_neither_loaded_nor_saved(tmp_path, ratio):
+    header = {"format": 1, "spec": SPEC, "ratio": ratio}
+    save_file(WEIGHTS, tmp_path / "d.safetensors", {"doap": json.dumps(header)})
+    with pytest.raises(DataError, match=r"d\.safetensors: ratio: "):
+        doap.load(tmp_path / "d.safetensors")
+    with pytest.raises(ArgumentError, match="ratio: "):
+        Descriptor.build(dim=16).save(tmp_path / "new.safetensors", ratio=ratio)
+    assert not (tmp_path / "new.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_half_weights_take_half_the_space_and_change_descriptors_little(tmp_path):
     torch.manual_seed(0)

@@ -28,6 +28,7 @@ def wide(patches):
 
 large.patch_size = 64
 large.extent = 1.5
+large.ratio = 0.8
 wide.extent = -2
 number = 3
 """
@@ -73,7 +74,7 @@ def test_a_damaged_file_of_any_suffix_is_an_error_that_recommends_nothing_unsafe
 def test_a_function_loads_from_a_file_or_a_module(code, monkeypatch):
     assert doap.load(f"{code}:mean").describe_patches(torch.ones(2, 1, 32, 32)).tolist() == [[1.0], [1.0]]
     large = doap.load(f"{code}:large")
-    assert (large.patch_size, large.extent) == (64, 1.5)
+    assert (large.patch_size, large.extent, large.ratio) == (64, 1.5, 0.8)
     monkeypatch.syspath_prepend(code.parent)
     assert doap.load("own:mean").dim == 1
 

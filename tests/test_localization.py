@@ -63,6 +63,13 @@ def test_a_new_photo_has_the_true_pose(scene, localizer):
     assert set(found.images) <= {"1.png", "2.png", "3.png", "4.png"}
 
 
+def test_matches_pass_the_ratio_test_of_the_descriptor(scene, localizer):
+    describer = doap.load("rootsift")
+    describer.ratio = 0.01
+    strict = doap.Localizer(scene / "sparse", scene / "images", scene / "cache", descriptor=describer)
+    assert strict.localize(scene / "new.png", camera="1.png") is None
+
+
 def test_an_unknown_focal_length_is_estimated():
     random = np.random.default_rng(0)
     points, truth = random.normal(0, 2, (100, 3)), pose(*NEW_VIEW)

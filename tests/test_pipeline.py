@@ -72,6 +72,17 @@ def test_match_images_is_extract_match_and_verify(photo, grey):
     np.testing.assert_allclose(found.geometry.matrix, [[1, 0, -30], [0, 1, 0], [0, 0, 1]], atol=0.2)
 
 
+def test_without_a_ratio_match_images_uses_that_of_the_descriptor_and_a_ratio_of_one_omits_the_test(grey):
+    describer, other = rootsift(), np.random.default_rng(0).integers(0, 256, grey.shape, np.uint8)
+    describer.ratio = 0.97
+    by_default, omitted = (doap.match_images(grey, other, describer, ratio=ratio) for ratio in (None, 1))
+    features = by_default.features0, by_default.features1
+    expected, every = doap.match(*features, ratio=0.97), doap.match(*features)
+    assert np.array_equal(by_default.matches.indices, expected.indices)
+    assert np.array_equal(omitted.matches.indices, every.indices)
+    assert 0 < len(expected) < len(every)
+
+
 def test_features_of_different_descriptors_are_not_matched(grey):
     weights = [Descriptor.build("l2net") for _ in range(2)]
     describers = [rootsift(), "sift", "doap-128", *weights]

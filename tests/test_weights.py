@@ -46,8 +46,9 @@ def test_every_training_photo_is_in_the_ledger_with_a_permissive_licence(name):
 
 
 @EACH
-def test_the_metadata_contain_the_recipe_and_no_machine_paths(name):
+def test_the_metadata_contain_the_recipe_and_a_ratio_and_no_machine_paths(name):
     metadata = doap.load(name).metadata
+    assert "ratio" in metadata
     assert metadata["recipe"]["loss"]["name"] == ("listwise-ap" if name == "doap-256bit" else "regularised-ap")
     assert not any(word in json.dumps(metadata) for word in ("/tmp", "/home", "/root", "/work"))
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PatchFunction = Callable[[Tensor], Tensor | NDArray[np.generic]]
 """A function of patches: (N, 1, S, S) floats in 0…1 → (N, D) floats or (N, D/8) uint8."""
 
+DEFAULT_RATIO = 0.9
+"""Threshold of the ratio test of descriptors for which no other one was selected on validation scenes."""
 _BATCH = 512
 
 
@@ -44,6 +46,10 @@ class Describer(Protocol):
     def extent(self) -> float:
         """Side of the described region, divided by the side of the detector's frame; 1.0 for most baselines."""
 
+    @property
+    def ratio(self) -> float:
+        """Default threshold of the ratio test, in (0, 1]; it changes matches, not descriptors."""
+
     def describe(self, image: NDArray[np.uint8] | Pyramid, frames: NDArray[np.float32]) -> Tensor:
         """Describe frames (N, 2, 3) of a grey image (H, W) as (N, D) float32 or (N, D/8) uint8; N may be 0."""
 
@@ -61,6 +67,7 @@ class PatchDescriber(ABC):
     dim: int
     kind: Kind
     extent: float = 1.0
+    ratio: float = DEFAULT_RATIO
 
     @abstractmethod
     def describe_patches(self, patches: Tensor) -> Tensor:
@@ -124,11 +131,12 @@ class ShowsSettings:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-class _PatchShape(StrictModel):
-    """Patches that a function is called with."""
+class _Settings(StrictModel):
+    """Patches that a function is called with, and the threshold of the ratio test of its output."""
 
     patch_size: int = Field(ge=1, le=MAX_PATCH_SIZE)
     extent: float = Field(gt=0)
+    ratio: float = Field(gt=0, le=1)
 
 
 class FunctionDescriber(ShowsSettings, PatchDescriber):
@@ -145,13 +153,20 @@ class FunctionDescriber(ShowsSettings, PatchDescriber):
         patch_size: S.
         name: Name in tables.
         extent: Side of the patch, divided by the side of the detector's frame.
+        ratio: Default threshold of the ratio test.
     """
 
     def __init__(
-        self, function: PatchFunction, patch_size: int = 32, name: str = "function", extent: float = 1.0
+        self,
+        function: PatchFunction,
+        patch_size: int = 32,
+        name: str = "function",
+        extent: float = 1.0,
+        ratio: float = DEFAULT_RATIO,
     ) -> None:
-        shape = _PatchShape.check(patch_size=patch_size, extent=extent)
-        self._function, self.patch_size, self.name, self.extent = function, shape.patch_size, name, shape.extent
+        settings = _Settings.check(patch_size=patch_size, extent=extent, ratio=ratio)
+        self._function, self.name = function, name
+        self.patch_size, self.extent, self.ratio = settings.patch_size, settings.extent, settings.ratio
         one = self._call(torch.zeros(1, 1, self.patch_size, self.patch_size))
         width = check_shape(one, "1 D", name="function of one patch")["D"]
         if not width:

@@ -27,6 +27,7 @@ from doap._support.files import atomic_write
 from doap._support.settings import StrictModel, explain, select
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.describer import (
+    DEFAULT_RATIO,
     Describer,
     PatchDescriber,
     PatchFunction,
@@ -81,8 +82,8 @@ class Descriptor(nn.Module, PatchDescriber):
 
     Attributes:
         spec: The `DescriptorSpec`; its patch size, kind, width and extent are read from it.
-        metadata: JSON values stored with the weights: the recipe, the ledger of the training data and the version of
-            doap that wrote the file.
+        metadata: JSON values stored with the weights: the recipe, the ledger of the training data, the version of
+            doap that wrote the file, and `ratio` if a threshold of the ratio test was selected for the descriptor.
         precision: Arithmetic of `describe_patches`: "auto" (bfloat16 if `spec.precision` allows it and the
             device has instructions for it), "float32" or "bfloat16".
     """
@@ -151,6 +152,7 @@ class Descriptor(nn.Module, PatchDescriber):
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
         try:
+            _ratio_of(metadata)
             if network is None:
                 descriptor = cls.build(_checked_network(spec, weights), spec.kind, **spec.arguments)
             else:
@@ -183,6 +185,10 @@ class Descriptor(nn.Module, PatchDescriber):
     @property
     def extent(self) -> float:  # type: ignore[override]
         return self.spec.extent
+
+    @property
+    def ratio(self) -> float:  # type: ignore[override]
+        return _ratio_of(self.metadata)
 
     def __repr__(self) -> str:
         network = self.spec.network or type(self.network).__name__
@@ -254,13 +260,14 @@ class Descriptor(nn.Module, PatchDescriber):
             extent: Extent to write if it differs from that of this descriptor.
             precision: Write "bfloat16" if it was measured to lose no accuracy; "auto" then selects
                 it on devices with instructions for it, where networks run several times as fast.
-            metadata: More JSON values to store.
+            metadata: More JSON values to store, such as `ratio`, the default threshold of the ratio test.
         """
         path = Path(path)
         changes = {"extent": extent, "precision": precision}
         given = {key: value for key, value in changes.items() if value is not None}
         spec = DescriptorSpec.check(**(self.spec.model_dump() | given)).model_dump()
         header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
+        _ratio_of(header)
         weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         for name, tensor in weights.items():
             if half and tensor.is_floating_point():
@@ -301,7 +308,7 @@ def load(
             - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or the published weights of a learned
               baseline (see `doap.baselines.weight_files`);
             - your own function of patches as "package.module:function" or "file.py:function", which is imported and
-              run. Its attributes `patch_size` and `extent`, if it has them, replace 32 and 1.0.
+              run. Its attributes `patch_size`, `extent` and `ratio`, if it has them, replace 32, 1.0 and 0.9.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps". OpenCV and ONNX Runtime always run on the CPU.
         precision: "float32", "bfloat16", or "auto" for bfloat16 where it is fast and was measured to lose no accuracy.
 
@@ -323,7 +330,8 @@ def load(
     if colon and function.isidentifier():
         found = _import_function(module, function)
         try:
-            return from_function(found, getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0))
+            shape = getattr(found, "patch_size", 32), function, getattr(found, "extent", 1.0)
+            return from_function(found, *shape, getattr(found, "ratio", DEFAULT_RATIO))
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{module}: {error}") from error
     names = ", ".join([*SHIPPED, *BASELINES, *PIPELINES])
@@ -391,6 +399,16 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
+
+
+def _ratio_of(metadata: Mapping[str, Any]) -> float:
+    """Return the default threshold of the ratio test of a descriptor with this metadata."""
+    ratio = metadata.get("ratio", DEFAULT_RATIO)
+    if not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+        raise ArgumentError(
+            f"ratio: expected a number in (0, 1], got {ratio!r}. Save it with Descriptor.save(ratio=…)."
+        )
+    return ratio
 
 
 def _checked_network(spec: DescriptorSpec, weights: Mapping[str, Tensor]) -> str:

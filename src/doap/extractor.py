@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from doap._support.errors import ArgumentError
-from doap.describer import Describer, PatchDescriber, cut_patches
+from doap.describer import DEFAULT_RATIO, Describer, PatchDescriber, cut_patches
 from doap.detectors import Detector
 from doap.detectors.detector import DetectedFrames
 from doap.images import ImageSource, Pyramid, as_grey, as_mask, centres, shrink, transform_frames
@@ -60,7 +60,7 @@ class Extractor(ABC):
 
     Extraction has two stages. `prepare` reads one image and runs in many processes. `finish` describes the patches of
     several images together, where the network is; without a second stage, `prepare` has described them. An extractor
-    also has the dimension, the kind and the extent of a `Describer`.
+    also has the dimension, the kind, the extent and the ratio of a `Describer`.
 
     Attributes:
         name: Name in tables.
@@ -74,6 +74,7 @@ class Extractor(ABC):
     kind: Kind
     dim: int
     extent: float = 1.0
+    ratio: float = DEFAULT_RATIO
     detector: Detector
     describer: Describer | None = None
     second_stage: PatchDescriber | None = None
@@ -186,7 +187,7 @@ class KeypointExtractor(Extractor):
     def __init__(self, describer: Describer, detector: Detector) -> None:
         self.name = str(getattr(describer, "name", type(describer).__name__.lower()))
         self.kind, self.dim, self.extent = describer.kind, describer.dim, describer.extent
-        self.describer, self.detector = describer, detector
+        self.describer, self.detector, self.ratio = describer, detector, describer.ratio
         self._read: Callable[[NDArray[np.uint8] | Pyramid, Frames], Tensor] = describer.describe
         # A describer with its own `describe` reads more of the image than the patches.
         if isinstance(describer, PatchDescriber) and type(describer).describe is PatchDescriber.describe:

@@ -112,8 +112,8 @@ def match(
     Args:
         features0: Features of image 0.
         features1: Features of image 1, extracted with the same descriptor; others are refused.
-        ratio: Ratio test: drop a match unless its distance is below this share of the distance to
-            the second nearest neighbour.
+        ratio: Ratio test: drop a match unless its distance is below this share of the distance to the second nearest
+            neighbour, in both directions. None omits the test. 1 only drops matches that tie with the second nearest.
         filter: "adalam" drops matches whose neighbours do not move in the same way. It needs the extra `kornia`.
 
     Returns:
@@ -219,7 +219,8 @@ def match_images(
         image0, image1: Two images of one scene, in the forms that `extract` accepts.
         descriptor, detector, max_keypoints: See `extract`. A pipeline such as "aliked-lightglue" detects and matches
             keypoints itself.
-        ratio, filter: Ratio test, and filter of matches; see `match`. A pipeline has its own matcher and takes neither.
+        ratio, filter: Ratio test, and filter of matches; see `match`. The default ratio is the descriptor's own; 1
+            omits the test. A pipeline has its own matcher and takes neither.
         model: "fundamental", or "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
@@ -235,7 +236,7 @@ def match_images(
     if extractor.matcher is not None:
         matches = extractor.matcher.match(features0, features1)
     else:
-        matches = match(features0, features1, ratio=ratio, filter=filter)
+        matches = match(features0, features1, ratio=extractor.ratio if ratio is None else ratio, filter=filter)
     geometry = verify(features0, features1, matches, model=model, threshold=threshold)
     return ImageMatches(grey0, grey1, features0, features1, matches, geometry, (image0, image1))
 

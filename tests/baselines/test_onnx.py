@@ -103,11 +103,12 @@ def test_weights_in_other_files_are_refused(file, tmp_path, capfd, tensor, locat
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("extent", ["wide", "-1", "nan", "0"])
-def test_an_impossible_extent_is_an_error(file, tmp_path, extent):
+@pytest.mark.parametrize("key", ["extent", "ratio"])
+@pytest.mark.parametrize("value", ["wide", "-1", "nan", "0"])
+def test_impossible_metadata_are_an_error(file, tmp_path, key, value):
     onnx = pytest.importorskip("onnx")
     model = onnx.load(file)
-    onnx.helper.set_model_props(model, {"doap.extent": extent})
+    onnx.helper.set_model_props(model, {f"doap.{key}": value})
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(DataError):
         OnnxDescriber(tmp_path / "m.onnx")

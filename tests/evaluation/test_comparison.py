@@ -77,6 +77,14 @@ def test_a_candidate_that_is_not_better_is_not_recommended(photos, tmp_path, can
     assert verdict.sentence.startswith(sentence)
 
 
+def test_each_descriptor_is_compared_at_its_own_ratio(photos, tmp_path):
+    strict = rootsift()
+    strict.ratio = 0.01
+    comparison = compared(photos, "rootsift", strict, tmp_path)
+    assert [result.headline.total.value > 0 for result in comparison.results[PAIRS]] == [True, False]
+    assert [result.selected["ratio"] for result in comparison.results[PAIRS]] == [rootsift().ratio, 0.01]
+
+
 def test_photos_of_different_scenes_do_not_overlap_and_the_same_seed_gives_the_same_figures(tmp_path):
     different = [write_photo(tmp_path / f"{seed}.png", seed, height=96, width=128) for seed in range(6)]
     first, second = (

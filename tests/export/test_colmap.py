@@ -70,15 +70,19 @@ def test_keypoints_and_masks_of_a_tiff_with_an_orientation_are_in_the_pixels_of_
     np.testing.assert_allclose(rows[:, :2], expected + 0.5, rtol=0, atol=1e-4)
 
 
-def test_by_default_keypoints_are_those_of_colmap_and_matches_pass_a_ratio_test(photos, tmp_path):
-    summary = write_colmap(photos, tmp_path / "database.db", rootsift())
+def test_by_default_keypoints_are_those_of_colmap_and_matches_pass_the_ratio_test_of_the_descriptor(photos, tmp_path):
+    describer = rootsift()
+    describer.ratio = 0.8
+    summary = write_colmap(photos, tmp_path / "database.db", describer)
     with pycolmap.Database.open(summary.out) as opened:
         name0, name1 = sorted(ids(opened))[:2]
         frames, _ = colmap_default().detect(read_grey(photos / name0), 8192)
         np.testing.assert_allclose(opened.read_keypoints(ids(opened)[name0])[:, :2], frames[:, :, 2] + 0.5, atol=1e-3)
         stored = FeatureSet(tmp_path / "database.db.features")
-        expected = match(stored.read(name0).features, stored.read(name1).features, ratio=0.9)
+        expected = match(stored.read(name0).features, stored.read(name1).features, ratio=0.8)
         np.testing.assert_array_equal(opened.read_matches(ids(opened)[name0], ids(opened)[name1]), expected.indices)
+    # The effective number is stored: giving it changes nothing.
+    assert write_colmap(photos, tmp_path / "database.db", describer, ratio=0.8).unchanged
 
 
 def test_a_lower_error_verifies_fewer_matches_and_reuses_the_matches(photos, tmp_path):

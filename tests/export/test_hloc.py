@@ -34,8 +34,8 @@ def run(images, out, describer=rootsift, **changes):
 
 
 def match(images, folder, pairs=PAIRS, **changes):
-    """Write folder/f.h5 and folder/m.h5."""
-    return run(images, folder / "f.h5", pairs=pairs, matches=folder / "m.h5", **changes)
+    """Write folder/f.h5 and folder/m.h5, by default without a ratio test."""
+    return run(images, folder / "f.h5", pairs=pairs, matches=folder / "m.h5", **{"ratio": 1, **changes})
 
 
 def files(folder):
@@ -112,6 +112,19 @@ def test_matches_equal_doap_match_with_the_scores_of_hloc(images, tmp_path):
     same, scores = hloc_matches(tmp_path / "m.h5", "a.png", "sub/deep/c.png")
     assert (same[:, 0] == same[:, 1]).mean() > 0.9
     np.testing.assert_allclose(scores, 1, atol=1e-5)
+
+
+def test_without_a_ratio_matches_pass_that_of_the_descriptor(images, tmp_path):
+    def strict():
+        describer = rootsift()
+        describer.ratio = 0.97
+        return describer
+
+    match(images, tmp_path, describer=strict, ratio=None)
+    features = (pipeline.extract(images / name, rootsift(), max_keypoints=50) for name in ("a.png", "sub/b.png"))
+    expected = pipeline.match(*features, ratio=0.97).indices
+    assert np.array_equal(hloc_matches(tmp_path / "m.h5", "a.png", "sub/b.png")[0], expected)
+    assert len(expected)
 
 
 def test_binary_descriptors_stay_packed_and_are_scored_by_equal_bits(images, tmp_path):

@@ -86,7 +86,7 @@ class Flipping(nn.Module):
 def test_features_of_a_photo_agree_with_the_descriptor(shipped, photo):
     descriptor, written = shipped
     exported: Describer = doap.load(written.out)
-    for name in ("kind", "dim", "patch_size", "extent"):
+    for name in ("kind", "dim", "patch_size", "extent", "ratio"):
         assert getattr(exported, name) == getattr(descriptor, name)
     of_torch, of_onnx = (doap.extract(photo, one, max_keypoints=600) for one in (descriptor, exported))
     assert len(of_torch) > 150

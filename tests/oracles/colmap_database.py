@@ -11,7 +11,7 @@ MAX_KEYPOINTS = 150
 
 def write(photos, out, **arguments):
     descriptor = arguments.pop("descriptor", rootsift())
-    chosen = {"detector": "sift", "max_keypoints": MAX_KEYPOINTS, "ratio": None, **arguments}
+    chosen = {"detector": "sift", "max_keypoints": MAX_KEYPOINTS, "ratio": 1, **arguments}
     return write_colmap(photos, out, descriptor, **chosen)
 
 

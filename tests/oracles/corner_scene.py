@@ -102,7 +102,7 @@ def write_strecha_scene(folder: Path, factor: int = 1) -> Path:
 class Oracle:
     """A describer that knows, for each image, the true position of a pixel in the scene."""
 
-    kind, extent = "real", 1.0
+    kind, extent, ratio = "real", 1.0, 0.9
 
     def __init__(self, positions, dim: int = 3) -> None:
         """`positions` maps an image file to a function of pixels (N, 2) that returns (N, dim)."""

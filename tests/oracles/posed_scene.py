@@ -39,7 +39,7 @@ class PosedScene:
     """A scene with `count` images. It is also the detector of its keypoints and an oracle that describes them."""
 
     name, magnification = "known points", 1.0
-    dim, kind, extent = POINTS, "real", 1.0
+    dim, kind, extent, ratio = POINTS, "real", 1.0, 0.9
 
     def __init__(self, count: int = 5, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)

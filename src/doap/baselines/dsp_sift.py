@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from doap._support.checks import check_shape
 from doap._support.errors import ArgumentError
-from doap.describer import ShowsSettings
+from doap.describer import DEFAULT_RATIO, ShowsSettings
 from doap.detectors import colmap
 from doap.detectors.colmap import colmap_frames, colmap_sift
 from doap.extractor import KeypointExtractor
@@ -29,6 +29,7 @@ class ColmapSift(ShowsSettings):
     dim = 128
     kind: Kind = "real"
     extent = 1.0
+    ratio = DEFAULT_RATIO
 
     def __init__(self, name: str, scales: int) -> None:
         self.name, self._scales = name, scales

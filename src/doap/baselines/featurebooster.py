@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from doap.baselines.opencv import sift
-from doap.describer import ShowsSettings, hash_weights
+from doap.describer import DEFAULT_RATIO, ShowsSettings, hash_weights
 from doap.images import Pyramid, angles, centres, scales
 from doap.images.frames import SIFT_EXTENT
 from doap.metrics import pack_bits
@@ -31,7 +31,7 @@ class FeatureBooster(ShowsSettings):
     def __init__(self, content: dict[str, Tensor], device: torch.device) -> None:
         self.dim = int(content["final_proj.weight"].shape[0])
         self.kind: Kind = "real" if self.dim == 128 else "binary"
-        self.name = "sift-boost-f" if self.kind == "real" else "sift-boost-b"
+        self.name, self.ratio = ("sift-boost-f", DEFAULT_RATIO) if self.kind == "real" else ("sift-boost-b", 0.85)
         self._device, self._sift = device, sift()
         self._network = _Booster(self.dim)
         self._network.load_state_dict(content)

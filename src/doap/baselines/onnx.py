@@ -11,7 +11,7 @@ from torch import Tensor
 from doap._support.checks import check_finite
 from doap._support.errors import ArgumentError, DataError, DoapError, ShapeError, import_extra
 from doap._support.files import sha256
-from doap.describer import FunctionDescriber
+from doap.describer import DEFAULT_RATIO, FunctionDescriber
 
 PREFIX = "doap."
 """Prefix of the names of doap's metadata in an ONNX file."""
@@ -25,16 +25,17 @@ class OnnxDescriber(FunctionDescriber):
     Args:
         path: ONNX file, with all weights in it, of a graph with one input, (N, 1, S, S) float32 in
             0…1 with dynamic N, whose first output is (N, D) floats, or (N, D/8) uint8 for bits. S, D
-            and the kind are read from the graph, and the extent from the metadata of `doap export`.
+            and the kind are read from the graph, and extent and ratio from the metadata of `doap export`.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
         self._session = _open(self.path)
         self._input, size = _input_of(self._session, self.path)
-        extent: Any = self._session.get_modelmeta().custom_metadata_map.get(f"{PREFIX}extent", 1.0)
+        metadata: dict[str, Any] = self._session.get_modelmeta().custom_metadata_map
+        extent, ratio = metadata.get(f"{PREFIX}extent", 1.0), metadata.get(f"{PREFIX}ratio", DEFAULT_RATIO)
         try:
-            super().__init__(self._run, size, self.path.stem, extent)
+            super().__init__(self._run, size, self.path.stem, extent, ratio)
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{self.path}: {error}") from error
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from doap.describer import PatchDescriber, ShowsSettings, check_patches
+from doap.describer import DEFAULT_RATIO, PatchDescriber, ShowsSettings, check_patches
 from doap.detectors.opencv import contrib
 from doap.images import Pyramid, extract_patches, resize_frames
 from doap.types import Kind
@@ -49,6 +49,7 @@ class OpenCVBaseline(ShowsSettings, PatchDescriber):
         keypoint_size: `KeyPoint.size` for which the engine describes the `side` pixels.
         finish: Function (N, D) → (N, D) applied to the engine's output.
         extent: Side of the described region, divided by the side of the detector's frame.
+        ratio: Default threshold of the ratio test.
         native: Creates the engine that describes SIFT's keypoints in their octaves, for `compute_natively`; by default,
             `create` describes all of them in its first octave.
     """
@@ -68,8 +69,9 @@ class OpenCVBaseline(ShowsSettings, PatchDescriber):
         finish: Callable[[Tensor], Tensor] | None = None,
         native: Callable[[], Any] | None = None,
         extent: float = 1.0,
+        ratio: float = DEFAULT_RATIO,
     ) -> None:
-        self.name, self.dim, self.extent = name, dim, extent
+        self.name, self.dim, self.extent, self.ratio = name, dim, extent, ratio
         self.kind: Kind = kind
         self._create, self._finish, self._native = create, finish, native
         self._side, self._tile, self._keypoint_size = side, tile, keypoint_size
@@ -135,12 +137,12 @@ def sift(extent: float = 1.0) -> OpenCVBaseline:
     >>> sift().describe_patches(torch.rand(3, 1, 32, 32)).shape
     torch.Size([3, 128])
     """
-    return _sift("sift", normalize, extent)
+    return _sift("sift", normalize, extent, ratio=0.85)
 
 
 def rootsift() -> OpenCVBaseline:
     """Create RootSIFT: square roots of L1-normalised SIFT (Arandjelović and Zisserman, 2012)."""
-    return _sift("rootsift", _normalised_root)
+    return _sift("rootsift", _normalised_root, ratio=0.85)
 
 
 def rootsift_wide() -> OpenCVBaseline:
@@ -155,7 +157,7 @@ def teblid() -> OpenCVBaseline:
     create = contrib("TEBLID_create", needed_by="teblid")
     # With a scale factor of 1, the keypoint size is the side of the described region. Trained on 32×32 pixels.
     engine = partial(create, 1.0, cv2.xfeatures2d.TEBLID_SIZE_256_BITS)
-    return OpenCVBaseline("teblid", engine, dim=256, kind="binary", side=32, tile=32, keypoint_size=32)
+    return OpenCVBaseline("teblid", engine, dim=256, kind="binary", side=32, tile=32, keypoint_size=32, ratio=0.85)
 
 
 def orb() -> OpenCVBaseline:
@@ -182,7 +184,9 @@ def akaze() -> OpenCVBaseline:
     return OpenCVBaseline("akaze", engine, dim=488, kind="binary", side=40, tile=53, keypoint_size=4)
 
 
-def _sift(name: str, finish: Callable[[Tensor], Tensor], extent: float = 1.0) -> OpenCVBaseline:
+def _sift(
+    name: str, finish: Callable[[Tensor], Tensor], extent: float = 1.0, ratio: float = DEFAULT_RATIO
+) -> OpenCVBaseline:
     """Create SIFT whose 4×4 bins of 3σ cover the patch: its side is 12σ, or six times `KeyPoint.size`.
 
     SIFT reads the pyramid level given by the keypoint's `octave`. Octave 0 is the first level, so
@@ -203,6 +207,7 @@ def _sift(name: str, finish: Callable[[Tensor], Tensor], extent: float = 1.0) ->
         finish=finish,
         native=cv2.SIFT.create,
         extent=extent,
+        ratio=ratio,
     )
 
 

@@ -21,7 +21,7 @@ from doap._support.device import resolve_device
 from doap._support.errors import ArgumentError, DataError, MissingExtra, import_extra
 from doap.baselines.featurebooster import FeatureBooster
 from doap.baselines.opencv import sift
-from doap.describer import Describer, FunctionDescriber, PatchDescriber, ShowsSettings
+from doap.describer import DEFAULT_RATIO, Describer, FunctionDescriber, PatchDescriber, ShowsSettings
 from doap.images import Pyramid
 from doap.metrics import pack_bits
 from doap.types import Kind
@@ -96,11 +96,13 @@ def _mkd(content: Any) -> Any:
     return network
 
 
-def _of_patches(build: Callable[[Any], nn.Module], name: str, extent: float = 1.0) -> Create:
+def _of_patches(
+    build: Callable[[Any], nn.Module], name: str, extent: float = 1.0, ratio: float = DEFAULT_RATIO
+) -> Create:
     """Return the constructor of a network that describes patches of 32×32 pixels."""
 
     def create(content: Any, device: torch.device) -> FunctionDescriber:
-        return FunctionDescriber(partial(_run, build(content).to(device).eval(), device), 32, name, extent)
+        return FunctionDescriber(partial(_run, build(content).to(device).eval(), device), 32, name, extent, ratio)
 
     return create
 
@@ -126,6 +128,7 @@ class HashSIFT(ShowsSettings, PatchDescriber):
     kind: Kind = "binary"
     # HashSIFT crops 6.75 keypoint sizes; a frame is 6 sizes wide.
     extent = 6.75 / 6
+    ratio = 0.85
     name = "hashsift"
 
     def __init__(self, projection: NDArray[np.floating]) -> None:
@@ -162,7 +165,7 @@ WEIGHT_FILES: dict[str, tuple[Recognise, Create]] = {
         # It scores best on patches 1.5 times as wide as SIFT's support.
         _of_patches(_HardTFeat, "hardtfeat", extent=1.5),
     ),
-    "mkd": (lambda content: _has(content, "liberty", "pca"), _of_patches(_mkd, "mkd")),
+    "mkd": (lambda content: _has(content, "liberty", "pca"), _of_patches(_mkd, "mkd", ratio=0.85)),
     "featurebooster": (
         lambda content: isinstance(content, dict) and {"kenc.encoder.0.weight", "final_proj.weight"} <= content.keys(),
         FeatureBooster,

@@ -67,7 +67,7 @@ def colmap(
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
     ] = "exhaustive",
     overlap: Annotated[int, typer.Option(min=1, help="With sequential: number of following images.")] = 10,
-    ratio: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.")] = 0.9,
+    ratio: Ratio = None,
     max_error: Annotated[
         float, typer.Option(min=0.1, help="Maximum epipolar error in pixels of a verified match.")
     ] = 1.0,

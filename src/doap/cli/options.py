@@ -34,7 +34,10 @@ Tile = Annotated[
     ),
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
-Ratio = Annotated[float | None, typer.Option(min=0, max=1, help="Threshold of the ratio test, such as 0.8.")]
+Ratio = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Threshold of the ratio test; 1 omits it.", show_default="the descriptor's own"),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 NetworkPrecision = Annotated[
     Literal["auto", "float32", "bfloat16"],

@@ -42,7 +42,6 @@ _NEAR = 3.0
 _MIN_INLIERS = 12
 # On validation scenes, correct poses have at least 89 inliers, and half of the matches.
 _RELIABLE_INLIERS, _RELIABLE_SHARE = 30, 0.25
-_RATIO = 0.9
 Floats = NDArray[np.float64]
 
 
@@ -187,10 +186,11 @@ class Localizer:
             Pixels (M, 2) in COLMAP's coordinates, 3D points (M, 3), and the images through which they were found.
         """
         found: dict[tuple[int, int], str] = {}
+        ratio = self._extractor.extractor.ratio
         for name in names:
             stored = self._features.read(name).features
             point_of_keypoint = _triangulated(stored.keypoints, self._images[name])
-            for keypoint, other in match(query, stored, ratio=_RATIO).indices.tolist():
+            for keypoint, other in match(query, stored, ratio=ratio).indices.tolist():
                 if (point := int(point_of_keypoint[other])) >= 0:
                     found.setdefault((keypoint, point), name)
         keypoints = query.keypoints.astype(np.float64)[[keypoint for keypoint, _ in found]]

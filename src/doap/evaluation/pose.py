@@ -92,14 +92,11 @@ class PoseBenchmark:
         if fewer:
             variants[f", {fewer:,} keypoints"] = replace(matcher, limit=fewer)
         ratios = {
-            variant: select_ratio_by_pose(one, self.validation, self.settings.ratio)
-            for variant, one in variants.items()
+            name: select_ratio_by_pose(one, self.validation, self.settings.ratio) for name, one in variants.items()
         }
-        for degrees in self.settings.turned:
-            variant = f", turned by {degrees:g}°"
-            variants[variant], ratios[variant] = replace(matcher, degrees=degrees), ratios[""]
-        errors = {variant: pose_errors(one, self.test, ratios[variant]) for variant, one in variants.items()}
-        selected = {f"ratio{variant}": ratio for variant, ratio in ratios.items() if ratio is not None}
+        variants |= {f", turned by {degrees:g}°": replace(matcher, degrees=degrees) for degrees in self.settings.turned}
+        errors = {name: pose_errors(one, self.test, ratios.get(name, ratios[""])) for name, one in variants.items()}
+        selected = {f"ratio{name}": ratio for name, ratio in ratios.items() if ratio is not None}
         return _scores(self.test, errors, selected, seed)
 
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class _Job:
     images: Path
     out: Path
     pairs: list[NamePair] | None
-    ratio: float | None
+    ratio: float
     max_error: float
     camera_mode: CameraMode
     device: torch.device
@@ -115,7 +115,7 @@ def write_colmap(
     verify: bool = False,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
-    ratio: float | None = 0.9,
+    ratio: float | None = None,
     max_error: float = MAX_ERROR,
     camera_mode: CameraMode = "auto",
     workers: int | None = 1,
@@ -140,9 +140,10 @@ def write_colmap(
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
             pairs; None writes no matches and leaves matching to COLMAP.
         overlap: For `sequential`: number of following images that each image is matched with.
-        ratio: Ratio test; see `doap.match`. None omits it. Its default and the next were found on validation scenes.
-        max_error: Maximum epipolar error of a verified match in pixels. COLMAP's default of 4 accepts matches of
-            neighbouring keypoints, which make cameras less accurate. Use 4 for lenses with strong distortion.
+        ratio: Ratio test; see `doap.match`. None is the descriptor's own threshold, and 1 omits the test.
+        max_error: Maximum epipolar error of a verified match in pixels; the default was found on validation scenes.
+            COLMAP's default of 4 accepts matches of neighbouring keypoints, which make cameras less accurate. Use 4 for
+            lenses with strong distortion.
         camera_mode: Images that share a camera, as in COLMAP: `auto` (by EXIF), `single`, `per-folder`, `per-image`.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
@@ -158,6 +159,7 @@ def write_colmap(
         found = f"a {info.kind} descriptor with D = {info.dim}"
         raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")
     make_folder(out.parent)
+    ratio = extractor.extractor.ratio if ratio is None else ratio
     job = _Job(source, listing, images, out, chosen, ratio, max_error, camera_mode, resolve_device(device))
     folder, write = beside(out, "{}.features"), partial(_write_database, job, progress)
     with OutputLock(out):

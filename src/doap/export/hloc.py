@@ -103,7 +103,7 @@ def write_hloc(
         descriptor, detector, max_keypoints, masks, tile, verify, workers: As for `doap.extract_folder`.
         pairs: Image pairs to match, with `matches`; see `doap.write_colmap`. Pairs with unreadable images are skipped.
         matches: The matches file (HDF5), with the same rule as `out`.
-        ratio: Ratio test; see `doap.match`.
+        ratio: Ratio test; see `doap.match`. None is the descriptor's own threshold, and 1 omits the test.
         device: Device of the network and of matching: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Called with the number of finished images and pairs, their total number, and the current one.
     """
@@ -116,6 +116,7 @@ def write_hloc(
     _check_names(chosen)
     settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
     extractor, matching_device = open_extractor(descriptor, exact=True, **settings), resolve_device(device)
+    ratio = extractor.extractor.ratio if ratio is None else ratio
     files, total = {"features": out}, len(listing) + len(chosen)
     if matches is not None:
         files["matches"] = Path(matches)

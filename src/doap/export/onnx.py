@@ -255,6 +255,7 @@ def _make_metadata(descriptor: Descriptor) -> dict[str, str]:
         "dim": descriptor.dim,
         "patch_size": descriptor.patch_size,
         "extent": descriptor.extent,
+        "ratio": descriptor.ratio,
         "network": descriptor.spec.network or type(descriptor.network).__name__,
         "precision": "float32",
         "version": __version__,

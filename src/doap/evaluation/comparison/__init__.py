@@ -32,7 +32,7 @@ __all__ = ["Comparison", "compare"]
 FORMAT = "doap comparison 1"
 PROTOCOL = {
     "longest side": LONGEST_SIDE,
-    "matches": "mutual nearest neighbours, no ratio test",
+    "matches": "mutual nearest neighbours that pass the ratio test at the descriptor's own threshold",
     "geometry": "fundamental matrix by USAC_MAGSAC, 1.5 px",
     "overlapping pair": f"{MIN_INLIERS} inliers and {MIN_INLIER_RATIO * 100:.0f} % of the matches of a descriptor",
     "interval": "95 % of 1,000 resamples of photos",
@@ -120,7 +120,8 @@ def compare(
         raise DataError(f"{_too_few(len(described))} Skipped, among others: {next(iter(skipped.values()))}")
     keypoints = sum(len(one.photo.frames) for one in described)
     seconds = {name: 1000 * one.seconds / keypoints for name, one in describers.items()}
-    pairs, overlapping = evaluate_pairs(described, seed, progress)
+    ratios = {name: one.describer.ratio for name, one in describers.items() if one.describer is not None}
+    pairs, overlapping = evaluate_pairs(described, ratios, seed, progress)
     model = Stage("reconstructions", "not requested")
     if reconstruction:
         model = evaluate_reconstructions(described, overlapping, seed, progress)
@@ -134,7 +135,7 @@ def compare(
         **PROTOCOL,
     }
     infos = {name: descriptor_info(name, one) for name, one in describers.items()}
-    results = _make_results(stages, infos, seconds, protocol, [one.path for one in described], seed)
+    results = _make_results(stages, infos, seconds, ratios, protocol, [one.path for one in described], seed)
     verdict = decide(pairs, list(infos.values()), seconds)
     notes = {stage.name: stage.note for stage in stages}
     comparison = Comparison(verdict, results, notes, [one.name for one in described], skipped)
@@ -149,6 +150,7 @@ def _make_results(
     stages: Sequence[Stage],
     descriptors: Mapping[str, DescriptorInfo],
     seconds: Mapping[str, float],
+    ratios: Mapping[str, float],
     protocol: dict[str, Any],
     files: Sequence[Path],
     seed: int,
@@ -169,7 +171,7 @@ def _make_results(
         found[stage.name] = []
         for name, figures in stage.figures.items():
             timed = {**common, "descriptor": descriptors[name], "seconds": {"1,000 keypoints": seconds[name]}}
-            found[stage.name].append(Result(stage.name, figures=figures, **timed))
+            found[stage.name].append(Result(stage.name, figures=figures, selected={"ratio": ratios[name]}, **timed))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -47,11 +47,14 @@ class PhotoPair:
     inliers: dict[str, NDArray[np.bool_]]
 
 
-def evaluate_pairs(photos: Sequence[DescribedPhoto], seed: int, progress: Progress) -> tuple[Stage, list[PhotoPair]]:
+def evaluate_pairs(
+    photos: Sequence[DescribedPhoto], ratios: Mapping[str, float], seed: int, progress: Progress
+) -> tuple[Stage, list[PhotoPair]]:
     """Compare how many matches of each descriptor agree with one fundamental matrix, in pairs that overlap.
 
-    A pair overlaps if any descriptor verifies it, with at least 30 inliers that are at least 10 % of its matches. All
-    descriptors are compared on all these pairs.
+    The matches of a descriptor pass the ratio test with its threshold in `ratios`. A pair overlaps if any descriptor
+    verifies it, with at least 30 inliers that are at least 10 % of its matches. All descriptors are compared on all
+    these pairs.
     """
     listed = list(combinations(range(len(photos)), 2))
     found: list[PhotoPair] = []
@@ -59,8 +62,8 @@ def evaluate_pairs(photos: Sequence[DescribedPhoto], seed: int, progress: Progre
         one, other = (photos[index] for index in pair)
         progress(number, len(listed), f"{one.name} and {other.name}")
         matched = PhotoPair(pair, {}, {})
-        for name, descriptors in one.descriptors.items():
-            matches = match_descriptors(descriptors, other.descriptors[name])[0].numpy()
+        for name, ratio in ratios.items():
+            matches = match_descriptors(one.descriptors[name], other.descriptors[name], ratio=ratio)[0].numpy()
             points = (centres(photo.photo.frames)[matches[:, side]] for side, photo in enumerate((one, other)))
             matched.matches[name], matched.inliers[name] = matches, estimate_geometry(*points).inliers
         if any(is_verified(int(inliers.sum()), len(inliers)) for inliers in matched.inliers.values()):
@@ -71,7 +74,7 @@ def evaluate_pairs(photos: Sequence[DescribedPhoto], seed: int, progress: Progre
         return Stage(stage, f"none of {len(listed)} pairs of photos overlaps"), []
     items: list[tuple[int, ...]] = [pair.photos for pair in found]
     figures: dict[str, tuple[Figure, ...]] = {}
-    for name in photos[0].descriptors:
+    for name in ratios:
         inliers = [pair.inliers[name] for pair in found]
         verified = [float(is_verified(int(one.sum()), len(one))) for one in inliers]
         counts = photo_figure("verified inliers", [float(one.sum()) for one in inliers], items, seed)

@@ -134,7 +134,11 @@ def provenance(tables: Sequence[BenchmarkTable]) -> str:
         for entry in table.entries:
             one = entry.result
             described = {"date": one.date, **{f"{name}, s": round(value, 3) for name, value in one.seconds.items()}}
-            described |= {"fingerprint": one.descriptor.fingerprint, "file": one.descriptor.file_sha256 or "–"}
+            described |= {
+                **one.selected,
+                "fingerprint": one.descriptor.fingerprint,
+                "file": one.descriptor.file_sha256 or "–",
+            }
             sections[entry.label] = {**described, **one.versions}
     return folded(
         "Protocol, checksums, versions, seed and times", f"<div class=tables>{setting_tables(sections)}</div>"
