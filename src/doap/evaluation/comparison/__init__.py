@@ -94,7 +94,7 @@ def compare(
         max_keypoints: Maximum number of keypoints per photo.
         max_photos: Maximum number of photos, at least six; runs of five neighbours are selected from a larger set. All
             pairs of these photos are matched.
-        reconstruction: Whether to run COLMAP as well, which takes the longest.
+        reconstruction: Whether to run COLMAP as well.
         seed: Random seed.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
         progress: Progress callback.
