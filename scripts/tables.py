@@ -7,12 +7,10 @@ replaces the parts of `PAGES` that are marked with `<!-- NAME: written by script
 from __future__ import annotations
 
 import json
-import math
-import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from generated_markdown import replace_generated, table
 
@@ -38,9 +36,7 @@ class Column(NamedTuple):
     plain: str = ""
 
 
-POSE = Column("pose-scenes", "AUC@10", "pose AUC@10°, 8,192 keypoints")
-POSE_2048 = Column("pose-scenes", "AUC@10, 2,048 keypoints", "2,048 keypoints")
-POSE_TURNED = Column("pose-scenes", "AUC@10, turned by 90°", "8,192, one photo turned by 90°")
+POSE = Column("pose-scenes", "AUC@10", "pose AUC@10°")
 SFM = Column("sfm-scenes", "AUC@5", "SfM AUC@5°")
 OXFORD = Column("oxford-oxford_affine", "mAP", "Oxford mAP")
 EXACT = Column("oxford-oxford_affine", "homography AUC@1", "Oxford homography AUC@1 px")
@@ -69,15 +65,6 @@ LABELS = {
     "xfeat-lighterglue": "XFeat + LighterGlue",
 }
 README = ("doap-128", "doap-256bit", "doap-fast", "HardTFeat", "rootsift", "aliked-lightglue")
-# Variants of `benchmarks/reconstruct.py`.
-VARIANTS = {
-    "colmap": "COLMAP",
-    "colmap-ratio": "COLMAP, looser ratio test",
-    "doap-128": "**doap-128**",
-    "doap-fast": "**doap-fast**",
-    "doap-256bit": "**doap-256bit**",
-    "aliked-lightglue": "ALIKED + LightGlue",
-}
 OURS, REFERENCE = ("doap-128", "doap-256bit", "doap-fast"), "rootsift"
 
 
@@ -124,58 +111,7 @@ def make_tables(folder: Path) -> dict[str, str]:
         "all results": results_table(results, LABELS, (*accuracy, SPEED, IMAGE, PAIR)),
         "differences": differences_table(results, (POSE, SFM, OXFORD, EXACT, EXACT_3, WXBS)),
         "losses": losses_table(folder),
-        "reconstructions": reconstructions_table(folder),
-        "reconstructed sets": sets_table(folder),
     }
-
-
-def reconstructions_table(folder: Path) -> str:
-    """Return one row per variant of the reconstructions: sums and means over the sets of photos."""
-    sets = read_sets(folder)
-    rows = []
-    for variant, label in VARIANTS.items():
-        found = {name: one[variant] for name, one in sets.items() if variant in one}
-        modelled = {name: one for name, one in found.items() if one["points"] and sets[name]["colmap"]["points"]}
-        ratios = [math.log(one["points"] / sets[name]["colmap"]["points"]) for name, one in modelled.items()]
-        points = "1" if variant == "colmap" else relative(paired(ratios, [0.0] * len(ratios)))
-        posed = [one["pairs_within_5_degrees"] for one in found.values() if "pairs_within_5_degrees" in one]
-        registered, photos = (sum(one[key] for one in found.values()) for key in ("registered", "photos"))
-        length, error = (
-            statistics.mean(one[key] for one in modelled.values()) for key in ("track_length", "reprojection_error")
-        )
-        minutes = sum(one["minutes"] for one in found.values())
-        cells = [f"{registered:g} of {photos}", points, f"{length:.2f}", f"{error:.2f}"]
-        rows.append([label, *cells, f"{100 * statistics.mean(posed):.0f}", f"{minutes:.0f}"])
-    heading = ["", "photos registered", "points, × COLMAP", "track length", "reprojection error, px"]
-    return table([*heading, "pairs within 5°, %", "CPU minutes"], rows)
-
-
-def sets_table(folder: Path) -> str:
-    """Return one row per set of photos, with the registered photos, points and pairs within 5° of each variant."""
-    rows = []
-    for name, variants in read_sets(folder).items():
-        row = [f"{name}, {variants['colmap']['photos']}"]
-        for variant in VARIANTS:
-            one = variants.get(variant)
-            cell = "" if one is None else f"{one['registered']:g} · {one['points']:,.0f}"
-            if one and "pairs_within_5_degrees" in one:
-                cell += f" · {100 * one['pairs_within_5_degrees']:.0f} %"
-            row.append(cell)
-        rows.append(row)
-    return table(["set, photos", *VARIANTS.values()], rows)
-
-
-def read_sets(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the figures of `benchmarks/reconstruct.py` by set and variant."""
-    stored: dict[str, dict[str, Any]] = json.loads((folder / "reconstruct.json").read_text(encoding="utf-8"))["scenes"]
-    return stored
-
-
-def relative(found: dict[str, float]) -> str:
-    """Return the mean of logarithms as a factor with its interval; it is bold if it is significant."""
-    value, low, high = (math.exp(found[key]) for key in ("difference", "low", "high"))
-    text = f"{value:.2f} ({low:.2f} to {high:.2f})"
-    return text if low <= 1 <= high else f"**{text}**"
 
 
 def results_table(results: Results, names: Iterable[str], columns: Sequence[Column]) -> str:
