@@ -248,11 +248,13 @@ def test_saved_weights_are_averaged_with_the_initial_weights(patches, trained, t
     assert not torch.equal(saved[0.0]["features.0.weight"], saved[0.5]["features.0.weight"])
 
 
-def test_the_ledger_of_fine_tuned_weights_includes_that_of_the_initial_weights(patches, trained, tmp_path):
-    first = doap.load(trained).save(tmp_path / "first.safetensors", ledger=[{"file": "a.jpg", "licence": "CC0-1.0"}])
+def test_fine_tuned_weights_keep_the_ledger_and_the_ratio_of_the_initial_ones(patches, trained, tmp_path):
+    ledger = [{"file": "a.jpg", "licence": "CC0-1.0"}]
+    first = doap.load(trained).save(tmp_path / "first.safetensors", ledger=ledger, ratio=0.7)
     adapted = config(patches, network={"init": first}, optimiser={"learning_rate": 0.5}, schedule={"steps": 3})
     second = train(adapted, tmp_path / "second")
     metadata = doap.load(second).metadata
+    assert metadata["ratio"] == 0.7
     assert metadata["ledger"][0]["file"] == "a.jpg"
     assert metadata["ledger"][1:] == json.loads((patches / "meta.json").read_text())["ledger"]
     assert [recipe["schedule"]["steps"] for recipe in (*metadata["earlier_recipes"], metadata["recipe"])] == [6, 3]

@@ -116,7 +116,7 @@ def build_descriptor(config: Config) -> Descriptor:
                 "to train; change network.dim, network.inner or network.kind, or remove network.freeze_init"
             )
     descriptor.spec = descriptor.spec.model_copy(update={"extent": init.extent})
-    descriptor.metadata["ledger"] = init.metadata.get("ledger", [])
+    descriptor.metadata |= {"ledger": init.metadata.get("ledger", []), "ratio": init.ratio}
     if "recipe" in init.metadata:
         descriptor.metadata["earlier_recipes"] = [*init.metadata.get("earlier_recipes", []), init.metadata["recipe"]]
     return descriptor
