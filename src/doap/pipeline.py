@@ -18,7 +18,7 @@ from doap._support.text import counted
 from doap.describer import PatchDescriber
 from doap.descriptor import as_describer, load
 from doap.detectors import Detector, as_detector
-from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor
+from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor, Select
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import ImageSource, as_colour, as_grey, draw_matches
 from doap.matching import AdaLAM, NearestNeighbours
@@ -36,6 +36,7 @@ def extract(
     max_image_size: int = MAX_IMAGE_SIZE,
     mask: ImageSource | None = None,
     tile: int | None = None,
+    select: Select | None = None,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -60,12 +61,15 @@ def extract(
         tile: Side in pixels of the overlapping tiles in which a larger image is processed at full resolution, instead
             of downscaling it to `max_image_size`. Memory is needed for one tile at a time, plus about 4 bytes per
             pixel. None uses no tiles.
+        select: Which keypoints to keep if there are more than the maximum: "scale" keeps the largest, "response" the
+            strongest, and "learned" those that the descriptor finds most likely to be matched, of the 8,192 first ones.
+            None leaves it to the detector: COLMAP's keeps the largest, the others the strongest.
 
     Returns:
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
         image without keypoints.
     """
-    return as_extractor(descriptor, detector).extract(
+    return as_extractor(descriptor, detector, select=select).extract(
         image, max_keypoints=max_keypoints, max_image_size=max_image_size, mask=mask, tile=tile
     )
 
@@ -75,6 +79,7 @@ def as_extractor(
     detector: str | Detector | None = None,
     *,
     default_detector: str = "sift",
+    select: Select | None = None,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
 ) -> Extractor:
@@ -84,12 +89,15 @@ def as_extractor(
         descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`.
         default_detector: Detector for a `Describer` if `detector` is None.
+        select: Which keypoints to keep; see `extract`. An `Extractor` selects them itself.
         device, precision: Device and precision of a descriptor given by name; see `doap.load`.
     """
     if isinstance(descriptor, str | Path):
         descriptor = load(descriptor, device=device, precision=precision)
     if not isinstance(descriptor, Extractor):
-        return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector))
+        return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector), select)
+    if select not in (None, descriptor.select):
+        raise ArgumentError(f"select: expected None, because {descriptor.name} selects its keypoints, got {select!r}.")
     if detector is not None and (other := as_detector(detector)) != descriptor.detector:
         raise ArgumentError(
             f"detector: expected None, because {descriptor.name} only describes the keypoints of its own detector, "

@@ -17,6 +17,7 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     Ratio,
+    Select,
     Tile,
     Verify,
     count_masks,
@@ -62,6 +63,7 @@ def colmap(
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum per image, counted as in COLMAP.")] = 8192,
     masks: Masks = None,
     tile: Tile = None,
+    select: Select = None,
     verify: Verify = False,
     pairs: Annotated[
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
@@ -96,6 +98,7 @@ def colmap(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            select=select,
             verify=verify,
             pairs=None if no_matches else pairs,
             overlap=overlap,

@@ -17,6 +17,7 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     NetworkPrecision,
+    Select,
     Tile,
     Verify,
     report_extraction,
@@ -32,6 +33,7 @@ def extract(
     max_keypoints: MaxKeypoints = 2048,
     masks: Masks = None,
     tile: Tile = None,
+    select: Select = None,
     verify: Verify = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This machine, or Ray on one machine or a cluster.")
@@ -65,6 +67,7 @@ def extract(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
+            select=select,
             verify=verify,
             engine=engine,
             workers=workers,

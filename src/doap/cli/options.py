@@ -33,6 +33,13 @@ Tile = Annotated[
         help="Side of tiles for large images, such as 2048; without it, they are downscaled to 3,200 pixels.",
     ),
 ]
+Select = Annotated[
+    Literal["scale", "response", "learned"] | None,
+    typer.Option(
+        help="Keypoints to keep: the largest, the strongest, or those that the descriptor finds most likely to match.",
+        show_default="the detector's own choice",
+    ),
+]
 Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
 Ratio = Annotated[
     float | None,
