@@ -234,10 +234,7 @@ class KeypointExtractor(Extractor):
         if select == "learned":
             self.selection = getattr(describer, "selection", None)
             if self.selection is None:
-                raise ArgumentError(
-                    f"select: expected a descriptor with a score of keypoints, such as doap-fast, for 'learned', "
-                    f"got {self.name}."
-                )
+                raise ArgumentError(f"select: expected a descriptor with a score of keypoints, got {self.name}.")
 
     def __repr__(self) -> str:
         return f"KeypointExtractor({self.describer!r}, {self.detector!r})"
