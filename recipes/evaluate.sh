@@ -14,14 +14,7 @@ own=(doap-128 doap-256bit doap-fast "${@:4}")
 recipes=$(dirname "$0")
 export OMP_NUM_THREADS=1
 
-mkdir -p "$scenes"
-cp -r "$recipes/scenes/." "$scenes"
-for scene in "$scenes"/*/; do
-  mkdir -p "$scene/images"
-  cut -d' ' -f1,2 "$scene/pairs.txt" | tr ' ' '\n' | sort -u | while read -r photo; do
-    cp "$data"/photos*/"$(basename "$scene")/$photo" "$scene/images"
-  done
-done
+"$recipes/scenes.sh" "$data" evaluation "$scenes"
 
 # The ratio test of each descriptor is selected on the validation scenes.
 run() { doap eval "$@" --resume; }
