@@ -90,7 +90,7 @@ def value(scores, name):
 class Lookup:
     """A describer of frames that returns given descriptors for each image."""
 
-    dim, kind, extent = 64, "real", 1.0
+    dim, kind, extent, ratio = 64, "real", 1.0, 0.9
 
     def __init__(self, benchmark, known):
         self.known = {

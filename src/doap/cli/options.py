@@ -35,10 +35,7 @@ Tile = Annotated[
 ]
 Select = Annotated[
     Literal["scale", "response", "learned"] | None,
-    typer.Option(
-        help="Keypoints to keep: the largest, the strongest, or those that the descriptor finds most likely to match.",
-        show_default="the detector's own choice",
-    ),
+    typer.Option(help="Keypoints to keep: largest, strongest, best.", show_default=False),
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
 Ratio = Annotated[
