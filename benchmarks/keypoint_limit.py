@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("test", help="comma-separated scenes")
     parser.add_argument("descriptors", nargs="+", help="descriptors with their ratio thresholds, such as doap-128=0.9")
     options = parser.parse_args()
-    benchmark = PoseBenchmark(options.scenes, test=options.test, detector="colmap")
+    benchmark = PoseBenchmark(options.scenes, test=options.test, detector="colmap", max_keypoints=2048)
     settings, pairs = benchmark.settings, benchmark.test
     shared = SharedKeypoints(settings.detector, settings.max_keypoints)
     geometric = GeometricMatcher(open_candidate(doap.load(PIPELINE)), shared)

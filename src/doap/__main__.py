@@ -8,7 +8,7 @@ import sys
 
 def main() -> None:
     """Import and run the command line; Ctrl-C during the import is one line and exit code 130."""
-    # By default, torch's threads wait in a loop, which doubles the CPU time if the machine has other work.
+    # By default, torch's threads wait in a loop and take CPU time from other work.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from doap.cli import main as run

@@ -35,7 +35,7 @@ Tile = Annotated[
 ]
 Select = Annotated[
     Literal["scale", "response", "learned"] | None,
-    typer.Option(help="Keypoints to keep: largest, strongest, best.", show_default=False),
+    typer.Option(help="Selection of keypoints above the maximum.", show_default=False),
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
 Ratio = Annotated[

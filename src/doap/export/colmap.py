@@ -154,9 +154,8 @@ def write_colmap(
     images, out, source = Path(images), Path(out), ImageFolder.open(images, masks)
     listing = source.list()
     chosen = None if pairs is None else resolve_pairs(pairs, list(listing), overlap)
-    settings: dict[str, Any] = {"detector": detector, "max_keypoints": max_keypoints, "tile": tile, "device": device}
-    settings |= {"select": select}
-    extractor = open_extractor(descriptor, default_detector="colmap-default", exact=True, **settings)
+    settings: dict[str, Any] = {"max_keypoints": max_keypoints, "tile": tile, "select": select, "device": device}
+    extractor = open_extractor(descriptor, detector=detector, default_detector="colmap-default", exact=True, **settings)
     if chosen is None and not _is_storable(info := extractor.info):
         found = f"a {info.kind} descriptor with D = {info.dim}"
         raise ArgumentError(f"pairs: COLMAP's matcher requires 128 real numbers, got {found}. Match with doap.")

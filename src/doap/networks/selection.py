@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from doap.metrics import unpack_bits
 
@@ -11,6 +12,7 @@ HIDDEN = (64, 32)
 """Widths of the hidden layers."""
 SIMILAR = (0.5, 0.8)
 """Squared distances of unit vectors up to which another descriptor of the image counts as similar."""
+# The nearest and the fifth nearest descriptor, and the squared distance of those that do not count.
 _NEIGHBOURS = (0, 4)
 _FAR = 4.0
 _INPUTS = 6
@@ -75,12 +77,12 @@ def _similarity(values: Tensor, xy: Tensor, sizes: Tensor) -> Tensor:
     Keypoints within two σ do not count, because they show the same point.
     """
     last = max(_NEIGHBOURS)
-    # Padding, because an image may have fewer neighbours.
     found = [values.new_zeros(0, 4)]
     for part in torch.arange(len(values)).split(_ROWS):
         distances = (2 - 2 * values[part] @ values.T).clamp(min=0)
         distances[torch.cdist(xy[part], xy) < sizes[part, None] / 3] = _FAR
-        nearest = torch.nn.functional.pad(distances, (0, last + 1), value=_FAR).topk(last + 1, largest=False).values
+        # An image may have fewer neighbours.
+        nearest = pad(distances, (0, last + 1), value=_FAR).topk(last + 1, largest=False).values
         counts = [(distances < limit).sum(1).add(1).log() for limit in SIMILAR]
         found.append(torch.stack([*(nearest[:, one].sqrt() for one in _NEIGHBOURS), *counts], 1))
     return torch.cat(found)
