@@ -38,8 +38,8 @@ PROTOCOL = (
     "In per cent, with 95 % intervals that resample scenes (pose, SfM), sequences (Oxford) or image pairs (WxBS). "
     "All descriptors use the same COLMAP keypoints. rootsift-wide is RootSIFT at 1.5 times its support. Pose and "
     "SfM use three scenes that were not used for training. "
-    "`results/evaluation/README.md` names the commands; the results are from several runs. Earlier weights were evaluated on "
-    "the same data; docs/weights.md lists the decisions that were made when test results were known."
+    "`results/evaluation/README.md` names the commands; the results are from several runs. Earlier weights were "
+    "evaluated on the same data; docs/weights.md lists the decisions that were made when test results were known."
 )
 FAILURES = (
     "The sample photo is matched with synthetic views of it. The table lists the correct matches (within 3 pixels) "
