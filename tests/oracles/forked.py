@@ -58,8 +58,11 @@ def _execute(code: str, words: list[str], environment: dict[str, str], *outputs:
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = words
+    # As in an interpreter, the objects of the program live until its threads have ended: an executor that is collected
+    # while it is being stopped closes the pipe that wakes its thread.
+    program: dict[str, object] = {"__name__": "__main__"}
     try:
-        exec(compile(code, "-c", "exec"), {"__name__": "__main__"})
+        exec(compile(code, "-c", "exec"), program)
     finally:
         # An interpreter stops executors and joins threads before it runs exit handlers. A process of multiprocessing
         # runs the exit handlers of multiprocessing first, which close the queues of executors and wait for workers.
