@@ -23,9 +23,9 @@ def source():
 
 @pytest.fixture
 def mined(source):
-    """Two clusters per scene; those of scene 0 ignore each other."""
+    """Two clusters of patches per scene; those of scene 0 ignore each other."""
     apart = np.eye(2, dtype=bool)
-    clusters = source.scene_ids * 2 + np.arange(24) % 5 % 2
+    clusters = source.scene_ids.repeat(source.count) * 2 + np.arange(len(source.patches)) % 5 % 2
     return Mined(clusters.astype(np.int64), np.stack([np.ones((2, 2), dtype=bool), apart, apart]))
 
 
@@ -62,9 +62,10 @@ def test_a_loader_returns_the_same_batches_with_any_number_of_workers(source, wo
         assert equal(relation, batches[step][1])
 
 
-def is_distractor(batches, one, other):
-    """Whether patches of two groups are distractors to each other, from the source."""
+def is_distractor(batches, first, second):
+    """Whether two patches are distractors to each other, from the source."""
     source = batches.source
+    one, other = (int(np.searchsorted(source.start, patch, side="right")) - 1 for patch in (first, second))
     assert isinstance(source, MemorySource)
     if one == other or (one, other) in source.never or (other, one) in source.never:
         return False
@@ -76,19 +77,19 @@ def is_distractor(batches, one, other):
         return False
     if batches.mined is None:
         return True
-    one_of_two, other_of_two = (int(batches.mined.clusters[group]) - 2 * scene for group in (one, other))
+    one_of_two, other_of_two = (int(batches.mined.clusters[patch]) - 2 * scene for patch in (first, second))
     return not batches.mined.tables[scene, one_of_two, other_of_two]
 
 
 def oracle(batches, step):
     """Matches and distractors in the batch of all ranks, pair by pair."""
     plan = batches.sampler.batch(step)
-    groups = plan.groups[plan.labels].tolist()
+    groups, patches = plan.groups[plan.labels].tolist(), plan.indices.tolist()
     positive, distractor = torch.zeros(2, len(groups), len(groups), dtype=torch.bool)
     for row, one in enumerate(groups):
         for column, other in enumerate(groups):
             positive[row, column] = one == other and row != column
-            distractor[row, column] = is_distractor(batches, one, other)
+            distractor[row, column] = is_distractor(batches, patches[row], patches[column])
     return positive, distractor
 
 

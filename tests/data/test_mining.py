@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doap._support.errors import ArgumentError, MissingExtra
+from doap.data import mining
 from doap.data.mining import hog, mine, mining_features
 from oracles.memory_source import memory_source
 
@@ -47,8 +48,8 @@ def test_features_accept_patches_of_any_side_and_number(number, side):
     assert mining_features(np.zeros((number, side, side), dtype=np.uint8)).shape == (number, 2240)
 
 
-def test_a_cluster_has_only_similar_groups():
-    clusters = mine(striped([0, 1, 5] * 10, [0] * 30), clusters=8).clusters
+def test_a_cluster_has_only_similar_patches():
+    clusters = mine(striped([0, 1, 5] * 10, [0] * 30, per_group=1), clusters=8).clusters
     kinds = [set(clusters[kind::3].tolist()) for kind in range(3)]
     assert len(set.union(*kinds)) == sum(len(kind) for kind in kinds)
 
@@ -57,18 +58,26 @@ def test_mining_is_deterministic_and_numbers_clusters_across_scenes(two_scenes, 
     again = mine(two_scenes, clusters=5, seed=0)
     assert np.array_equal(again.clusters, mined.clusters)
     assert np.array_equal(again.tables, mined.tables)
-    assert np.array_equal(mined.clusters // 5, two_scenes.scene_ids)
+    assert np.array_equal(mined.clusters // 5, two_scenes.scene_ids.repeat(2))
 
 
-def test_a_scene_with_fewer_groups_than_clusters_has_one_cluster_per_group(mined):
-    assert sorted(mined.clusters[30:]) == [5, 6, 7]
+def test_a_scene_with_fewer_patches_than_clusters_has_one_cluster_per_patch():
+    mined = mine(memory_source([9, 2, 1], [0, 1, 1], side=16), clusters=5)
+    assert sorted(mined.clusters[9:]) == [5, 6, 7]
     assert not mined.tables[1, 3:].any()
-    assert mine(memory_source([2], [0], side=16)).tables[0].sum() == 1
+
+
+def test_patches_that_k_means_has_not_seen_are_in_the_cluster_of_the_nearest_centre(monkeypatch):
+    monkeypatch.setattr(mining, "PATCHES_PER_CLUSTER", 4)
+    monkeypatch.setattr(mining, "PATCHES_TO_ASSIGN", 7)
+    clusters = mine(striped([0, 1, 5] * 10, [0] * 30, per_group=1), clusters=3).clusters
+    assert [len(set(clusters[kind::3].tolist())) for kind in range(3)] == [1, 1, 1]
+    assert len(set(clusters.tolist())) == 3
 
 
 @pytest.mark.parametrize(("percentile", "ignored"), [(0, 1), (20, 190 // 5), (100, 190)])
 def test_the_nearest_cluster_pairs_up_to_the_percentile_and_equal_clusters_ignore_each_other(percentile, ignored):
-    table = mine(memory_source([2] * 40, [0] * 40, side=16), clusters=20, percentile=percentile).tables[0]
+    table = mine(memory_source([1] * 40, [0] * 40, side=16), clusters=20, percentile=percentile).tables[0]
     assert np.array_equal(table, table.T)
     assert table.diagonal().all()
     assert table[np.triu_indices(20, 1)].sum() == ignored

@@ -27,9 +27,8 @@ def write(out, units, first=0, side=SIDE, **builder):
     for index, (scene, source, sizes, ignore) in enumerate(units):
         numbers = np.arange(first, first + sum(sizes), dtype=np.uint8)
         patches = np.broadcast_to(numbers[:, None, None], (len(numbers), side, side))
-        position = np.full((len(sizes), 3), index, dtype=np.float32)
         pairs = np.array(ignore, dtype=np.int64).reshape(-1, 2)
-        writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), scene, position, source, pairs))
+        writer.add(f"unit {index}", patches, UnitGroups(np.array(sizes), scene, source, pairs))
         first += sum(sizes)
     return writer.finish()
 
@@ -45,13 +44,12 @@ def path(tmp_path):
 
 
 def contents(patch_set):
-    """Each group as its scene, its source, the numbers of its patches and its position."""
+    """Each group as its scene, its source and the numbers of its patches."""
     return [
         (
             patch_set.scene_names[patch_set.scene_ids[group]],
             patch_set.source_names[patch_set.source_ids[group]],
             [int(patch[0, 0]) for patch in patch_set.gather(patch_set.members(np.array([group])))],
-            float(patch_set.position[group, 0]),
         )
         for group in range(len(patch_set))
     ]

@@ -30,9 +30,8 @@ class Killed(BaseException):
 def unit(seed, sizes, ignore=()):
     rng = np.random.default_rng(seed)
     patches = rng.integers(0, 256, (sum(sizes), SIDE, SIDE), dtype=np.uint8)
-    position = rng.random((len(sizes), 3), dtype=np.float32)
     pairs = np.array(ignore, dtype=np.int64).reshape(-1, 2)
-    return patches, UnitGroups(np.array(sizes, dtype=np.int64), f"scene {seed % 2}", position, f"{seed}.jpg", pairs)
+    return patches, UnitGroups(np.array(sizes, dtype=np.int64), f"scene {seed % 2}", f"{seed}.jpg", pairs)
 
 
 UNITS = {
@@ -83,7 +82,6 @@ def test_groups_are_read_back_as_written(sizes, tmp_path_factory):
         for index, size in enumerate(groups.count):
             own = patches[end[index] - size : end[index]]
             np.testing.assert_array_equal(patch_set.gather(patch_set.members(np.array([group]))), own)
-            np.testing.assert_array_equal(patch_set.position[group], groups.position[index])
             assert patch_set.scene_names[patch_set.scene_ids[group]] == groups.scene
             assert patch_set.source_names[patch_set.source_ids[group]] == groups.source
             group += 1

@@ -36,8 +36,7 @@ def write_units(
         patches = coded_patches(np.repeat(np.arange(first, first + len(sizes)), sizes), side, number)
         first += len(sizes)
         pairs = np.array(() if number else ignore, np.int64).reshape(-1, 2)
-        positions = np.zeros((len(sizes), 3), np.float32)
-        writer.add(str(number), patches, UnitGroups(np.array(sizes), scene, positions, source, pairs))
+        writer.add(str(number), patches, UnitGroups(np.array(sizes), scene, source, pairs))
     return writer.finish()
 
 

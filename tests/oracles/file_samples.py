@@ -20,6 +20,7 @@ from doap.collection.features import FeatureSet
 from doap.collection.index import Index, build_index
 from doap.data import SetWriter, UnitGroups
 from doap.data.builders.from_images import read_ledger
+from doap.data.builders.from_tracks import read_track_file, write_track_file
 from doap.data.builders.tracks import read_tracks
 from doap.data.readers.oxford import read_oxford
 from doap.data.store import check_set, open_set
@@ -93,16 +94,16 @@ def write_hloc(folder: Path) -> Any:
 
 def write_set(folder: Path) -> None:
     with SetWriter(folder / "set", 8, {"extent": 1.5}, [{"file": "a"}]) as writer:
-        position, ignore = np.zeros((10, 3), np.float32), np.array([[0, 1]])
+        ignore = np.array([[0, 1]])
         patches = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
-        writer.add("a", patches, UnitGroups(np.full(10, 2), "a", position, "a", ignore))
+        writer.add("a", patches, UnitGroups(np.full(10, 2), "a", "a", ignore))
         writer.finish()
 
 
 def read_set(folder: Path) -> Any:
     patch_set = open_set(folder / "set")
     groups = np.arange(len(patch_set))
-    used = patch_set.extent, patch_set.ignored(groups), patch_set.gather(patch_set.members(groups)), patch_set.position
+    used = patch_set.extent, patch_set.ignored(groups), patch_set.gather(patch_set.members(groups))
     return used, patch_set.source_names, check_set(folder / "set")
 
 
@@ -165,6 +166,11 @@ def write_text_model(folder: Path) -> None:
         path.unlink()
 
 
+def write_tracks(folder: Path) -> None:
+    write_model(folder)
+    write_track_file(folder / "sparse", folder / "images", folder / "a.parquet", database=folder / "database.db")
+
+
 def write_images(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
     for extension in ("png", "jpg", "tif", "webp", "bmp", "ppm"):
@@ -222,6 +228,7 @@ SAMPLES: dict[str, Sample] = {
     "colmap database": Sample(
         write_model, ("database.db",), lambda folder: read_tracks(folder / "sparse", folder / "database.db")
     ),
+    "tracks": Sample(write_tracks, ("a.parquet",), lambda folder: read_track_file(folder / "a.parquet")),
     "image": Sample(write_images, IMAGES, read_images),
     "pairs": Sample(write_pairs, ("pairs.txt",), lambda folder: resolve_pairs(folder / "pairs.txt", NAMES)),
     "homographies": Sample(

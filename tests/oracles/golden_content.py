@@ -21,6 +21,8 @@ from doap.collection import features
 from doap.collection.features import FeatureSet
 from doap.collection.index import Index, folder
 from doap.data import writer
+from doap.data.builders import from_tracks
+from doap.data.builders.from_tracks import read_track_file
 from doap.data.builders.tracks import read_tracks
 from doap.data.store import check_set, open_set
 from doap.descriptor import Descriptor
@@ -105,7 +107,6 @@ def set_content(root: Path) -> Any:
         "count": patch_set.count,
         "scenes": [patch_set.scene_names[number] for number in patch_set.scene_ids],
         "sources": [patch_set.source_names[number] for number in patch_set.source_ids],
-        "position": patch_set.position,
         "ignored": patch_set.ignored(groups),
     }
 
@@ -154,6 +155,12 @@ GOLDEN: dict[str, Golden] = {
         onnx_content,
     ),
     "patch-set": Golden(str(writer.FORMAT), file_samples.write_set, ("set/*",), set_content),
+    "tracks": Golden(
+        str(from_tracks.FORMAT),
+        file_samples.write_tracks,
+        ("a.parquet",),
+        lambda root: read_track_file(root / "a.parquet"),
+    ),
     "feature-set": Golden(
         str(features.FORMAT),
         file_samples.write_features,

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import doap
 from doap._support.files import sha256
 from doap.collection import FeatureSet, Index, build_index
+from doap.data.builders.from_tracks import read_track_file, write_track_file
 from doap.descriptor import Descriptor
 from oracles.coded_patches import write_units
 from oracles.colmap_database import content
@@ -93,6 +94,8 @@ def _write_model(folder: Path) -> None:
     points = np.column_stack([np.random.default_rng(1).uniform(-0.5, 0.5, (100, 2)), np.zeros(100)])
     (folder / "plane").mkdir()
     write_scene(folder / "plane", points)
+    plane = folder / "plane"
+    write_track_file(plane / "sparse", plane / "images", folder / "plane.parquet", database=plane / "database.db")
 
 
 def read_features(folder: Path) -> Any:
@@ -160,6 +163,12 @@ def list_files(folder: Path) -> set[str]:
     return {re.sub(r"part-\d+-\w+", "part", path) for path in paths}
 
 
+def read_tracks(path: Path) -> Any:
+    """Return the images and the tracks of a track file."""
+    scene = read_track_file(path)
+    return {"scene": scene.name, "images": scene.images, "tracks": _digest(scene.tracks.point, scene.tracks.frames)}
+
+
 def _digest(*arrays: Any) -> str:
     digest = hashlib.sha256()
     for array in map(np.asarray, arrays):
@@ -220,6 +229,16 @@ COMMANDS = {
     ),
     "data from-colmap": WritingCommand(
         "data from-colmap {inputs}/plane/sparse {images} --scene plane --out {out}/set",
+        lambda out: read_set(out / "set"),
+        images="plane/images",
+    ),
+    "data tracks": WritingCommand(
+        "data tracks {inputs}/plane/sparse {images} --database {inputs}/plane/database.db --out {out}/a.parquet",
+        lambda out: read_tracks(out / "a.parquet"),
+        images="plane/images",
+    ),
+    "data from-tracks": WritingCommand(
+        "data from-tracks {inputs}/plane.parquet {images} --out {out}/set",
         lambda out: read_set(out / "set"),
         images="plane/images",
     ),

@@ -103,6 +103,51 @@ def from_images(
     _summarise(out, as_json)
 
 
+@app.command("tracks", epilog="doap data tracks sparse/0 images/ --database database.db --out castle.parquet")
+def tracks(
+    model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
+    images: Annotated[Path, typer.Argument(help="Folder that the image names in the model are relative to.")],
+    out: Annotated[Path, typer.Option("--out", help="Track file to write, such as castle.parquet.")],
+    database: Annotated[
+        Path, typer.Option(help="Database of the model, for the scale and orientation of its keypoints.")
+    ],
+    scene: Annotated[
+        str | None, typer.Option(help="Name of the scene.", show_default="name of the image folder")
+    ] = None,
+    folder: Annotated[str, typer.Option(help="Folder of the images in PHOTOS of from-tracks.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the tracks of a COLMAP model to a small file, from which from-tracks cuts patches of any width."""
+    from doap.data import write_track_file
+
+    write_track_file(model, images, out, database=database, scene=scene, folder=folder)
+    echo(json.dumps({"out": str(out)}) if as_json else f"Wrote {out}")
+
+
+@app.command("from-tracks", epilog="doap data from-tracks castle.parquet photos/ --out my.patches --extent 1.5")
+def from_tracks(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="TRACKS… PHOTOS", help="Track files, and the folder of their photos.")
+    ],
+    out: Out,
+    ledger: Annotated[
+        Path | None, typer.Option(help="CSV with file, scene, split, licence, …: stored in the set.")
+    ] = None,
+    patch_size: PatchSize = 32,
+    extent: Extent = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a patch set from track files. Resumable: rerun the same command to continue."""
+    from doap.data import build_from_tracks
+
+    *files, photos = sources
+    if not files:
+        raise typer.BadParameter("Expected one or more track files and the folder of their photos.")
+    with show_progress("scenes", quiet=as_json, resume=SAME_COMMAND) as progress:
+        build_from_tracks(files, photos, out, ledger=ledger, patch_size=patch_size, extent=extent, progress=progress)
+    _summarise(out, as_json)
+
+
 @app.command("from-public", epilog="doap data from-public phototour/ --out phototour.patches")
 def from_public(
     root: Annotated[Path, typer.Argument(help="Folder of PhotoTour, HPatches or RomePatches, as released.")],

@@ -9,7 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from doap.data.builders import build_from_colmap, build_from_images, build_from_public
+    from doap.data.builders import (
+        build_from_colmap,
+        build_from_images,
+        build_from_public,
+        build_from_tracks,
+        write_track_file,
+    )
     from doap.data.preview import draw_preview
     from doap.data.store import PatchSet, SetSummary, check_set, merge_sets, open_set, split_set
     from doap.data.writer import SetWriter, UnitGroups
@@ -17,7 +23,13 @@ if TYPE_CHECKING:
 
 # Imported on first access, because samplers and losses do not need pyarrow and the readers.
 _NAMES = {
-    "doap.data.builders": ("build_from_colmap", "build_from_images", "build_from_public"),
+    "doap.data.builders": (
+        "build_from_colmap",
+        "build_from_images",
+        "build_from_public",
+        "build_from_tracks",
+        "write_track_file",
+    ),
     "doap.data.preview": ("draw_preview",),
     "doap.data.store": ("PatchSet", "SetSummary", "check_set", "merge_sets", "open_set", "split_set"),
     "doap.data.writer": ("SetWriter", "UnitGroups"),
@@ -34,11 +46,13 @@ __all__ = [
     "build_from_colmap",
     "build_from_images",
     "build_from_public",
+    "build_from_tracks",
     "check_set",
     "draw_preview",
     "merge_sets",
     "open_set",
     "split_set",
+    "write_track_file",
 ]
 
 

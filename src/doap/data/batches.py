@@ -31,7 +31,7 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
         augmentation: Random changes of the patches; None for none.
         rank: Index of this rank, from 0.
         world: Number of ranks that share a batch.
-        mined: Mined labels: pairs of groups of a scene to ignore, in addition to the pairs that the source names.
+        mined: Mined labels: pairs of patches of a scene to ignore, in addition to the groups that the source names.
         scene_distractors: Whether other groups of the same scene are distractors. Without them, as in the paper's
             HPatches models without label mining, only patches of other scenes are.
     """
@@ -76,19 +76,19 @@ class Batches(Dataset[tuple[Tensor, Relation]]):
             plan: The batch of all ranks; clusters and ignored groups are the same on all of them.
             own: (n,) positions in the batch of this rank's patches.
         """
-        groups = plan.groups
+        groups = plan.groups[plan.labels]
         scene, source = self.source.scene_ids[groups], self.source.source_ids[groups]
-        appearance = np.zeros_like(groups) if self.mined is None else self.mined.clusters[groups]
+        appearance = np.zeros_like(groups) if self.mined is None else self.mined.clusters[plan.indices]
         keys = np.stack([scene, source, appearance])
-        clusters, first, cluster = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        scene, source, _ = clusters
+        clusters, cluster = np.unique(keys, axis=1, return_inverse=True)
+        scene, source, appearance = clusters
         ignored = scene[:, None] == scene
         if self.scene_distractors:
             ignored &= source[:, None] != source
         if self.mined is not None:
-            ignored |= self.mined.ignored(groups[first])
-        labels, ignored_pairs = plan.labels[own], torch.from_numpy(self.source.ignored(groups))
-        items = torch.from_numpy(labels)
+            ignored |= self.mined.ignored(appearance)
+        ignored_pairs = torch.from_numpy(self.source.ignored(plan.groups))
+        items = torch.from_numpy(plan.labels[own])
         if not ignored.any():
             return Relation(items, ignored_pairs)
-        return Relation(items, ignored_pairs, torch.from_numpy(cluster[labels]), torch.from_numpy(ignored))
+        return Relation(items, ignored_pairs, torch.from_numpy(cluster[own]), torch.from_numpy(ignored))

@@ -1,8 +1,8 @@
-"""Label mining (paper, appendix C): which groups of one scene are distractors for each other.
+"""Label mining (paper, appendix C): which patches of one scene are distractors for each other.
 
 Different points of a scene may look the same, such as the windows of a building, and a network should not learn to
-distinguish them. The groups of a scene are clustered by appearance. Only groups of distant clusters are distractors for
-each other; the others ignore each other.
+distinguish them. The patches of a scene are clustered by appearance. Only patches of distant clusters are distractors
+for each other; the others ignore each other unless they show the same point.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ FEATURES = HOG_FEATURES + 16 * 16
 UNSIGNED = 9
 CLAMP = 0.2
 PATCHES_AT_ONCE = 64
+PATCHES_PER_CLUSTER = 256
+"""Patches of a scene that K-means sees, times the number of clusters; it then assigns all patches."""
+PATCHES_TO_ASSIGN = 4096
 
 
 @dataclass(frozen=True)
 class Mined:
-    """Appearance clusters of all groups of a source, and which clusters of a scene are too similar.
+    """Appearance clusters of all patches of a source, and which clusters of a scene are too similar.
 
     Attributes:
-        clusters: (G,) scene·K + cluster of each group.
-        tables: (scenes, K, K) bool, symmetric: groups of these two clusters ignore each other. Groups of the same
+        clusters: (N,) scene·K + cluster of each patch.
+        tables: (scenes, K, K) bool, symmetric: patches of these two clusters ignore each other. Patches of the same
             cluster always do.
     """
 
     clusters: Integers
     tables: NDArray[np.bool_]
 
-    def ignored(self, groups: Integers) -> NDArray[np.bool_]:
-        """Return (g, g) bool for groups (g,): True if two groups ignore each other; never for different scenes."""
-        scene, cluster = np.divmod(self.clusters[groups], self.tables.shape[1])
+    def ignored(self, clusters: Integers) -> NDArray[np.bool_]:
+        """Return (c, c) bool for clusters (c,): True if their patches ignore each other; never for different scenes."""
+        scene, cluster = np.divmod(clusters, self.tables.shape[1])
         similar: NDArray[np.bool_] = self.tables[scene[:, None], cluster[:, None], cluster]
         similar[scene[:, None] != scene] = False
         return similar
 
 
 def mine(source: GroupSource, *, clusters: int = 100, percentile: float = 20.0, seed: int = 0) -> Mined:
-    """Cluster the groups of each scene by appearance; clusters closer than a percentile ignore each other.
-
-    The paper clusters patches. Here each group has one cluster, that of its first patch, because two groups whose
-    patches are in several clusters could be distractors and ignore each other at the same time.
+    """Cluster the patches of each scene by appearance; clusters closer than a percentile ignore each other.
 
     Args:
         source: The groups.
-        clusters: K, the number of clusters per scene; at most the number of its groups.
+        clusters: K, the number of clusters per scene; at most the number of its patches.
         percentile: Percentile of the distances between the cluster centres of a scene, 0 to 100; higher ignores more.
         seed: Seed of the run.
     """
@@ -65,14 +65,18 @@ def mine(source: GroupSource, *, clusters: int = 100, percentile: float = 20.0, 
         raise ArgumentError(
             f"clusters and percentile: expected 1 or more and 0 to 100, got {clusters} and {percentile}"
         )
-    cluster_ids = np.empty(len(source.count), dtype=np.int64)
+    scene_of_patch = np.repeat(source.scene_ids, source.count)
+    cluster_ids = np.empty(len(scene_of_patch), dtype=np.int64)
     tables = np.zeros((len(source.scene_names), clusters, clusters), dtype=bool)
     for scene in np.unique(source.scene_ids).tolist():
-        groups = np.flatnonzero(source.scene_ids == scene)
-        features = mining_features(source.gather(source.start[groups]))
-        number = min(clusters, len(groups))
-        assigned, centres = _k_means(features, number, int(stream(seed, "mine", scene).integers(2**31)))
-        cluster_ids[groups] = scene * clusters + assigned
+        patches = np.flatnonzero(scene_of_patch == scene)
+        number = min(clusters, len(patches))
+        generator = stream(seed, "mine", scene)
+        sample = np.sort(generator.permutation(patches)[: number * PATCHES_PER_CLUSTER])
+        centres = _k_means(mining_features(source.gather(sample)), number, int(generator.integers(2**31)))
+        for part in np.split(patches, range(PATCHES_TO_ASSIGN, len(patches), PATCHES_TO_ASSIGN)):
+            distances = torch.cdist(torch.from_numpy(mining_features(source.gather(part))), torch.from_numpy(centres))
+            cluster_ids[part] = scene * clusters + distances.argmin(1).numpy()
         tables[scene, :number, :number] = _too_near(centres, percentile)
     return Mined(cluster_ids, tables)
 
@@ -94,15 +98,15 @@ def mining_features(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
     return features
 
 
-def _k_means(features: NDArray[np.float32], number: int, seed: int) -> tuple[Integers, NDArray[np.float32]]:
-    """Cluster features (n, D); return clusters (n,) and centres (number, D)."""
+def _k_means(features: NDArray[np.float32], number: int, seed: int) -> NDArray[np.float32]:
+    """Cluster features (n, D); return centres (number, D)."""
     faiss = import_extra("faiss", "index")
     # By default FAISS warns about clusters with few points and subsamples large ones.
     k_means = faiss.Kmeans(
         features.shape[1], number, seed=seed, min_points_per_centroid=1, max_points_per_centroid=len(features)
     )
     k_means.train(features)
-    return k_means.index.search(features, 1)[1][:, 0], np.asarray(k_means.centroids)
+    return np.asarray(k_means.centroids)
 
 
 def _too_near(centres: NDArray[np.float32], percentile: float) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
     NAME/
     ├── patches.npy      uint8 (N, S, S), memory-mapped
-    ├── groups.parquet   one row per group: start, count, scene, position, source, ignore
+    ├── groups.parquet   one row per group: start, count, scene, source, ignore
     └── meta.json        format, builder, licence ledger, sizes, checksums
 
 A group holds the patches of one physical point: `count` patches from index `start` on. Groups
@@ -84,12 +84,6 @@ class PatchSet:
     def source_names(self) -> list[str]:
         """`tracks` for COLMAP models, or names of photos."""
         return self._source[1]
-
-    @cached_property
-    def position(self) -> NDArray[np.float32]:
-        """(G, 3): a point of a model, or (x, y, 0) in a photo."""
-        column = _read(self.path, "position")["position"].combine_chunks()
-        return np.asarray(column.flatten()).reshape(-1, 3)
 
     def members(self, groups: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the indices (n,) of all patches of `groups` (M,), ordered by group."""
@@ -265,7 +259,6 @@ def _copy(
             described = UnitGroups(
                 patch_set.count[groups],
                 [patch_set.scene_names[scene] for scene in patch_set.scene_ids[groups]],
-                patch_set.position[groups],
                 [patch_set.source_names[source] for source in patch_set.source_ids[groups]],
                 patch_set.ignored(groups),
             )

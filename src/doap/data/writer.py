@@ -37,7 +37,6 @@ SCHEMA = pa.schema(
         "start": pa.int64(),
         "count": pa.int32(),
         "scene": pa.dictionary(pa.int32(), pa.string()),
-        "position": pa.list_(pa.float32(), 3),
         "source": pa.dictionary(pa.int32(), pa.string()),
         "ignore": pa.list_(pa.int64()),
     }
@@ -51,14 +50,13 @@ class UnitGroups:
     """The groups of one unit, in the order of its patches.
 
     >>> nothing_ignored = np.empty((0, 2), np.int64)
-    >>> groups = UnitGroups(np.array([2, 3]), "castle", np.zeros((2, 3), np.float32), "a.jpg", nothing_ignored)
+    >>> groups = UnitGroups(np.array([2, 3]), "castle", "a.jpg", nothing_ignored)
     >>> groups.rows()["source"].to_pylist()
     ['a.jpg', 'a.jpg']
 
     Attributes:
         count: (G,) number of patches of each group, at least 1. A group of one is a distractor to all others.
         scene: Name of the scene, by which sets are split; one for all groups or one for each.
-        position: (G, 3) float32, a point of a model, or (x, y, 0) in a photo.
         source: Origin of the groups, one for all or one for each: `tracks`, `tracks 2`, … for a model, or the name of
             a photo.
         ignore: (P, 2) groups of this unit that are neither match nor distractor to each other; each pair once.
@@ -66,13 +64,11 @@ class UnitGroups:
 
     count: NDArray[np.integer[Any]]
     scene: str | Sequence[str]
-    position: NDArray[np.float32]
     source: str | Sequence[str]
     ignore: NDArray[np.integer[Any]]
 
     def __post_init__(self) -> None:
         groups = check_shape(self.count, "G", name="count")["G"]
-        check_shape(self.position, f"{groups} 3", name="position")
         check_shape(self.ignore, "P 2", name="ignore")
         for name, given in (("scene", self.scene), ("source", self.source)):
             if not isinstance(given, str) and len(given) != groups:
@@ -94,7 +90,6 @@ class UnitGroups:
         columns = {
             "count": pa.array(self.count, pa.int32()),
             "scene": self._names(self.scene),
-            "position": pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(self.position), pa.float32()), 3),
             "source": self._names(self.source),
             "ignore": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ignore[:, 1], pa.int64())),
         }
@@ -279,7 +274,7 @@ class SetWriter:
         first_of_unit = np.repeat(sizes.cumsum() - sizes, sizes)
         shift = np.repeat(first_of_unit, np.diff(ignore.offsets.to_numpy()))
         shifted = pa.ListArray.from_arrays(ignore.offsets, pa.array(ignore.flatten().to_numpy() + shift))
-        rows = rows.set_column(4, SCHEMA.field("ignore"), shifted)
+        rows = rows.set_column(UNIT_SCHEMA.get_field_index("ignore"), SCHEMA.field("ignore"), shifted)
         return rows.add_column(0, SCHEMA.field("start"), pa.array(count.cumsum() - count)).combine_chunks()
 
 

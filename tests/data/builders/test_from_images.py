@@ -133,7 +133,7 @@ def test_models_of_one_scene_are_sources_of_their_own():
     def model(groups, ignore):
         count = np.full(groups, 2)
         patches = np.zeros((2 * groups, 8, 8), np.uint8)
-        return patches, UnitGroups(count, "hill", np.zeros((groups, 3), np.float32), "tracks", np.array(ignore))
+        return patches, UnitGroups(count, "hill", "tracks", np.array(ignore))
 
     patches, groups = _join_models([model(2, [[0, 1]]), model(3, [[0, 2]])], "hill", 8)
     assert len(patches) == 10

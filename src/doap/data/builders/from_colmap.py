@@ -1,9 +1,11 @@
-"""Build a patch set from a COLMAP model and its images."""
+"""Build a patch set from a COLMAP model and its images, or from the tracks of several scenes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +51,6 @@ def build_from_colmap(
     """
     model, images = Path(model), Path(images)
     tracks = read_tracks(model, None if database is None else Path(database))
-    paths = {name: images / name for name in tracks.images}
-    if missing := [name for name, path in paths.items() if not path.is_file()]:
-        raise DataError(
-            f"{images}: missing {len(missing)} of the model's {len(paths)} images, such as {missing[0]}. "
-            "Check the IMAGES folder."
-        )
     if not len(tracks.xyz):
         raise DataError(
             f"{model}: expected tracks with at least two consistent views, got none. "
@@ -64,18 +60,39 @@ def build_from_colmap(
         "command": "from-colmap",
         "points3D": {path.name: sha256(path) for path in sorted(model.glob("points3D.*"))},
         "scale and orientation": "keypoints" if database else "cameras",
-        "patch_size": patch_size,
-        "extent": extent,
         "dropped": tracks.dropped,
     }
-    window = (np.bincount(tracks.point).cumsum() - 1) // OBSERVATIONS_AT_ONCE
-    borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(window)]
-    units = {f"points {begin} to {end}": slice(begin, end) for begin, end in pairwise(borders)}
-    scene = scene or images.resolve().name
-    with SetWriter(out, patch_size, builder, [], paths) as writer:
+    scenes = {scene or images.resolve().name: tracks}
+    return write_tracks(scenes, images, out, builder, [], patch_size, extent, progress)
+
+
+def write_tracks(
+    scenes: Mapping[str, Tracks],
+    images: Path,
+    out: str | Path,
+    builder: dict[str, Any],
+    ledger: list[dict[str, Any]],
+    patch_size: int,
+    extent: float,
+    progress: Progress,
+) -> Path:
+    """Write the tracks of scenes, whose image names are relative to `images`, as a patch set; see `SetWriter`."""
+    paths = {name: images / name for tracks in scenes.values() for name in tracks.images}
+    if missing := [name for name, path in paths.items() if not path.is_file()]:
+        raise DataError(
+            f"{images}: missing {len(missing)} of {len(paths)} images, such as {missing[0]}. Check the folder."
+        )
+    units: dict[str, tuple[str, slice]] = {}
+    for scene, tracks in scenes.items():
+        window = (np.bincount(tracks.point).cumsum() - 1) // OBSERVATIONS_AT_ONCE
+        borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(window)]
+        units |= {f"{scene}, points {begin} to {end}": (scene, slice(begin, end)) for begin, end in pairwise(borders)}
+    builder |= {"patch_size": patch_size, "extent": extent}
+    with SetWriter(out, patch_size, builder, ledger, paths) as writer:
         for name in writer.remaining(list(units)):
             progress(writer.done, len(units), name)
-            writer.add(name, *cut_tracks(tracks, images, scene, patch_size, units[name], extent))
+            scene, points = units[name]
+            writer.add(name, *cut_tracks(scenes[scene], images, scene, patch_size, points, extent))
         progress(len(units), len(units), "finished")
         return writer.finish()
 
@@ -103,5 +120,4 @@ def cut_tracks(
         patches[own] = extract_patches(pixels, frames[own], patch_size)
     in_range = ((tracks.ignore >= begin) & (tracks.ignore < end)).all(axis=1)
     count = np.bincount(tracks.point[first:last] - begin, minlength=end - begin)
-    position = tracks.xyz[begin:end].astype(np.float32)
-    return patches, UnitGroups(count, scene, position, "tracks", tracks.ignore[in_range] - begin)
+    return patches, UnitGroups(count, scene, "tracks", tracks.ignore[in_range] - begin)

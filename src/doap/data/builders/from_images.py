@@ -139,15 +139,13 @@ def _join_models(parts: list[Cut], scene: str, patch_size: int) -> Cut:
     """
     no_patches = np.empty((0, patch_size, patch_size), np.uint8)
     counts: list[NDArray[np.integer]] = [np.empty(0, np.int64)]
-    positions: list[NDArray[np.float32]] = [np.empty((0, 3), np.float32)]
     ignored: list[NDArray[np.integer]] = [np.empty((0, 2), np.int64)]
     sources: list[str] = []
     for model, (_, groups) in enumerate(parts, start=1):
         ignored.append(groups.ignore + len(sources))
         counts.append(groups.count)
-        positions.append(groups.position)
         sources += ["tracks" if model == 1 else f"tracks {model}"] * len(groups.count)
-    joined = UnitGroups(np.concatenate(counts), scene, np.concatenate(positions), sources, np.concatenate(ignored))
+    joined = UnitGroups(np.concatenate(counts), scene, sources, np.concatenate(ignored))
     return np.concatenate([no_patches, *(patches for patches, _ in parts)]), joined
 
 

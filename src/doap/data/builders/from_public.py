@@ -46,8 +46,7 @@ def build_from_public(
     nothing_ignored = np.empty((0, 2), np.int64)
     with SetWriter(out, patch_size, builder, []) as writer:
         for unit in reader.units(skip=writer.done):
-            unknown = np.full((len(unit.counts), 3), np.nan, np.float32)
-            groups = UnitGroups(unit.counts, unit.scene, unknown, kind, nothing_ignored)
+            groups = UnitGroups(unit.counts, unit.scene, kind, nothing_ignored)
             writer.add(unit.name, resize_patches(unit.patches, patch_size), groups)
             progress(writer.done, 0, unit.name)
         return writer.finish()

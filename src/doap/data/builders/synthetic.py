@@ -7,6 +7,7 @@ position, scale and orientation, as they occur when images are matched.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,15 +68,15 @@ def synthetic_groups(
     near = near_pairs(centres(frames))
     new_index = np.cumsum(has_match) - 1
     ignore = new_index[near[has_match[near].all(axis=1)]].reshape(-1, 2)
-    position = np.pad(centres(frames)[has_match], ((0, 0), (0, 1)))
-    return np.concatenate(patches)[by_group], UnitGroups(count[has_match], scene, position, source, ignore)
+    return np.concatenate(patches)[by_group], UnitGroups(count[has_match], scene, source, ignore)
 
 
 def _random_keypoints(image: Image, count: int, random: np.random.Generator) -> Frames:
     """Return frames (N, 2, 3) inside the photo, drawn from the stronger half of its keypoints."""
     # Imprecise upscaling moves keypoints by a quarter of a pixel. All sets were built like this and
     # stay comparable.
-    frames, _ = sift(contrast=0.02, precise=False).detect(image)
+    by_strength = replace(sift(contrast=0.02, precise=False), ranks_by_size=False)
+    frames, _ = by_strength.detect(image)
     frames = frames[inside(frames, *image.shape)]
     strong = frames[: max(2 * count, len(frames) // 2)]
     return strong[np.sort(random.permutation(len(strong))[:count])]
