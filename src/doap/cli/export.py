@@ -17,7 +17,6 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     Ratio,
-    Select,
     Tile,
     Verify,
     count_masks,
@@ -26,19 +25,29 @@ from doap.cli.options import (
 from doap.cli.progress import SAME_COMMAND, show_progress
 from doap.cli.terminal import echo, echo_json
 
+COLMAP_COMMANDS = """\
+  COLMAP 4 with ONNX runs it:
+    colmap feature_extractor --database_path DATABASE --image_path IMAGES --FeatureExtraction.type ALIKED_N16ROT \\
+      --AlikedExtraction.n16rot_model_path {out} --AlikedExtraction.max_num_features 8192
+    colmap exhaustive_matcher --database_path DATABASE --FeatureMatching.type ALIKED_BRUTEFORCE \\
+      --AlikedMatching.brute_force_min_cossim 0"""
+"""Without the last flag, COLMAP would drop matches with a cosine similarity below 0.85, which suits ALIKED."""
 Images = Annotated[Path, typer.Argument(help="Folder of images, searched recursively.")]
 
 
 def export(
     descriptor: Annotated[str, typer.Argument(help="doap-128, doap-256bit, doap-fast, or a *.safetensors file.")],
     out: Annotated[Path, typer.Option("--out", help="File to write, such as my.onnx.")],
-    to: Annotated[str, typer.Option(help="Format.")] = "onnx",
+    to: Annotated[
+        str,
+        typer.Option(help="onnx: patches to descriptors; colmap: images to keypoints and descriptors, for COLMAP 4."),
+    ] = "onnx",
     int8: Annotated[
         Path | None, typer.Option(help="Quantise convolutions to int8, calibrated on this patch set.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a descriptor to ONNX and verify that its outputs match PyTorch."""
+    """Export a descriptor to an ONNX file and verify that its outputs match PyTorch."""
     import doap
 
     written = doap.export_descriptor(descriptor, out, to=to, calibration=int8)
@@ -50,7 +59,10 @@ def export(
         f"  parity with PyTorch on {written.patches} patches: agreement {written.agreement:.6f}, "
         f"largest difference {written.max_difference:.2g}"
     )
-    echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")
+    if to == "colmap":
+        echo(COLMAP_COMMANDS.format(out=out))
+    else:
+        echo(f"  try it: doap match left.jpg right.jpg --descriptor {out}")
 
 
 def colmap(
@@ -63,7 +75,6 @@ def colmap(
     max_keypoints: Annotated[int, typer.Option(min=1, help="Maximum per image, counted as in COLMAP.")] = 8192,
     masks: Masks = None,
     tile: Tile = None,
-    select: Select = None,
     verify: Verify = False,
     pairs: Annotated[
         str, typer.Option(help="exhaustive, sequential, or a text file with two image names per line.")
@@ -98,7 +109,6 @@ def colmap(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            select=select,
             verify=verify,
             pairs=None if no_matches else pairs,
             overlap=overlap,
@@ -135,7 +145,7 @@ def hloc(
     matches: Annotated[Path | None, typer.Option(help="HDF5 file for the matches of --pairs.")] = None,
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
-    max_keypoints: MaxKeypoints = 2048,
+    max_keypoints: MaxKeypoints = 8192,
     masks: Masks = None,
     tile: Tile = None,
     verify: Verify = False,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from doap._support.checks import check_choice
+from doap._support.errors import ArgumentError
 
 if TYPE_CHECKING:
     from doap.data.store import PatchSet
@@ -50,7 +51,15 @@ def _export_onnx(descriptor: Descriptor, out: Path, calibration: PatchSet | None
     return write_onnx(descriptor, out, calibration=calibration)
 
 
-EXPORTERS: dict[str, Exporter] = {"onnx": _export_onnx}
+def _export_colmap(descriptor: Descriptor, out: Path, calibration: PatchSet | None) -> ExportSummary:
+    from doap.export.colmap_model import write_colmap_model
+
+    if calibration is not None:
+        raise ArgumentError("calibration: expected None, because COLMAP's file has no int8. Omit it.")
+    return write_colmap_model(descriptor, out)
+
+
+EXPORTERS: dict[str, Exporter] = {"onnx": _export_onnx, "colmap": _export_colmap}
 """Export formats by name."""
 
 

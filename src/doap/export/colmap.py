@@ -41,7 +41,7 @@ from doap.export.colmap_database import (
     verify_matches,
 )
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.extractor import DescriptorSource, Select
+from doap.extractor import MAX_KEYPOINTS, DescriptorSource
 from doap.metrics import quantise
 from doap.pipeline import match
 from doap.types import Features, Progress, no_progress
@@ -109,10 +109,9 @@ def write_colmap(
     descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
-    max_keypoints: int = 8192,
+    max_keypoints: int = MAX_KEYPOINTS,
     masks: str | Path | None = None,
     tile: int | None = None,
-    select: Select | None = None,
     verify: bool = False,
     pairs: Pairs | None = "exhaustive",
     overlap: int = 10,
@@ -135,7 +134,7 @@ def write_colmap(
     Args:
         images: Folder of images; names in the database are paths inside it.
         out: The database. A file that doap did not write, or that was changed since, is never overwritten.
-        descriptor, masks, tile, select, verify, workers: As for `doap.extract_folder`.
+        descriptor, masks, tile, verify, workers: As for `doap.extract_folder`.
         detector: Keypoint detector. By default COLMAP's SIFT, or the descriptor's own detector.
         max_keypoints: Maximum number of keypoints per image, counted as in COLMAP: two orientations count once.
         pairs: Image pairs to match: `exhaustive`, `sequential`, a file with two names per line, or a sequence of name
@@ -154,7 +153,7 @@ def write_colmap(
     images, out, source = Path(images), Path(out), ImageFolder.open(images, masks)
     listing = source.list()
     chosen = None if pairs is None else resolve_pairs(pairs, list(listing), overlap)
-    settings: dict[str, Any] = {"max_keypoints": max_keypoints, "tile": tile, "select": select, "device": device}
+    settings: dict[str, Any] = {"max_keypoints": max_keypoints, "tile": tile, "device": device}
     extractor = open_extractor(descriptor, detector=detector, default_detector="colmap-default", exact=True, **settings)
     if chosen is None and not _is_storable(info := extractor.info):
         found = f"a {info.kind} descriptor with D = {info.dim}"

@@ -47,7 +47,7 @@ from doap.collection.features import FeatureSet
 from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
 from doap.export.pairs import NamePair, Pairs, resolve_pairs
-from doap.extractor import DescriptorSource
+from doap.extractor import MAX_KEYPOINTS, DescriptorSource
 from doap.matching import match_descriptors
 from doap.types import Features, Progress, no_progress
 
@@ -78,7 +78,7 @@ def write_hloc(
     descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
-    max_keypoints: int = 2048,
+    max_keypoints: int = MAX_KEYPOINTS,
     masks: str | Path | None = None,
     tile: int | None = None,
     verify: bool = False,

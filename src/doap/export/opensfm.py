@@ -36,7 +36,7 @@ from doap.collection.extractor import open_extractor
 from doap.collection.features import FeatureSet
 from doap.collection.image_folder import ImageFolder
 from doap.detectors import Detector
-from doap.extractor import DescriptorSource
+from doap.extractor import MAX_KEYPOINTS, DescriptorSource
 from doap.images import angles, scales
 from doap.types import Features, Progress, no_progress
 
@@ -51,7 +51,7 @@ def write_opensfm(
     descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
-    max_keypoints: int = 8192,
+    max_keypoints: int = MAX_KEYPOINTS,
     masks: str | Path | None = None,
     tile: int | None = None,
     verify: bool = False,
