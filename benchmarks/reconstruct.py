@@ -10,6 +10,7 @@ neighbours overlap. The variants are
     colmap-ratio      the same with the ratio test and the maximum epipolar error that `doap colmap` has for RootSIFT
     aliked-lightglue  keypoints and matches of a learned pipeline, verified by COLMAP with its default error
     NAME              the database of `doap colmap IMAGES --out DATABASE --descriptor NAME`
+    NAME@RATIO        the same with another ratio test than the descriptor's own
 
 COLMAP guesses the intrinsics from EXIF data and refines them. All variants use the same mapper in one thread; all that
 comes before it may use all cores, and takes `minutes`. Run nothing else beside it. Each database is mapped with several
@@ -47,7 +48,7 @@ from doap.geometry.pose import Pose, rotation_angle
 from doap.images import list_images
 
 CPU = pycolmap.Device.cpu
-VARIANTS = ["colmap", "colmap-ratio", "rootsift", "doap-128", "doap-fast", "doap-256bit", "aliked-lightglue"]
+VARIANTS = ["colmap", "colmap-ratio", "doap-128", "doap-fast", "doap-256bit", "aliked-lightglue"]
 PIPELINE_KEYPOINTS = 2048
 """Maximum number of keypoints of a learned pipeline: more are out of reach on a CPU."""
 Photos = dict[Path, Pose | None]
@@ -118,7 +119,8 @@ def write_database(variant: str, images: Path, database: Path, seed: int) -> Non
     elif variant in PIPELINES:
         write_with_pipeline(variant, images, database, seed)
     else:
-        doap.write_colmap(images, database, variant)
+        name, _, ratio = variant.partition("@")
+        doap.write_colmap(images, database, name, ratio=float(ratio) if ratio else None)
 
 
 def write_with_colmap(

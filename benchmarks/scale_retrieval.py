@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import record
@@ -23,16 +24,30 @@ from ledger import read_ledger
 
 from doap.collection import FeatureSet, Index, IndexKind, build_index, extract_folder, search_images
 from doap.collection.pairs import VOTING_KEYPOINTS
+from doap.detectors import sift
 
 TOP = 10
-# Descriptor, index type, number of voting keypoints per photo, geometric verification.
-WAYS: dict[str, tuple[str, IndexKind, int, bool]] = {
-    "doap-128, exact": ("doap-128", "flat", VOTING_KEYPOINTS, False),
-    "doap-128, exact, verified": ("doap-128", "flat", VOTING_KEYPOINTS, True),
-    "doap-128, IVF": ("doap-128", "ivf", VOTING_KEYPOINTS, False),
-    "doap-128, IVF, all 1,000 vote": ("doap-128", "ivf", 1000, False),
-    "doap-256bit, exact": ("doap-256bit", "flat", VOTING_KEYPOINTS, False),
-    "RootSIFT, exact": ("rootsift", "flat", VOTING_KEYPOINTS, False),
+
+
+class Way(NamedTuple):
+    """Descriptor, index type, number of voting keypoints per photo, geometric verification, order of keypoints."""
+
+    descriptor: str
+    kind: IndexKind = "flat"
+    voters: int = VOTING_KEYPOINTS
+    verify: bool = False
+    largest_first: bool = True
+
+
+WAYS = {
+    "doap-128, exact": Way("doap-128"),
+    "doap-128, exact, verified": Way("doap-128", verify=True),
+    "doap-128, IVF": Way("doap-128", "ivf"),
+    "doap-128, IVF, all 1,000 vote": Way("doap-128", "ivf", 1000),
+    "doap-256bit, exact": Way("doap-256bit"),
+    "doap-fast, exact": Way("doap-fast"),
+    "doap-fast, exact, strongest instead of largest keypoints": Way("doap-fast", largest_first=False),
+    "RootSIFT, exact": Way("rootsift"),
 }
 
 
@@ -46,9 +61,13 @@ def main() -> None:
     scene_of = {row["file"]: (row["split"], row["scene"]) for row in read_ledger(options.photos)}
     figures: dict[str, Any] = {}
     for way in options.ways:
-        name, kind, voters, verify = WAYS[way]
-        features = features_of(options.photos, options.work / name, name, options.max_keypoints)
-        folder = options.work / f"{name} {kind} {voters}"
+        name, kind, voters, verify, largest_first = WAYS[way]
+        order = name if largest_first else f"{name} strongest"
+        detector = replace(sift(), ranks_by_size=largest_first)
+        extract_folder(
+            options.photos, options.work / order, name, detector=detector, max_keypoints=options.max_keypoints
+        )
+        features, folder = FeatureSet(options.work / order), options.work / f"{order} {kind} {voters}"
         if not folder.exists():
             build_index(features, folder, kind=kind, max_keypoints=voters)
         index, info = Index(folder), Index(folder).info()
@@ -58,12 +77,6 @@ def main() -> None:
         }
         print(way, figures[way], flush=True)
     record.write(options.out, options.seed, {"max_keypoints": options.max_keypoints, "top": TOP, "ways": figures})
-
-
-def features_of(photos: Path, out: Path, name: str, max_keypoints: int) -> FeatureSet:
-    """Extract the features of all photos, or reuse them."""
-    extract_folder(photos, out, name, max_keypoints=max_keypoints)
-    return FeatureSet(out)
 
 
 def query_all(

@@ -71,9 +71,7 @@ def write_training(folder: Path, minutes: float, seed: int) -> Path:
     random = np.random.default_rng(seed)
     with SetWriter(folder / "set", 32, {}, []) as writer:
         for scene in "abcd":
-            groups = UnitGroups(
-                np.full(500, 2), scene, np.zeros((500, 3), np.float32), scene, np.empty((0, 2), np.int64)
-            )
+            groups = UnitGroups(np.full(500, 2), scene, scene, np.empty((0, 2), np.int64))
             writer.add(scene, random.integers(0, 256, (1000, 32, 32), np.uint8), groups)
         writer.finish()
     (folder / "recipe.toml").write_text(RECIPE.format(minutes=minutes))

@@ -43,3 +43,23 @@ def test_tables_of_evaluations_and_losses_match_the_results(import_tool):
         assert any(f"<!-- {name}: written by {tool.TOOL} -->" in text for text in pages.values()), name
     for path, text in pages.items():
         assert markdown.replace_generated(text, tool.TOOL, contents) == text, path
+
+
+def test_figures_in_sentences_match_the_results(import_tool):
+    tool = import_tool("figures")
+    quoting = {path: text for path in tool.pages() if tool.QUOTED.search(text := path.read_text(encoding="utf-8"))}
+    assert quoting
+    for path, text in quoting.items():
+        assert tool.replace_figures(text) == text, path
+
+
+def test_a_figure_that_drifted_is_replaced_in_its_form(import_tool):
+    tool = import_tool("figures")
+    tool.read = {"a": {"b": {"x y": 0.6674, "z": 0.25}, "rows": [{"name": "AP", "n": 1234.5}]}}.__getitem__
+    text = (
+        "1.0<!--% a: b > x y -->, +9.00<!--= a: b > z − b > x y -->, 2.7<!--= a: b > x y ÷ b > z -->, "
+        "9<!--= a: rows > name=AP > n -->"
+    )
+    assert tool.QUOTED.sub("#", tool.replace_figures(text)) == "#, #, #, #"
+    numbers = [found["number"] for found in tool.QUOTED.finditer(tool.replace_figures(text))]
+    assert numbers == ["66.7", "−0.42", "2.7", "1,234"]
