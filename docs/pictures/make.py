@@ -1,13 +1,14 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
 The figures of docs/loss.md are computed with `doap.loss`. adapting.svg shows results/own-photos/run.json,
-and accuracy_and_time.svg shows results/evaluation. matches.jpg is the output of `doap match --sample`, and patches.png
-the output of `doap data preview`. hard_pair.py draws the picture of the README.
+and accuracy_and_time.svg and rotation.svg show results/evaluation. matches.jpg is the output of `doap match --sample`,
+and patches.png the output of `doap data preview`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -173,6 +174,41 @@ def accuracy_and_time() -> Figure:
     return figure
 
 
+def rotation() -> Figure:
+    """Draw the pose accuracy by the angle by which the second photo is turned."""
+    folder = HERE.parents[1] / "results"
+    results = read_results(folder / "evaluation" / "rotation" / "pose-scenes.json")
+    # The pipeline was turned by 90° only, so no line connects its points.
+    pipeline = "aliked-lightglue"
+    results[pipeline] = read_results(folder / "evaluation-8192" / "pose-scenes.json")[pipeline]
+    curves = {
+        name: [(angle, 100 * area) for angle, area in curve.points]
+        for name, result in results.items()
+        for curve in result.curves
+        if curve.name == "rotation"
+    }
+    figure, axes = plt.subplots(figsize=(7.6, 3.4))
+    at = -math.inf
+    for name, points in sorted(curves.items(), key=lambda item: item[1][-1][1]):
+        ours = name.startswith("doap")
+        colour, line = LINE if ours else FAINT, {"doap-fast": "--", pipeline: "none"}.get(name, "-")
+        axes.plot(
+            *zip(*points, strict=True),
+            linestyle=line,
+            marker="o",
+            color=colour,
+            markersize=4,
+            linewidth=2 if ours else 1.4,
+        )
+        label = {"rootsift": "RootSIFT", "aliked-lightglue": "ALIKED + LightGlue"}.get(name, name)
+        # The names of neighbouring lines must not overlap.
+        at = max(at + 6.5, points[-1][1])
+        axes.text(points[-1][0] + 5, at, label, va="center", color=colour, weight="bold" if ours else "normal")
+    axes.set(xlim=(-4, 182), ylim=(-2, 84), xticks=(0, 45, 90, 135, 180), ylabel="pose AUC@10°, per cent")
+    axes.set(xlabel="rotation of the second photo in degrees")
+    return figure
+
+
 def label_points(axes: Axes, points: dict[str, tuple[float, float]]) -> None:
     """Write the name of each point at the nearest position where it covers no other name or point."""
     axes.autoscale_view()
@@ -204,7 +240,7 @@ def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time, rotation):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
