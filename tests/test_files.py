@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -89,6 +90,15 @@ def test_the_second_process_is_refused_until_the_first_is_killed(tmp_path):
     with OutputLock(path):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_can_wait_for_a_lock(tmp_path):
+    path = tmp_path / "out.db"
+    with hold_lock(path) as process:
+        threading.Timer(0.3, process.kill).start()
+        begin = time.monotonic()
+        with OutputLock(path, wait=True):
+            assert time.monotonic() - begin > 0.25
 
 
 def test_a_link_has_the_lock_of_its_target(tmp_path):

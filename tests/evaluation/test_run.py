@@ -80,6 +80,16 @@ def test_results_of_other_descriptors_are_kept(tmp_path):
     assert (stored["sift"].seed, stored["teblid"]) == (7, first.results["teblid"])
 
 
+def test_a_process_keeps_what_another_one_adds_during_its_evaluation(tmp_path):
+    class Slow(Toy):
+        def evaluate(self, describer, seed):
+            evaluate(["teblid"], Toy(), None, tmp_path)
+            return super().evaluate(describer, seed)
+
+    evaluation = evaluate(["sift"], Slow(), None, tmp_path)
+    assert list(read_results(evaluation.file)) == ["teblid", "sift"]
+
+
 def test_a_damaged_file_of_results_is_an_error_before_the_evaluation(tmp_path):
     (tmp_path / "toy-six.json").write_text("{")
     with pytest.raises(DataError):

@@ -158,14 +158,15 @@ class OutputLock:
         path: File or folder to write. Its parent folder must exist.
         inside: Put the lock file into the existing folder `path` instead of beside it, because only the folder itself
             may be writable.
+        wait: Wait until another process releases the lock.
 
     Raises:
-        DataError: If another process or thread holds the lock, or if the block fails because the disk is full or the
+        DataError: If another process or thread holds the lock and there is no waiting, or if the block fails because the disk is full or the
             folder read-only.
     """
 
-    def __init__(self, path: Path, *, inside: bool = False) -> None:
-        self.path, real = path, path.resolve()
+    def __init__(self, path: Path, *, inside: bool = False, wait: bool = False) -> None:
+        self.path, self._wait, real = path, wait, path.resolve()
         self._file = real / LOCK if inside else beside(real, "{}.lock")
         self._descriptor: int | None = None
         while self._descriptor is None:
@@ -222,10 +223,10 @@ class OutputLock:
         try:
             if sys.platform == "win32":
                 os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK if self._wait else msvcrt.LK_NBLCK, 1)
                 os.lseek(descriptor, 0, os.SEEK_SET)
             else:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
                 # Some network file systems have no locks.

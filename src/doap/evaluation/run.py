@@ -96,7 +96,7 @@ def evaluate(
         benchmark: Name in `BENCHMARKS`, or an opened benchmark.
         root: Data of the benchmark; None for an opened benchmark.
         out: Folder of the results; they are stored as `BENCHMARK-DATASET.json`. Results of other descriptors in this
-            file are kept.
+            file are kept, and other processes may add some at the same time.
         settings: Settings of the benchmark by name, as values or as strings.
         resume: Keep a stored result if it has the same benchmark, protocol, data, descriptor, seed and library
             versions.
@@ -109,21 +109,20 @@ def evaluate(
     file = make_folder(Path(out)) / f"{opened.name}-{opened.dataset.name}.json"
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
-    with OutputLock(file):
-        stored = read_results(file) if file.exists() else {}
-        for index, (name, one) in enumerate(candidates.items()):
-            progress(index, len(candidates), name)
-            try:
-                one.check(opened.needs, getattr(opened, "detector", None))
-                conditions = _conditions(opened, descriptor_info(name, one), seed)
-                kept = stored.get(name) if resume else None
-                if kept is None or not _is_same(kept, conditions):
-                    stored[name] = _evaluate_one(one, opened, conditions)
-                    write_results(stored.values(), file)
-            except DoapError as error:
-                skipped[name] = str(error)
-                continue
-            results[name] = stored[name]
+    stored = _add(file)
+    for index, (name, one) in enumerate(candidates.items()):
+        progress(index, len(candidates), name)
+        try:
+            one.check(opened.needs, getattr(opened, "detector", None))
+            conditions = _conditions(opened, descriptor_info(name, one), seed)
+            kept = stored.get(name) if resume else None
+            if kept is None or not _is_same(kept, conditions):
+                kept = _evaluate_one(one, opened, conditions)
+                _add(file, kept)
+        except DoapError as error:
+            skipped[name] = str(error)
+            continue
+        results[name] = kept
     progress(len(candidates), len(candidates), "done")
     return Evaluation(results, file, skipped)
 
@@ -199,6 +198,16 @@ def _open(
     if root is not None or settings:
         raise ArgumentError(f"root and settings: expected None, because {benchmark.name} is already opened.")
     return benchmark
+
+
+def _add(file: Path, *results: Result) -> dict[str, Result]:
+    """Add results to a file, to which other processes may add some at the same time, and return all of its results."""
+    with OutputLock(file, wait=True):
+        stored = read_results(file) if file.exists() else {}
+        if results:
+            stored |= {one.descriptor.name: one for one in results}
+            write_results(stored.values(), file)
+        return stored
 
 
 def _conditions(benchmark: Benchmark, descriptor: DescriptorInfo, seed: int) -> dict[str, Any]:
