@@ -1,6 +1,6 @@
 """Generate the tables of results in the README and the documentation: `python scripts/tables.py`.
 
-This reads results/evaluation, which `recipes/evaluate.sh` writes, and the results of `benchmarks/ap_or_triplet.py`. It
+This reads results/evaluation, which `recipes/evaluate.sh` writes, and the results of earlier comparisons of losses. It
 replaces the parts of `PAGES` that are marked with `<!-- NAME: written by scripts/tables.py -->`.
 """
 
@@ -19,10 +19,10 @@ from doap.evaluation.result import Result, read_results
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from training_runs import paired  # noqa: E402
+from comparison import paired  # noqa: E402
 
 TOOL = "scripts/tables.py"
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "training")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "training", "patches")))
 Results = dict[str, dict[str, Result]]
 """Results by benchmark and dataset, and by descriptor."""
 
@@ -110,6 +110,7 @@ def make_tables(folder: Path) -> dict[str, str]:
         "results": results_table(results, README, (POSE, SFM, OXFORD, SPEED)),
         "all results": results_table(results, LABELS, (*accuracy, SPEED, IMAGE, PAIR)),
         "differences": differences_table(results, (POSE, SFM, OXFORD, EXACT, EXACT_3, WXBS)),
+        "rotation": rotation_table(folder),
         "losses": losses_table(folder),
     }
 
@@ -141,6 +142,26 @@ def difference(results: Results, column: Column, name: str) -> str:
     ours, theirs = (results[column.file][one].figure(column.figure) for one in (name, REFERENCE))
     interval = difference_interval(ours.total, theirs.total)
     return signed(ours.total.value - theirs.total.value, *interval, 100, 1)
+
+
+def rotation_table(folder: Path) -> str:
+    """Return the pose AUC@10 by the angle of the second photo, one row per descriptor or pipeline."""
+    results = read_results(folder / "evaluation" / "rotation" / "pose-scenes.json")
+    # The pipeline was turned by 90° only.
+    pipeline = "aliked-lightglue"
+    results[pipeline] = read_results(folder / "evaluation-8192" / "pose-scenes.json")[pipeline]
+    curves = {name: rotation(result) for name, result in results.items()}
+    angles = sorted(max(curves.values(), key=len))
+    rows = [
+        [LABELS[name], *(f"{100 * curve[angle]:.1f}" if angle in curve else "" for angle in angles)]
+        for name, curve in sorted(curves.items(), key=lambda item: -item[1][0])
+    ]
+    return table(["", *(f"{angle:g}°" for angle in angles)], rows)
+
+
+def rotation(result: Result) -> dict[float, float]:
+    """Return the pose AUC@10 of a result by the angle of the second photo in degrees."""
+    return dict(next(curve for curve in result.curves if curve.name == "rotation").points)
 
 
 def losses_table(folder: Path) -> str:

@@ -38,13 +38,17 @@ def main() -> None:
     for number, photo in enumerate(selected):
         kind = KINDS[number % len(KINDS)]
         folder = options.sequences / f"{kind}{number // len(KINDS) + 1}"
-        folder.mkdir(parents=True, exist_ok=True)
-        image = cv2.imread(str(photos[photo]), cv2.IMREAD_GRAYSCALE)
-        cv2.imwrite(str(folder / "img1.png"), add_noise(image, random))
-        for strength in range(1, STRENGTHS + 1):
-            changed, homography = apply_change(image, kind, strength / STRENGTHS, random)
-            cv2.imwrite(str(folder / f"img{strength + 1}.png"), add_noise(changed, random))
-            np.savetxt(folder / f"H1to{strength + 1}p", homography)
+        write_sequence(cv2.imread(str(photos[photo]), cv2.IMREAD_GRAYSCALE), kind, folder, random)
+
+
+def write_sequence(image: Image, kind: str, folder: Path, random: np.random.Generator) -> None:
+    """Write a sequence of one kind of change."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(folder / "img1.png"), add_noise(image, random))
+    for strength in range(1, STRENGTHS + 1):
+        changed, homography = apply_change(image, kind, strength / STRENGTHS, random)
+        cv2.imwrite(str(folder / f"img{strength + 1}.png"), add_noise(changed, random))
+        np.savetxt(folder / f"H1to{strength + 1}p", homography)
 
 
 def apply_change(

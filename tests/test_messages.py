@@ -112,7 +112,7 @@ MESSAGES = [
     (lambda folder: write_set(write_set(folder).parent), "set: already exists|choose another --out"),
     (open_set_without_meta, "set: not a patch set|meta.json|Build one with `doap data`"),
     (check_changed_patches, "patches.npy: expected SHA-256|Copy or build the set again"),
-    (build_without_an_image, "missing 1 of the model's 4 images, such as 3.png|Check the IMAGES folder"),
+    (build_without_an_image, "missing 1 of 4 images, such as 3.png|Check the folder"),
     (build_with_a_ledger, "ledger.csv, line 3: expected 3 values"),
     (lambda folder: read_grey(written(folder / "cut.png", b"\x89PNG\r\n\x1a\n")), "cut.png|truncated|Copy it again"),
     (

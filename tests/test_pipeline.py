@@ -224,8 +224,8 @@ def test_an_image_of_400_megapixels_fits_in_memory(tmp_path):
     assert measured["size"] == [20_000, 20_000]
     keypoints = np.array(measured["keypoints"])
     assert len(keypoints) == 50
-    # In pixels of the file, and therefore within the textured corner.
-    assert keypoints.max() < 1020
+    # In pixels of the file, and therefore within the textured corner, or as far beyond it as a large blob reaches.
+    assert keypoints.max() < 1100
     assert keypoints.max() > 500
 
 

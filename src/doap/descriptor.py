@@ -40,13 +40,10 @@ from doap.extractor import DescriptorSource, Extractor
 from doap.metrics import pack_bits
 from doap.networks import NETWORKS, PatchNetwork
 from doap.networks.inference import for_inference
-from doap.networks.selection import SelectionHead
 from doap.types import Kind
 
 FORMAT = 1
 """Version of the metadata in a descriptor's file."""
-# Prefix of the names of tensors that do not belong to the network.
-_SELECTION = "doap.selection."
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
@@ -89,8 +86,6 @@ class Descriptor(nn.Module, PatchDescriber):
             doap that wrote the file, and `ratio` if a threshold of the ratio test was selected for the descriptor.
         precision: Arithmetic of `describe_patches`: "auto" (bfloat16 if `spec.precision` allows it and the
             device has instructions for it), "float32" or "bfloat16".
-        selection: Score that `select="learned"` of `doap.extract` uses; None if the descriptor has none. It changes
-            neither descriptors nor the fingerprint.
     """
 
     def __init__(self, network: nn.Module, patch_size: int, kind: Kind = "real", *, extent: float = 1.0) -> None:
@@ -103,7 +98,6 @@ class Descriptor(nn.Module, PatchDescriber):
         self.spec = DescriptorSpec.check(network=None, arguments={}, **shape, precision="float32")
         self.metadata: dict[str, Any] = {}
         self.precision: Precision = "auto"
-        self.selection: SelectionHead | None = None
 
     @classmethod
     def build(
@@ -157,7 +151,6 @@ class Descriptor(nn.Module, PatchDescriber):
         check_choice(precision, get_args(Precision), name="precision")
         path = SHIPPED.get(str(path)) or Path(path)
         spec, metadata, weights = _read(path)
-        scoring = {name: weights.pop(name) for name in list(weights) if name.startswith(_SELECTION)}
         try:
             _ratio_of(metadata)
             if network is None:
@@ -173,7 +166,6 @@ class Descriptor(nn.Module, PatchDescriber):
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{path}: {error}") from error
         descriptor.network.load_state_dict(weights)
-        descriptor.selection = _read_selection(scoring, spec.dim, path) if scoring else None
         descriptor.spec, descriptor.metadata, descriptor.precision = spec, metadata, precision
         return descriptor.to(target).eval()
 
@@ -277,9 +269,6 @@ class Descriptor(nn.Module, PatchDescriber):
         header = {**self.metadata, **metadata, "version": __version__, "format": FORMAT, "spec": spec}
         _ratio_of(header)
         weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        if self.selection is not None:
-            scoring = self.selection.state_dict(prefix=_SELECTION)
-            weights |= {name: tensor.cpu().contiguous() for name, tensor in scoring.items()}
         for name, tensor in weights.items():
             if half and tensor.is_floating_point():
                 weights[name] = tensor = tensor.half()
@@ -410,17 +399,6 @@ def _read(path: Path) -> tuple[DescriptorSpec, dict[str, Any], dict[str, Tensor]
         return DescriptorSpec.model_validate(header.pop("spec")), header, weights
     except ValidationError as error:
         raise DataError(f"{path}: invalid spec: {explain(error, DescriptorSpec.model_fields)}") from error
-
-
-def _read_selection(weights: Mapping[str, Tensor], dim: int, path: Path) -> SelectionHead:
-    """Return the score of keypoints that a file contains."""
-    head, named = SelectionHead(dim), {name.removeprefix(_SELECTION): tensor for name, tensor in weights.items()}
-    try:
-        _check_shapes(head.state_dict(), named)
-    except ArgumentError as error:
-        raise DataError(f"{path}: {error}") from error
-    head.load_state_dict(named)
-    return head.requires_grad_(False)
 
 
 def _ratio_of(metadata: Mapping[str, Any]) -> float:

@@ -8,33 +8,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError
 from doap.describer import DEFAULT_RATIO, Describer, PatchDescriber, cut_patches
 from doap.detectors import Detector
 from doap.detectors.detector import DetectedFrames
-from doap.images import ImageSource, Pyramid, as_grey, as_mask, centres, scales, shrink, transform_frames
+from doap.images import ImageSource, Pyramid, as_grey, as_mask, centres, shrink, transform_frames
 from doap.images.tiles import cut_tiles
 from doap.matching import Matcher
-from doap.networks.selection import SelectionHead
 from doap.types import Features, Kind
 
+MAX_KEYPOINTS = 8192
+"""Default maximum number of keypoints per image for matching and reconstruction, as in COLMAP."""
 MAX_IMAGE_SIZE = 3200
 """Maximum width and height in pixels; larger images are downscaled before detection, as in COLMAP."""
 
 Frames = NDArray[np.float32]
-Select = Literal["scale", "response", "learned"]
-"""Which keypoints to keep if there are more than the maximum: the largest, the strongest, or those with the highest
-score of the descriptor's `SelectionHead`."""
-POOL = 8192
-"""Number of keypoints that `learned` selects from, the strongest ones of the detector."""
 
 
 OpenedImage = tuple[Callable[[int | None], DetectedFrames], Callable[[Frames], Tensor]]
@@ -49,16 +44,12 @@ class Prepared:
     Attributes:
         frames, responses, image_size: As for `Features`.
         rows: (N, S, S) uint8 patches for the second stage; without one, the descriptors (N, D) or (N, D/8).
-        max_keypoints: Number of keypoints that the second stage keeps.
-        zoom: Pixels of the image in a pixel of the downscaled one, in which keypoints were detected.
     """
 
     frames: Frames
     responses: NDArray[np.float32]
     rows: Tensor
     image_size: tuple[int, int]
-    max_keypoints: int
-    zoom: float = 1.0
 
 
 class Extractor(ABC):
@@ -78,8 +69,6 @@ class Extractor(ABC):
         detector: Detector of the keypoints.
         describer: Describer of the keypoints; None if only the extractor itself can describe them.
         second_stage: Describes the patches of `prepare`; None if it describes the keypoints itself.
-        select: Which keypoints are kept; None leaves it to the detector.
-        selection: Score of the described keypoints for `select="learned"`.
         matcher: Matcher that belongs to the extractor; None for nearest neighbours.
     """
 
@@ -91,8 +80,6 @@ class Extractor(ABC):
     detector: Detector
     describer: Describer | None = None
     second_stage: PatchDescriber | None = None
-    select: Select | None = None
-    selection: SelectionHead | None = None
     matcher: Matcher | None = None
 
     @abstractmethod
@@ -107,7 +94,7 @@ class Extractor(ABC):
         self,
         image: ImageSource,
         *,
-        max_keypoints: int = 2048,
+        max_keypoints: int = MAX_KEYPOINTS,
         max_image_size: int = MAX_IMAGE_SIZE,
         mask: ImageSource | None = None,
         tile: int | None = None,
@@ -132,15 +119,13 @@ class Extractor(ABC):
                 f"max_keypoints and max_image_size: expected 1 or more, got {max_keypoints} and {max_image_size}"
             )
         allowed = None if mask is None else as_mask(mask, grey.shape)
-        limit = max_keypoints if self.selection is None else max(max_keypoints, POOL)
-        size = grey.shape[0], grey.shape[1]
         if tile is not None:
-            return Prepared(*self._prepare_tiles(grey, limit, allowed, tile), size, max_keypoints)
+            return self._prepare_tiles(grey, max_keypoints, allowed, tile)
         small, enlarge = shrink(grey, max_image_size)
         detect, describe = self.open(small)
-        frames, responses = detect_in_mask(detect, limit, allowed, enlarge)
-        whole = transform_frames(frames, enlarge)
-        return Prepared(whole, responses, describe(frames), size, max_keypoints, float(enlarge[0, 0]))
+        frames, responses = detect_in_mask(detect, max_keypoints, allowed, enlarge)
+        size = grey.shape[0], grey.shape[1]
+        return Prepared(transform_frames(frames, enlarge), responses, describe(frames), size)
 
     def finish(self, prepared: Sequence[Prepared]) -> list[Features]:
         """Run the second stage on several images; the features have no fingerprint."""
@@ -150,18 +135,8 @@ class Extractor(ABC):
             patches = torch.cat(parts).to(self.device).unsqueeze(1).float() / 255
             parts = list(self.second_stage.describe_patches(patches).split([len(one.frames) for one in prepared]))
         return [
-            self._selected(Features(one.frames, one.responses, rows, one.image_size), one.max_keypoints, one.zoom)
-            for one, rows in zip(prepared, parts, strict=True)
+            Features(one.frames, one.responses, rows, one.image_size) for one, rows in zip(prepared, parts, strict=True)
         ]
-
-    def _selected(self, features: Features, max_keypoints: int, zoom: float) -> Features:
-        """Keep the keypoints with the highest scores, best first; the scores become the responses."""
-        if self.selection is None:
-            return features
-        xy, sizes = (torch.from_numpy(of(features.frames) / zoom).to(self.device) for of in (centres, scales))
-        scores = self.selection(features.descriptors, xy, sizes).cpu().numpy()
-        kept = np.argsort(-scores, kind="stable")[:max_keypoints]
-        return Features(features.frames[kept], scores[kept], features.descriptors[kept], features.image_size)
 
     def to(self, device: torch.device) -> Extractor:
         """Return an extractor with a copy of the network of the second stage on another device."""
@@ -169,7 +144,6 @@ class Extractor(ABC):
         if not isinstance(stage, nn.Module) or self.device == device:
             return self
         moved.describer = moved.second_stage = cast(PatchDescriber, copy.deepcopy(stage).to(device))
-        moved.selection = self.selection and getattr(moved.second_stage, "selection", None)
         return moved
 
     @property
@@ -181,12 +155,8 @@ class Extractor(ABC):
 
     def _prepare_tiles(
         self, image: NDArray[np.uint8], max_keypoints: int, mask: NDArray[np.uint8] | None, side: int
-    ) -> tuple[Frames, NDArray[np.float32], Tensor]:
-        """Process a grey image (H, W) in tiles, one at a time; the maximum applies to the image.
-
-        Returns:
-            Frames, responses and rows of `Prepared`.
-        """
+    ) -> Prepared:
+        """Process a grey image (H, W) in tiles, one at a time; the maximum applies to the image."""
         tiles = cut_tiles(image, side)
         # Responses that are sizes have the pixels of the tile.
         by_size = getattr(self.detector, "ranks_by_size", False)
@@ -210,13 +180,13 @@ class Extractor(ABC):
         rows = torch.cat([self.open(tiles[one].pixels)[1](local[number == one]) for one in read])
         back = np.argsort(np.argsort(number, kind="stable"))
         rows = rows[torch.from_numpy(back).to(rows.device)]
-        return frames[chosen], responses[chosen], rows
+        return Prepared(frames[chosen], responses[chosen], rows, (image.shape[0], image.shape[1]))
 
 
 class KeypointExtractor(Extractor):
-    """A detector and a describer of its keypoints; `select` chooses among them, None leaves it to the detector."""
+    """A detector and a describer of its keypoints."""
 
-    def __init__(self, describer: Describer, detector: Detector, select: Select | None = None) -> None:
+    def __init__(self, describer: Describer, detector: Detector) -> None:
         self.name = str(getattr(describer, "name", type(describer).__name__.lower()))
         self.kind, self.dim, self.extent = describer.kind, describer.dim, describer.extent
         self.describer, self.detector, self.ratio = describer, detector, describer.ratio
@@ -226,28 +196,11 @@ class KeypointExtractor(Extractor):
             self.second_stage = describer
             self._read = partial(cut_patches, patch_size=describer.patch_size, extent=describer.extent)
 
-        if select is not None:
-            check_choice(select, get_args(Select), name="select")
-        self.select = select
-        if select == "response" and getattr(detector, "ranks_by_size", False):
-            raise ArgumentError(f"select: {detector.name} reports no responses, got 'response'. Use 'scale'.")
-        if select == "learned":
-            self.selection = getattr(describer, "selection", None)
-            if self.selection is None:
-                raise ArgumentError(f"select: expected a descriptor with a score of keypoints, got {self.name}.")
-
     def __repr__(self) -> str:
         return f"KeypointExtractor({self.describer!r}, {self.detector!r})"
 
     def open(self, image: NDArray[np.uint8]) -> OpenedImage:
-        def largest(max_keypoints: int | None) -> DetectedFrames:
-            frames, _ = self.detector.detect(image)
-            sizes = scales(frames)
-            order = np.argsort(-sizes, kind="stable")[:max_keypoints]
-            return frames[order], sizes[order]
-
-        detect = largest if self.select == "scale" else partial(self.detector.detect, image)
-        return detect, partial(self._read, image)
+        return partial(self.detector.detect, image), partial(self._read, image)
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the describer."""

@@ -18,11 +18,11 @@ from doap._support.text import counted
 from doap.describer import PatchDescriber
 from doap.descriptor import as_describer, load
 from doap.detectors import Detector, as_detector
-from doap.extractor import MAX_IMAGE_SIZE, DescriptorSource, Extractor, KeypointExtractor, Select
+from doap.extractor import MAX_IMAGE_SIZE, MAX_KEYPOINTS, DescriptorSource, Extractor, KeypointExtractor
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import ImageSource, as_colour, as_grey, draw_matches
 from doap.matching import AdaLAM, NearestNeighbours
-from doap.types import Features, Geometry, Matches
+from doap.types import Features, Geometry, Matches, Progress, no_progress
 
 PATCHES_AT_ONCE = 1024
 
@@ -32,11 +32,10 @@ def extract(
     descriptor: DescriptorSource,
     *,
     detector: str | Detector | None = None,
-    max_keypoints: int = 2048,
+    max_keypoints: int = MAX_KEYPOINTS,
     max_image_size: int = MAX_IMAGE_SIZE,
     mask: ImageSource | None = None,
     tile: int | None = None,
-    select: Select | None = None,
 ) -> Features:
     """Detect keypoints in an image and describe them.
 
@@ -52,7 +51,7 @@ def extract(
         descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`. To process many images, load it
             once.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`; SIFT by default. An `Extractor` has its own.
-        max_keypoints: Maximum number of keypoints; the strongest are kept.
+        max_keypoints: Maximum number of keypoints. SIFT keeps the largest, other detectors the strongest.
         max_image_size: Maximum width and height in pixels. A larger image is downscaled before
             detection, as in COLMAP, because detectors need about 100 bytes per pixel. Frames are in
             pixels of the original image.
@@ -61,15 +60,12 @@ def extract(
         tile: Side in pixels of the overlapping tiles in which a larger image is processed at full resolution, instead
             of downscaling it to `max_image_size`. Memory is needed for one tile at a time, plus about 4 bytes per
             pixel. None uses no tiles.
-        select: Which keypoints to keep if there are more than the maximum: "scale" keeps the largest, "response" the
-            strongest, and "learned" those that the descriptor finds most likely to be matched, of the 8,192 first ones.
-            None leaves it to the detector: COLMAP's keeps the largest, the others the strongest.
 
     Returns:
         `Features` with N ≤ max_keypoints, and descriptors on the descriptor's device. N is 0 for an
         image without keypoints.
     """
-    return as_extractor(descriptor, detector, select=select).extract(
+    return as_extractor(descriptor, detector).extract(
         image, max_keypoints=max_keypoints, max_image_size=max_image_size, mask=mask, tile=tile
     )
 
@@ -79,7 +75,6 @@ def as_extractor(
     detector: str | Detector | None = None,
     *,
     default_detector: str = "sift",
-    select: Select | None = None,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
 ) -> Extractor:
@@ -89,15 +84,12 @@ def as_extractor(
         descriptor: Name or file for `doap.load`, a `Describer` or an `Extractor`.
         detector: Name in `doap.detectors.DETECTORS`, or a `Detector`.
         default_detector: Detector for a `Describer` if `detector` is None.
-        select: Which keypoints to keep; see `extract`. An `Extractor` selects them itself.
         device, precision: Device and precision of a descriptor given by name; see `doap.load`.
     """
     if isinstance(descriptor, str | Path):
         descriptor = load(descriptor, device=device, precision=precision)
     if not isinstance(descriptor, Extractor):
-        return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector), select)
-    if select not in (None, descriptor.select):
-        raise ArgumentError(f"select: expected None, because {descriptor.name} selects its keypoints, got {select!r}.")
+        return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector))
     if detector is not None and (other := as_detector(detector)) != descriptor.detector:
         raise ArgumentError(
             f"detector: expected None, because {descriptor.name} only describes the keypoints of its own detector, "
@@ -207,12 +199,13 @@ def match_images(
     descriptor: DescriptorSource = "doap-128",
     *,
     detector: str | Detector | None = None,
-    max_keypoints: int = 2048,
+    max_keypoints: int = MAX_KEYPOINTS,
     ratio: float | None = None,
     filter: str | None = None,
     model: GeometryModel = "fundamental",
     threshold: float = 1.5,
     device: str | torch.device = "auto",
+    progress: Progress = no_progress,
 ) -> ImageMatches:
     """Match two images: extract features, match them and verify the matches.
 
@@ -232,6 +225,7 @@ def match_images(
         model: "fundamental", or "homography" for planes and rotating cameras.
         threshold: Inlier threshold in pixels.
         device: Device of a descriptor given by name: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        progress: Called before each of the three steps: both extractions and the matching.
     """
     extractor = as_extractor(descriptor, detector, device=device)
     for name, value in (("ratio", ratio), ("filter", filter)):
@@ -240,7 +234,12 @@ def match_images(
                 f"{name}: expected None, because the pipeline has its own matcher, got {value}. Omit it."
             )
     grey0, grey1 = as_grey(image0), as_grey(image1)
-    features0, features1 = (extractor.extract(grey, max_keypoints=max_keypoints) for grey in (grey0, grey1))
+    found: list[Features] = []
+    for grey in (grey0, grey1):
+        progress(len(found), 3, "extracting")
+        found.append(extractor.extract(grey, max_keypoints=max_keypoints))
+    features0, features1 = found
+    progress(2, 3, "matching")
     if extractor.matcher is not None:
         matches = extractor.matcher.match(features0, features1)
     else:

@@ -35,6 +35,8 @@ MISSING_FILES = {
     "data from-colmap": "no no --out out",
     "data from-images": "no --out out",
     "data from-public": "no --out out",
+    "data tracks": "no no --database no --out out.parquet",
+    "data from-tracks": "no.parquet no --out out",
     "data from-poses": "no no --out out",
     "data preview": "no --out out.png",
     "data split": "no scene --out out",

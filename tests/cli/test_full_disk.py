@@ -33,7 +33,11 @@ def test_a_full_disk_is_one_line(doap, inputs, tmp_path, name):
         ran = doap(*arguments)
     assert ran.returncode == 1
     # A COLMAP model is read in a process that needs a temporary file.
-    problem = "File too large" if name == "data from-colmap" else "cannot be written: File too large. Free some space"
+    problem = (
+        "File too large"
+        if name in ("data from-colmap", "data tracks")
+        else "cannot be written: File too large. Free some space"
+    )
     assert problem in ran.stderr.splitlines()[-1]
     assert name == "train" or ran.stderr.count("\n") == 1
     assert not [path for path in tmp_path.iterdir() if path.is_file()]

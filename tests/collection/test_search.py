@@ -14,7 +14,7 @@ from doap._support.files import sha256
 from doap.baselines import rootsift, teblid
 from doap.collection.extraction import extract_folder
 from doap.collection.extractor import open_extractor
-from doap.collection.features import FeatureSet, PartWriter, StoredImage, make_table
+from doap.collection.features import PartWriter, StoredImage, make_table
 from doap.collection.index import Index, IndexChange, build_index
 from doap.collection.search import extract_query, find_itself, rank_images, search_images
 from doap.descriptor import Descriptor
@@ -111,16 +111,6 @@ def test_an_image_without_stored_features_any_more_is_not_verified(collection, t
     found = search_images(index, query, top=12, features=tmp_path / "features")
     assert [one.name for one in found if one.verified is None] == ["2/1.png"]
     assert [one.name[0] for one in found if one.verified] == ["2"] * 3
-
-
-def test_queries_select_keypoints_as_the_index_does(collection, tmp_path):
-    photos = collection[0].folder.parent / "photos"
-    extract_folder(photos, tmp_path / "features", "rootsift", max_keypoints=20, select="scale", workers=1)
-    index = build_index(tmp_path / "features", tmp_path / "index")
-    query = extract_query(index, photos / "2" / "1.png")
-    stored = FeatureSet(tmp_path / "features").read("2/1.png").features
-    np.testing.assert_array_equal(query.frames, stored.frames)
-    assert (np.diff(query.responses) <= 0).all()
 
 
 def test_another_descriptor_than_that_of_the_index_is_refused(collection):

@@ -143,8 +143,8 @@ def test_tiny_images_of_noise_give_finite_frames(name):
 
 
 def test_affine_frames_match_more_on_a_slanted_surface():
-    """The image is compressed to 0.4 along a diagonal, as at a slant of 66°."""
-    squeeze = np.array([[0.7, -0.3], [-0.3, 0.7]])
+    """The image is compressed to 0.35 along a diagonal, as at a slant of 70°."""
+    squeeze = np.array([[0.675, -0.325], [-0.325, 0.675]])
     homography = np.eye(3)
     homography[:2, :2], homography[:2, 2] = squeeze, [70, 80]
     blurred = cv2.GaussianBlur(IMAGE, (0, 0), 0.8)

@@ -11,11 +11,13 @@ from doap import descriptor
 from doap.collection import features
 from doap.collection.index import folder
 from doap.data import writer
+from doap.data.builders import from_tracks
 from doap.evaluation import comparison, result
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 FORMATS = {
     "patch set": writer.FORMAT,
+    "track file": from_tracks.FORMAT,
     "descriptor": descriptor.FORMAT,
     "feature set": features.FORMAT,
     "index": folder.FORMAT,
@@ -31,7 +33,11 @@ def test_the_page_lists_the_current_version_of_every_format():
 
 @pytest.mark.parametrize(
     ("section", "columns"),
-    [("Patch sets", writer.SCHEMA.names), ("Feature sets", features.SCHEMA.names)],
+    [
+        ("Patch sets", writer.SCHEMA.names),
+        ("Track files", from_tracks.SCHEMA.names),
+        ("Feature sets", features.SCHEMA.names),
+    ],
 )
 def test_the_page_documents_every_column(section, columns):
     text = PAGE.read_text(encoding="utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]

@@ -99,3 +99,5 @@ def test_a_full_turn_changes_nothing(root, scene):
     scores = evaluate(PoseBenchmark(root, detector=scene, turned="360", pairs=6), scene)
     figures = {figure.name: figure for figure in scores.figures}
     assert figures["AUC@10, turned by 360°"].total == figures["AUC@10"].total
+    (rotation,) = (curve for curve in scores.curves if curve.name == "rotation")
+    assert rotation.points == [(degrees, figures["AUC@10"].total.value) for degrees in (0, 360)]

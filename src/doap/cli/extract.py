@@ -17,7 +17,6 @@ from doap.cli.options import (
     Masks,
     MaxKeypoints,
     NetworkPrecision,
-    Select,
     Tile,
     Verify,
     report_extraction,
@@ -33,7 +32,6 @@ def extract(
     max_keypoints: MaxKeypoints = 2048,
     masks: Masks = None,
     tile: Tile = None,
-    select: Select = None,
     verify: Verify = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This machine, or Ray on one machine or a cluster.")
@@ -67,7 +65,6 @@ def extract(
             max_keypoints=max_keypoints,
             masks=masks,
             tile=tile,
-            select=select,
             verify=verify,
             engine=engine,
             workers=workers,

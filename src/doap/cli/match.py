@@ -19,6 +19,7 @@ from doap.cli.options import (
     NetworkPrecision,
     Ratio,
 )
+from doap.cli.progress import show_progress
 from doap.cli.terminal import check_writable, echo, echo_json, write_picture
 
 Model = Literal["fundamental", "homography"]
@@ -33,7 +34,7 @@ def match(
     out: Annotated[Path | None, typer.Option("--out", help="Image file for a drawing of the matches.")] = None,
     descriptor: Descriptor = DEFAULT_DESCRIPTOR,
     detector: Detector = None,
-    max_keypoints: MaxKeypoints = 2048,
+    max_keypoints: MaxKeypoints = 8192,
     ratio: Ratio = None,
     filter: Annotated[
         Literal["adalam"] | None,
@@ -54,17 +55,19 @@ def match(
     if out is not None:
         check_writable(out)
     first, second = SAMPLES if sample else images
-    found = doap.match_images(
-        first,
-        second,
-        doap.load(descriptor, device=device, precision=precision),
-        detector=detector,
-        max_keypoints=max_keypoints,
-        ratio=ratio,
-        filter=filter,
-        model=model,
-        threshold=threshold,
-    )
+    with show_progress("images", quiet=as_json) as progress:
+        found = doap.match_images(
+            first,
+            second,
+            doap.load(descriptor, device=device, precision=precision),
+            detector=detector,
+            max_keypoints=max_keypoints,
+            ratio=ratio,
+            filter=filter,
+            model=model,
+            threshold=threshold,
+            progress=progress,
+        )
     keypoints = len(found.features0), len(found.features1)
     matches, inliers = len(found.matches), int(found.geometry.inliers.sum())
     summary = f"{counted(matches, 'match')} · {counted(inliers, 'inlier')} · {Path(descriptor).stem}"

@@ -33,10 +33,6 @@ Tile = Annotated[
         help="Side of tiles for large images, such as 2048; without it, they are downscaled to 3,200 pixels.",
     ),
 ]
-Select = Annotated[
-    Literal["scale", "response", "learned"] | None,
-    typer.Option(help="Selection of keypoints above the maximum.", show_default=False),
-]
 Verify = Annotated[bool, typer.Option("--verify", help="Find changed images by their checksums.")]
 Ratio = Annotated[
     float | None,

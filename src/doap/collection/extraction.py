@@ -24,7 +24,7 @@ from doap.collection.image_folder import ImageFolder
 from doap.collection.local import WORKERS_PER_GPU, ImageExtractor, extract_in_process, extract_locally, make_portable
 from doap.collection.storage import LocalFolder, Storage, StoredFile, open_storage
 from doap.detectors import Detector
-from doap.extractor import DescriptorSource, Select
+from doap.extractor import DescriptorSource
 from doap.types import Progress, no_progress
 
 Engine = Literal["local", "ray"]
@@ -71,7 +71,6 @@ def extract_folder(
     max_keypoints: int = 2048,
     masks: str | Path | None = None,
     tile: int | None = None,
-    select: Select | None = None,
     verify: bool = False,
     engine: Engine = "local",
     workers: int | None = None,
@@ -98,7 +97,6 @@ def extract_folder(
         max_keypoints: Maximum number of keypoints per image.
         masks: Folder of masks: keypoints of `a/b.jpg` are detected where `a/b.jpg.png` is not zero, if it exists.
         tile: Side in pixels of the tiles in which larger images are processed; see `doap.extract`.
-        select: Which keypoints to keep if there are more than the maximum; see `doap.extract`.
         verify: Compare checksums too, to find images that were changed without a change of size and time.
         engine: `local` for this machine, `ray` for Ray on this machine or a cluster.
         workers: Number of worker processes; 1 extracts in the calling process. None is one per processor, fewer for a
@@ -116,7 +114,6 @@ def extract_folder(
         detector=detector,
         max_keypoints=max_keypoints,
         tile=tile,
-        select=select,
         device="cpu" if engine == "ray" else device,
         precision=precision,
     )

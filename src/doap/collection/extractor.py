@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from doap._support.errors import ArgumentError
 from doap._support.settings import FORBID_EXTRA
 from doap.descriptor import is_known
 from doap.detectors import Detector
-from doap.extractor import DescriptorSource, Extractor, Select, extract_sample
+from doap.extractor import DescriptorSource, Extractor, extract_sample
 from doap.images import ImageSource
 from doap.images.tiles import MIN_TILE
 from doap.pipeline import as_extractor
@@ -49,7 +49,6 @@ class ExtractorInfo:
         stored: Storage type of the descriptors.
         descriptor_fingerprint: Fingerprint of the descriptor; None in sets of earlier versions.
         tile: Side of the tiles of large images in pixels; None downscales them.
-        select: Which keypoints are kept; None leaves it to the detector.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -64,7 +63,6 @@ class ExtractorInfo:
     stored: Stored
     descriptor_fingerprint: str | None = None
     tile: Annotated[int, Field(ge=MIN_TILE)] | None = None
-    select: Select | None = None
 
     def difference(self, other: ExtractorInfo) -> str | None:
         """Explain how another extractor differs from this one; None if both extract the same features."""
@@ -105,7 +103,6 @@ def open_extractor(
     default_detector: str = "sift",
     max_keypoints: int = 2048,
     tile: int | None = None,
-    select: Select | None = None,
     exact: bool = False,
     device: str | torch.device = "auto",
     precision: Precision = "auto",
@@ -116,9 +113,7 @@ def open_extractor(
     float32 if they must be `exact`.
     """
     name = reopen = None
-    opened = partial(
-        as_extractor, detector=detector, default_detector=default_detector, select=select, precision=precision
-    )
+    opened = partial(as_extractor, detector=detector, default_detector=default_detector, precision=precision)
     if isinstance(descriptor, str | Path):
         name, file = str(descriptor), Path(descriptor).absolute()
         # Other processes must find the file.
@@ -134,8 +129,7 @@ def open_extractor(
     # Fail here rather than after the first thousand images.
     encode(sample.descriptors, stored)
     own, shape = extractor.detector, (extractor.kind, extractor.dim)
-    settings: dict[str, Any] = {"tile": tile, "select": extractor.select}
-    info = ExtractorInfo("", name, own.name, own.magnification, max_keypoints, *shape, stored, **settings)
+    info = ExtractorInfo("", name, own.name, own.magnification, max_keypoints, *shape, stored, tile=tile)
     assert sample.fingerprint is not None
     identity = _hash(info, sample.fingerprint, sample.frames)
     info = dataclasses.replace(info, fingerprint=identity, descriptor_fingerprint=sample.fingerprint)
@@ -146,10 +140,9 @@ def _hash(info: ExtractorInfo, descriptor: str, frames: NDArray[np.float32]) -> 
     """Return the fingerprint of settings, a descriptor's fingerprint, and a detector's frames (N, 2, 3)."""
     settings = dataclasses.asdict(info) | {"fingerprint": "", "descriptor": descriptor}
     del settings["descriptor_fingerprint"]
-    # Sets without these settings keep the fingerprint of earlier versions.
-    for name in ("tile", "select"):
-        if settings[name] is None:
-            del settings[name]
+    # Sets without tiles keep the fingerprint of earlier versions.
+    if info.tile is None:
+        del settings["tile"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     # Rounded to 1/8 pixel and sorted, because processors differ in the last bits of positions and responses.
     rounded = np.rint(8 * frames).astype(np.int32).reshape(-1, 6)

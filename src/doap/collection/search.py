@@ -112,7 +112,7 @@ def extract_query(
     index = as_index(index)
     info = index.extractor
     given = load_stored(info.descriptor, index.name, device) if descriptor is None else descriptor
-    opened = as_extractor(given, default_detector=info.detector, select=info.select, device=device)
+    opened = as_extractor(given, default_detector=info.detector, device=device)
     if opened.kind == info.kind:
         extractor = open_extractor(
             opened, max_keypoints=info.max_keypoints, tile=info.tile, exact=info.stored == "float32"

@@ -30,6 +30,11 @@ class AffineDetector:
     base: OpenCVDetector
     magnification: float
 
+    @property
+    def ranks_by_size(self) -> bool:
+        """Whether the size of a keypoint serves as its response."""
+        return self.base.ranks_by_size
+
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """Detect keypoints; see `Detector.detect`."""
         try:
@@ -48,7 +53,7 @@ class AffineDetector:
                 shaped = LAFAffineShapeEstimator(preserve_orientation=False)(lafs, pixels)
                 frames = frames_from_lafs(LAFOrienter()(shaped, pixels))
         frames = resize_frames(frames, self.magnification / self.base.magnification)
-        return frames, np.array([point.response for point in found], np.float32)
+        return frames, np.array([self.base.response(point) for point in found], np.float32)
 
 
 def affine(contrast: float = 0.02, magnification: float = 6.0) -> AffineDetector:

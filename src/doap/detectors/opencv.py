@@ -32,27 +32,34 @@ class OpenCVDetector:
         find: Function from a grey image (H, W) to its `cv2.KeyPoint`s in any order, with pixel centres at integers. It
             creates the OpenCV object for each image, because OpenCV objects cannot be pickled.
         magnification: Patch side relative to `KeyPoint.size`.
+        ranks_by_size: Whether the size of a keypoint serves as its response, so that the largest are kept.
     """
 
     name: str
     find: Callable[[Image], Sequence[cv2.KeyPoint]] = field(repr=False)
     magnification: float
+    ranks_by_size: bool = False
 
     def keypoints(self, image: Image, max_keypoints: int | None = None) -> Sequence[cv2.KeyPoint]:
-        """Return OpenCV keypoints, strongest first. Images with a side under 3 pixels have none."""
+        """Return OpenCV keypoints, strongest or largest first. Images with a side under 3 pixels have none."""
         found = self.find(image) if min(image.shape) >= _MIN_SIDE else []
-        # Orientations of one blob have equal responses, and OpenCV does not guarantee their order.
-        return sorted(found, key=lambda point: (-point.response, point.pt, point.size, point.angle))[:max_keypoints]
+        # Orientations of one blob have equal responses and sizes, and OpenCV does not guarantee their order.
+        ranked = sorted(found, key=lambda point: (-self.response(point), point.pt, point.size, point.angle))
+        return ranked[:max_keypoints]
 
     def detect(self, image: Image, max_keypoints: int | None = None) -> DetectedFrames:
         """Detect keypoints; see `Detector.detect`."""
         found = self.keypoints(image, max_keypoints)
-        responses = np.array([point.response for point in found], np.float32)
+        responses = np.array([self.response(point) for point in found], np.float32)
         return frames_from_keypoints(found, self.magnification), responses
+
+    def response(self, point: cv2.KeyPoint) -> float:
+        """Return the response by which keypoints are ranked."""
+        return point.size if self.ranks_by_size else point.response
 
 
 def sift(contrast: float = 0.02, magnification: float = 6.0, *, precise: bool = True) -> OpenCVDetector:
-    """Return a detector of oriented blobs. A blob with two strong orientations gives two keypoints.
+    """Return a detector of oriented blobs, largest first. A blob with two strong orientations gives two keypoints.
 
     >>> frames, responses = sift().detect(np.zeros((64, 64), np.uint8), max_keypoints=100)
     >>> frames.shape, responses.shape
@@ -65,7 +72,7 @@ def sift(contrast: float = 0.02, magnification: float = 6.0, *, precise: bool = 
         precise: Align the upscaled first octave with the image. Without it, OpenCV shifts all keypoints by a quarter of
             a pixel.
     """
-    return OpenCVDetector("sift", partial(_find_sift, contrast=contrast, precise=precise), magnification)
+    return OpenCVDetector("sift", partial(_find_sift, contrast=contrast, precise=precise), magnification, True)
 
 
 def _find_sift(image: Image, contrast: float, precise: bool) -> Sequence[cv2.KeyPoint]:

@@ -19,6 +19,7 @@ from pydantic import Field
 from doap.detectors import Detector, colmap_default
 from doap.evaluation.benchmark import BenchmarkSettings, DetectorSetting
 from doap.evaluation.candidates import Candidate
+from doap.extractor import MAX_KEYPOINTS
 from doap.images import read_grey, transform_frames
 from doap.images.frames import visible
 from doap.matching import NearestNeighbours
@@ -33,7 +34,7 @@ class KeypointSettings(BenchmarkSettings):
     """Settings of every benchmark that matches images on shared keypoints."""
 
     detector: DetectorSetting = Field(default_factory=colmap_default, description="Detector; COLMAP's by default.")
-    max_keypoints: int = Field(8192, ge=8, description="Maximum number of keypoints per image.")
+    max_keypoints: int = Field(MAX_KEYPOINTS, ge=8, description="Maximum number of keypoints per image.")
 
 
 class SharedKeypoints:

@@ -91,13 +91,26 @@ class PoseBenchmark:
         variants = {"": matcher}
         if fewer:
             variants[f", {fewer:,} keypoints"] = replace(matcher, limit=fewer)
-        ratios = {
-            name: select_ratio_by_pose(one, self.validation, self.settings.ratio) for name, one in variants.items()
-        }
-        variants |= {f", turned by {degrees:g}°": replace(matcher, degrees=degrees) for degrees in self.settings.turned}
+        ratios, curves = {}, []
+        for name, one in variants.items():
+            ratios[name], areas = select_ratio_by_pose(one, self.validation, self.settings.ratio)
+            if areas:
+                curves.append(Curve(f"validation{name}", "ratio threshold", "AUC@10", areas))
+        variants |= {_turned(degrees): replace(matcher, degrees=degrees) for degrees in self.settings.turned}
         errors = {name: pose_errors(one, self.test, ratios.get(name, ratios[""])) for name, one in variants.items()}
         selected = {f"ratio{name}": ratio for name, ratio in ratios.items() if ratio is not None}
-        return _scores(self.test, errors, selected, seed)
+        scores = _scores(self.test, errors, selected, seed)
+        if self.settings.turned:
+            curves.append(self._rotation(scores))
+        return replace(scores, curves=(*scores.curves, *curves))
+
+    def _rotation(self, scores: Scores) -> Curve:
+        """Return the AUC@10 by the angle by which the second photo is turned."""
+        names = {0.0: "AUC@10", **{degrees: f"AUC@10{_turned(degrees)}" for degrees in self.settings.turned}}
+        areas = {one.name: one.total.value for one in scores.figures}
+        return Curve(
+            "rotation", "degrees", "AUC@10", [(degrees, areas[name]) for degrees, name in sorted(names.items())]
+        )
 
     def _protocol(self, validation: Sequence[str]) -> dict[str, Any]:
         settings = self.settings
@@ -116,19 +129,22 @@ class PoseBenchmark:
         }
 
 
-def select_ratio_by_pose(matcher: PairMatcher, pairs: Sequence[PosedPair], default: float) -> float | None:
-    """Return the ratio threshold with the best mean AUC@10 over the scenes of validation pairs.
+def select_ratio_by_pose(
+    matcher: PairMatcher, pairs: Sequence[PosedPair], default: float
+) -> tuple[float | None, list[tuple[float, float]]]:
+    """Select the ratio threshold with the best mean AUC@10 over the scenes of validation pairs.
 
     Returns:
-        `default` without pairs, and None for a pipeline with its own matcher.
+        The ratio: `default` without pairs, and None for a pipeline with its own matcher. And the AUC@10 of each ratio.
     """
     if matcher.candidate.matcher:
-        return None
+        return None, []
     if not pairs:
-        return default
+        return default, []
     scenes = [pair.scene for pair in pairs]
     area = partial(area_under_recall, threshold=10)
-    return max(RATIOS, key=lambda ratio: mean_of_scenes(scenes, pose_errors(matcher, pairs, ratio), area))
+    areas = [(ratio, mean_of_scenes(scenes, pose_errors(matcher, pairs, ratio), area)) for ratio in RATIOS]
+    return max(areas, key=lambda one: one[1])[0], areas
 
 
 def pose_errors(matcher: PairMatcher, pairs: Sequence[PosedPair], ratio: float | None) -> Errors:
@@ -164,6 +180,10 @@ def band_of(pair: PosedPair) -> str | None:
     if overlap is None:
         return None
     return next((name for name, (low, high) in BANDS.items() if low <= overlap < high), None)
+
+
+def _turned(degrees: float) -> str:
+    return f", turned by {degrees:g}°"
 
 
 def _scenes(pairs: Sequence[PosedPair]) -> list[str]:

@@ -106,7 +106,7 @@ class SfmBenchmark:
     def evaluate(self, candidate: Candidate, seed: int) -> Scores:
         """Reconstruct the test scenes and score the poses."""
         matcher = PairMatcher(candidate, self._shared)
-        ratio = select_ratio_by_pose(matcher, self.validation, self.settings.ratio)
+        ratio, _ = select_ratio_by_pose(matcher, self.validation, self.settings.ratio)
         found = {scene.name: self._reconstruct(scene, matcher, ratio) for scene in self.test}
         return _scores(found, {} if ratio is None else {"ratio": ratio}, seed)
 

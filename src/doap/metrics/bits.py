@@ -80,3 +80,14 @@ def quantise(descriptors: Tensor, *, signed: bool) -> Tensor:
         present = precise.any(dim=1, keepdim=True)
         precise = normalize((precise + SHIFT).clamp(min=0)) * present
     return (NORM * precise).round().clamp(max=255).to(torch.uint8)
+
+
+def unit_vectors(packed: Tensor) -> Tensor:
+    """Return packed bits (N, D/8) as unit vectors (N, D) of ±1/√D, whose order of distances is that of the bits.
+
+    >>> unit_vectors(torch.tensor([[0b10100000]], dtype=torch.uint8))[0, :4].mul(8**0.5).round()
+    tensor([ 1., -1.,  1., -1.])
+    """
+    bits = unpack_bits(packed).float()
+    vectors: Tensor = (2 * bits - 1) / bits.shape[1] ** 0.5
+    return vectors
