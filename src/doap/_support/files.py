@@ -161,8 +161,8 @@ class OutputLock:
         wait: Wait until another process releases the lock.
 
     Raises:
-        DataError: If another process or thread holds the lock and there is no waiting, or if the block fails because the disk is full or the
-            folder read-only.
+        DataError: If another process or thread holds the lock, without `wait`, or if the block fails because the disk
+            is full or the folder read-only.
     """
 
     def __init__(self, path: Path, *, inside: bool = False, wait: bool = False) -> None:
