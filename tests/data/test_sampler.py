@@ -187,8 +187,13 @@ def test_whole_scenes_are_held_out_and_some_are_left(scenes, share):
     assert not set(source.scene_ids[held_out]) & set(source.scene_ids[~held_out])
 
 
-def test_the_share_is_reached_with_as_few_scenes_as_possible_and_one_cannot_be_split():
+def test_the_share_is_reached_with_as_few_scenes_as_possible():
     source = memory_source([2] * 100, [number // 10 for number in range(100)])
     assert hold_out(source, 0.25, seed=0).sum() == 30
+
+
+def test_the_last_groups_of_each_source_of_a_single_scene_are_held_out():
+    held_out = hold_out(memory_source([2] * 45, [0] * 45, sources=[0, 1, 0] * 15), 0.1, seed=0)
+    assert np.flatnonzero(held_out).tolist() == [41, 42, 43, 44]
     with pytest.raises(DataError):
         hold_out(memory_source([2] * 4, [0] * 4), 0.1, seed=0)

@@ -19,7 +19,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Folder for checkpoints, log and report; resumed if it exists.")],
     data: Annotated[Path | None, typer.Option(help="Patch set to train on.")] = None,
     validation: Annotated[
-        Path | None, typer.Option(help="Patch set to validate on.", show_default="scenes held out of the training set")
+        Path | None, typer.Option(help="Patch set to validate on.", show_default="a part held out of the training set")
     ] = None,
     init: Annotated[Path | None, typer.Option(help="Initial weights: a *.safetensors file, or doap-128.")] = None,
     regression_set: Annotated[

@@ -319,16 +319,24 @@ def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
 
 
 def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
-    """Return (G,) bool, True for the groups of random scenes that together have about a share of all groups.
+    """Return (G,) bool, True for the groups to hold out, about a share of all.
 
-    Whole scenes are held out because photos of one scene show the same points. At least one scene is held out and at
-    least one is left.
+    Whole random scenes are held out because photos of one scene show the same points. At least one scene is held out
+    and at least one is left. A single scene is divided: the last groups of each source are held out, because COLMAP
+    numbers its points in the order of the photos in which it finds them.
     """
     sizes = np.bincount(source.scene_ids, minlength=len(source.scene_names))
     scenes = stream(seed, "held-out scenes").permutation(np.flatnonzero(sizes))
-    if len(scenes) < 2:
+    if len(scenes) > 1:
+        number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
+        return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])
+    size, by_source = np.bincount(source.source_ids), np.argsort(source.source_ids, kind="stable")
+    rank = np.empty_like(by_source)
+    rank[by_source] = np.arange(len(by_source)) - np.repeat(size.cumsum() - size, size)
+    held_out: NDArray[np.bool_] = rank >= (1 - share) * size[source.source_ids]
+    if not held_out.any():
         raise DataError(
-            f"source: expected two scenes or more to hold one out, got {len(scenes)}; set data.validation instead"
+            f"source: expected enough groups to hold out {share:g} of them, got {len(held_out)}; set data.validation "
+            "instead, or build the set from more photos"
         )
-    number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
-    return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])
+    return held_out
