@@ -6,6 +6,9 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+MIN_UNITS = 5
+"""Figures over fewer scenes or sequences are shown without intervals."""
+
 
 def paragraph(text: str) -> str:
     """Return a text with its lines wrapped at 120 characters."""

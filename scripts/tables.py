@@ -1,18 +1,21 @@
 """Generate the tables of results in the README and the documentation: `python scripts/tables.py`.
 
-This reads results/evaluation, which `recipes/evaluate.sh` writes, and the results of earlier comparisons of losses. It
-replaces the parts of `PAGES` that are marked with `<!-- NAME: written by scripts/tables.py -->`.
+This reads results/evaluation, which `recipes/evaluate.sh` writes, results/reconstruct.json, and the results of earlier
+comparisons of losses. It replaces the parts of `PAGES` that are marked with `<!-- NAME: written by scripts/tables.py
+-->`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean as mean
+from typing import Any, NamedTuple
 
-from generated_markdown import replace_generated, table
+from generated_markdown import MIN_UNITS, replace_generated, table
 
 from doap.evaluation.report.table import difference_interval
 from doap.evaluation.result import Result, read_results
@@ -25,6 +28,8 @@ TOOL = "scripts/tables.py"
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "training", "patches")))
 Results = dict[str, dict[str, Result]]
 """Results by benchmark and dataset, and by descriptor."""
+Sets = dict[str, dict[str, dict[str, Any]]]
+"""Figures of reconstructions by set of photos, variant and name."""
 
 
 class Column(NamedTuple):
@@ -37,6 +42,8 @@ class Column(NamedTuple):
 
 
 POSE = Column("pose-scenes", "AUC@10", "pose AUC@10°")
+TURNED = Column("pose-scenes", "AUC@10, turned by 90°", "one photo turned by 90°")
+POSE_2048 = Column("pose-scenes", "AUC@10, 2,048 keypoints", "2,048 keypoints")
 SFM = Column("sfm-scenes", "AUC@5", "SfM AUC@5°")
 OXFORD = Column("oxford-oxford_affine", "mAP", "Oxford mAP")
 EXACT = Column("oxford-oxford_affine", "homography AUC@1", "Oxford homography AUC@1 px")
@@ -51,7 +58,6 @@ LABELS = {
     "doap-256bit": "**doap-256bit**",
     "doap-fast": "**doap-fast**",
     "rootsift": "RootSIFT",
-    "rootsift-wide": "RootSIFT, 1.5 × support",
     "dsp-sift": "DSP-SIFT",
     "HardTFeat": "HardTFeat",
     "mkd-concat-64": "MKD",
@@ -60,11 +66,18 @@ LABELS = {
     "hashsift-256": "HashSIFT-256",
     "teblid": "TEBLID",
     "aliked-lightglue": "ALIKED + LightGlue",
-    "disk-lightglue": "DISK + LightGlue",
-    "xfeat": "XFeat",
     "xfeat-lighterglue": "XFeat + LighterGlue",
 }
-README = ("doap-128", "doap-256bit", "doap-fast", "HardTFeat", "rootsift", "aliked-lightglue")
+README = ("doap-128", "doap-256bit", "doap-fast", "rootsift", "aliked-lightglue")
+# Variants of benchmarks/reconstruct.py, the reference first.
+RECONSTRUCTED = {
+    "colmap": "COLMAP",
+    "colmap-ratio": "COLMAP, doap's thresholds",
+    "doap-128": "**doap-128**",
+    "doap-256bit": "**doap-256bit**",
+    "doap-fast": "**doap-fast**",
+    "aliked-lightglue": "ALIKED + LightGlue",
+}
 OURS, REFERENCE = ("doap-128", "doap-256bit", "doap-fast"), "rootsift"
 
 
@@ -105,23 +118,24 @@ def main() -> None:
 def make_tables(folder: Path) -> dict[str, str]:
     """Return the generated parts of the pages by name."""
     results = {path.stem: read_results(path) for path in sorted((folder / "evaluation").glob("*.json"))}
-    accuracy = (POSE, SFM, OXFORD, EXACT, WXBS)
+    accuracy = (POSE, TURNED, POSE_2048, SFM, OXFORD, EXACT, WXBS)
     return {
-        "results": results_table(results, README, (POSE, SFM, OXFORD, SPEED)),
+        "results": results_table(results, README, (POSE, TURNED, POSE_2048, SPEED)),
         "all results": results_table(results, LABELS, (*accuracy, SPEED, IMAGE, PAIR)),
-        "differences": differences_table(results, (POSE, SFM, OXFORD, EXACT, EXACT_3, WXBS)),
-        "rotation": rotation_table(folder),
+        "differences": differences_table(results, (POSE, TURNED, POSE_2048, SFM, OXFORD, EXACT, EXACT_3, WXBS)),
+        "rotation": rotation_table(results[POSE.file] | read_results(folder / "evaluation/rotation/pose-scenes.json")),
         "losses": losses_table(folder),
     }
 
 
 def results_table(results: Results, names: Iterable[str], columns: Sequence[Column]) -> str:
     """Return one row per descriptor, best pose first, and then the pipelines; the best descriptor is bold."""
-    pipelines = {name for name in LABELS if results[POSE.file][name].descriptor.pipeline}
+    descriptors = {name: results[SPEED.file][name].descriptor for name in LABELS}
+    pipelines = {name for name, descriptor in descriptors.items() if descriptor.pipeline}
     ordered = sorted(names, key=lambda name: (name in pipelines, -(value(results, POSE, name) or 0)))
     rows = []
     for name in ordered:
-        size = "own keypoints" if name in pipelines else str(results[POSE.file][name].descriptor.bytes)
+        size = "own keypoints" if name in pipelines else str(descriptors[name].bytes)
         cells = [shown(results, column, name) for column in columns]
         for index, column in enumerate(columns):
             best = max(value(results, column, other) or 0 for other in LABELS.keys() - pipelines)
@@ -138,23 +152,23 @@ def differences_table(results: Results, columns: Iterable[Column]) -> str:
 
 
 def difference(results: Results, column: Column, name: str) -> str:
-    """Return a difference in points with its interval; significant wins and losses are bold."""
+    """Return a difference in points with its interval, bold if significant; by scene if there are too few of them."""
     ours, theirs = (results[column.file][one].figure(column.figure) for one in (name, REFERENCE))
+    if ours.total.units < MIN_UNITS:
+        parts = [100 * (ours.parts[part].value - theirs.parts[part].value) for part in sorted(ours.parts)]
+        return ", ".join(f"{part:+.1f}".replace("-", "−") for part in parts)
     interval = difference_interval(ours.total, theirs.total)
     return signed(ours.total.value - theirs.total.value, *interval, 100, 1)
 
 
-def rotation_table(folder: Path) -> str:
-    """Return the pose AUC@10 by the angle of the second photo, one row per descriptor or pipeline."""
-    results = read_results(folder / "evaluation" / "rotation" / "pose-scenes.json")
-    # The pipeline was turned by 90° only.
-    pipeline = "aliked-lightglue"
-    results[pipeline] = read_results(folder / "evaluation-8192" / "pose-scenes.json")[pipeline]
+def rotation_table(results: dict[str, Result]) -> str:
+    """Return the pose AUC@10 by the angle of the second photo; the pipeline was turned by 90° only."""
     curves = {name: rotation(result) for name, result in results.items()}
     angles = sorted(max(curves.values(), key=len))
     rows = [
         [LABELS[name], *(f"{100 * curve[angle]:.1f}" if angle in curve else "" for angle in angles)]
         for name, curve in sorted(curves.items(), key=lambda item: -item[1][0])
+        if len(curve) == len(angles) or results[name].descriptor.pipeline
     ]
     return table(["", *(f"{angle:g}°" for angle in angles)], rows)
 
@@ -162,6 +176,63 @@ def rotation_table(folder: Path) -> str:
 def rotation(result: Result) -> dict[float, float]:
     """Return the pose AUC@10 of a result by the angle of the second photo in degrees."""
     return dict(next(curve for curve in result.curves if curve.name == "rotation").points)
+
+
+def reconstruction_summary(sets: Sets) -> str:
+    """Return one row per variant over all sets: the headline of COLMAP from end to end."""
+    rows = []
+    for variant, label in RECONSTRUCTED.items():
+        found = {name: variants[variant] for name, variants in sets.items() if variant in variants}
+        built = {name: one for name, one in found.items() if one["points"] and sets[name]["colmap"]["points"]}
+        within = [one["pairs_within_5_degrees"] for one in found.values() if "pairs_within_5_degrees" in one]
+        registered, photos = (sum(one[key] for one in found.values()) for key in ("registered", "photos"))
+        rows.append(
+            [
+                label if len(found) == len(sets) else f"{label} ({len(found)} sets)",
+                f"{registered:g} of {photos}",
+                points_ratio([(one["points"], sets[name]["colmap"]["points"]) for name, one in built.items()]),
+                f"{mean(one['track_length'] for one in built.values()):.2f}",
+                f"{mean(one['reprojection_error'] for one in built.values()):.2f}",
+                f"{100 * mean(within):.1f}",
+                f"{sum(one['minutes'] for one in found.values()):.0f}",
+            ]
+        )
+    headings = ("registered photos", "points ÷ COLMAP's", "track length", "reprojection error, px")
+    return table(["", *headings, "pairs within 5°, %", "minutes"], rows)
+
+
+def points_ratio(pairs: Sequence[tuple[float, float]]) -> str:
+    """Return the geometric mean of ratios, with its 95 % interval over sets if they are enough."""
+    ours, theirs = ([math.log(one) for one in column] for column in zip(*pairs, strict=True))
+    if ours == theirs:
+        return "1"
+    found = {name: f"{math.exp(one):.2f}" for name, one in paired(ours, theirs).items()}
+    interval = f" ({found['low']} to {found['high']})" if len(pairs) >= MIN_UNITS else ""
+    return found["difference"] + interval
+
+
+def reconstruction_details(sets: Sets) -> str:
+    """Return one row per set and variant."""
+    rows = []
+    for name, variants in sets.items():
+        for number, (variant, one) in enumerate((key, variants[key]) for key in RECONSTRUCTED if key in variants):
+            errors = (one.get("reprojection_error"), one.get("median_centre_error"), one.get("pairs_within_5_degrees"))
+            scales, digits = (1, 100, 100), (3, 2, 1)
+            shown = ["" if e is None else f"{k * e:.{d}f}" for e, k, d in zip(errors, scales, digits, strict=True)]
+            rows.append(
+                [
+                    name if not number else "",
+                    RECONSTRUCTED[variant],
+                    f"{one['registered']:g} of {one['photos']}",
+                    f"{one['verified_matches']:,}",
+                    f"{one['points']:,.0f}",
+                    f"{one['track_length']:.2f}",
+                    *shown,
+                    f"{one['minutes']:.1f}",
+                ]
+            )
+    headings = ("registered", "verified matches", "points", "track length", "reprojection error, px")
+    return table(["set", "features", *headings, "median centre error, %", "pairs within 5°, %", "minutes"], rows)
 
 
 def losses_table(folder: Path) -> str:

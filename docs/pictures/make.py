@@ -1,7 +1,7 @@
 """Draw the figures of the documentation: `python docs/pictures/make.py` (needs matplotlib).
 
 The figures of docs/loss.md are computed with `doap.loss`. adapting.svg shows results/own-photos/run.json,
-and accuracy_and_time.svg and rotation.svg show results/evaluation. matches.jpg is the output of `doap match --sample`,
+and rotation.svg shows results/evaluation. matches.jpg is the output of `doap match --sample`,
 and patches.png the output of `doap data preview`.
 """
 
@@ -18,10 +18,8 @@ from tempfile import TemporaryDirectory
 import matplotlib
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.transforms import Bbox
 from torch import Tensor
 
 from doap.evaluation.result import read_results
@@ -152,35 +150,13 @@ def adapting() -> Figure:
     return figure
 
 
-def accuracy_and_time() -> Figure:
-    """Draw the pose accuracy of all descriptors and pipelines against the time for two photos and their matches."""
-    results = HERE.parents[1] / "results" / "evaluation"
-    figure, axes = plt.subplots(figsize=(7.6, 4.8))
-    axes.set(xscale="log", xlabel="CPU seconds to extract and match two photos", ylabel="pose AUC@10°, per cent")
-    ticks = (0.2, 0.5, 1, 2, 5, 10, 20)
-    axes.set(xlim=(0.15, 40), xticks=ticks, xticklabels=map(str, ticks))
-    axes.minorticks_off()
-    points = {}
-    poses = read_results(results / "pose-scenes.json")
-    for name, speed in read_results(results / "speed-images.json").items():
-        image, pair, area = speed.figure("s per image"), speed.figure("s per pair"), poses[name].figure("AUC@10")
-        ours = name.startswith("doap")
-        points[name] = at = (2 * image.total.value + pair.total.value, 100 * area.total.value)
-        marker = "s" if speed.descriptor.pipeline else "o"
-        axes.plot(*at, marker, color=LINE if ours else FAINT, markersize=8 if ours else 6)
-    axes.margins(y=0.12)
-    # The names of the shipped descriptors come first, so that they are nearest to their points.
-    label_points(axes, dict(sorted(points.items(), key=lambda item: not item[0].startswith("doap"))))
-    return figure
-
-
 def rotation() -> Figure:
     """Draw the pose accuracy by the angle by which the second photo is turned."""
-    folder = HERE.parents[1] / "results"
-    results = read_results(folder / "evaluation" / "rotation" / "pose-scenes.json")
+    folder = HERE.parents[1] / "results" / "evaluation"
+    results = read_results(folder / "rotation" / "pose-scenes.json")
     # The pipeline was turned by 90° only, so no line connects its points.
     pipeline = "aliked-lightglue"
-    results[pipeline] = read_results(folder / "evaluation-8192" / "pose-scenes.json")[pipeline]
+    results[pipeline] = read_results(folder / "pose-scenes.json")[pipeline]
     curves = {
         name: [(angle, 100 * area) for angle, area in curve.points]
         for name, result in results.items()
@@ -201,6 +177,10 @@ def rotation() -> Figure:
             linewidth=2 if ours else 1.4,
         )
         label = {"rootsift": "RootSIFT", "aliked-lightglue": "ALIKED + LightGlue"}.get(name, name)
+        if name == pipeline:
+            for angle, area in points:
+                axes.text(angle + 5, area, f"{label}: {area:.1f}", va="center", color=colour)
+            continue
         # The names of neighbouring lines must not overlap.
         at = max(at + 6.5, points[-1][1])
         axes.text(points[-1][0] + 5, at, label, va="center", color=colour, weight="bold" if ours else "normal")
@@ -209,38 +189,11 @@ def rotation() -> Figure:
     return figure
 
 
-def label_points(axes: Axes, points: dict[str, tuple[float, float]]) -> None:
-    """Write the name of each point at the nearest position where it covers no other name or point."""
-    axes.autoscale_view()
-    centres = axes.transData.transform([*points.values()]) * 72 / axes.figure.dpi
-    taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
-    offsets = [(side * 7, up) for up in (0, 9, -9, 18, -18, 27, -27, 36, -36) for side in (1, -1)]
-    for (name, at), (x, y) in zip(points.items(), centres, strict=True):
-        width = 5.6 * len(name)
-        for right, up in offsets:
-            left = x + right if right > 0 else x + right - width
-            box = Bbox.from_extents(left, y + up - 5, left + width, y + up + 5)
-            if not any(box.overlaps(other) for other in taken):
-                break
-        taken.append(box)
-        axes.annotate(
-            name,
-            at,
-            xytext=(right, up),
-            textcoords="offset points",
-            ha="left" if right > 0 else "right",
-            va="center",
-            size=9,
-            weight="bold" if name.startswith("doap") else "normal",
-            arrowprops={"arrowstyle": "-", "color": DISTRACTOR, "shrinkA": 0, "shrinkB": 4} if up else None,
-        )
-
-
 def main() -> None:
     """Write all figures."""
     matplotlib.use("svg")
     with plt.rc_context(STYLE):
-        for draw in (rankings, two_bins, moving_match, pushes, adapting, accuracy_and_time, rotation):
+        for draw in (rankings, two_bins, moving_match, pushes, adapting, rotation):
             figure = draw()
             figure.savefig(HERE / f"{draw.__name__}.svg", bbox_inches="tight", metadata={"Date": None})
             plt.close(figure)
