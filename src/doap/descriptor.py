@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from doap import __version__
 from doap._support.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_finite
 from doap._support.device import DType, Precision, resolve_device, resolve_precision
-from doap._support.errors import ArgumentError, DataError, ShapeError
-from doap._support.files import atomic_write
+from doap._support.errors import ArgumentError, DataError, ShapeError, import_extra
+from doap._support.files import atomic_write, make_folder
 from doap._support.settings import StrictModel, explain, select
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.describer import (
@@ -47,6 +47,8 @@ FORMAT = 1
 WEIGHTS = Path(__file__).with_name("weights")
 SHIPPED: dict[str, Path] = {path.stem: path for path in sorted(WEIGHTS.glob("*.safetensors"))}
 """Descriptors in the package, by name; the model card NAME.md is next to the file."""
+HUB_WEIGHTS, HUB_CONFIG = "model.safetensors", "config.json"
+"""File names of the Hugging Face Hub."""
 
 
 class DescriptorSpec(StrictModel):
@@ -169,6 +171,28 @@ class Descriptor(nn.Module, PatchDescriber):
         descriptor.spec, descriptor.metadata, descriptor.precision = spec, metadata, precision
         return descriptor.to(target).eval()
 
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Descriptor:
+        """Load a descriptor from a folder that `save_pretrained` wrote, or from the Hugging Face Hub.
+
+        `model.safetensors` is read as by `load`, and nothing else: `config.json` cannot change what is loaded.
+
+        >>> Descriptor.from_pretrained("owner/name", revision="main")  # doctest: +SKIP
+
+        Args:
+            source: Folder; if there is none, the id of a repository on the Hub. Its file is downloaded once.
+            revision: Branch, tag or commit on the Hub.
+        """
+        path = Path(source) / HUB_WEIGHTS
+        if not path.parent.is_dir():
+            download = import_extra("huggingface_hub", "hub").hf_hub_download
+            try:
+                path = download(str(source), HUB_WEIGHTS, revision=revision)
+            except (OSError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                raise DataError(f"{source}: no such folder, and no descriptor on the Hugging Face Hub: {reason}") from error
+        return cls.load(path)
+
     # The spec is the only home of these values.
     @property
     def patch_size(self) -> int:  # type: ignore[override]
@@ -278,6 +302,14 @@ class Descriptor(nn.Module, PatchDescriber):
             # safetensors' own `save_file` creates files that only their owner may read.
             unfinished.write_bytes(save(weights, metadata=stored))
         return path
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write a folder for the Hugging Face Hub: `model.safetensors` as from `save`, and `config.json`, its spec."""
+        folder = make_folder(Path(folder))
+        self.save(folder / HUB_WEIGHTS)
+        with atomic_write(folder / HUB_CONFIG) as unfinished:
+            unfinished.write_text(self.spec.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return folder
 
 
 def standardise(patches: Tensor) -> Tensor:
