@@ -1,13 +1,13 @@
 """The descriptors for `torch.hub.load(REPOSITORY, "doap_128")`, with or without doap installed."""
 
-import os
+import pathlib
 import sys
 
 try:
     import doap
 except ImportError:
     # torch.hub adds only the root of the repository to the path, and only while it runs this file.
-    sys.path.append(os.path.join(os.path.dirname(__file__), "src"))
+    sys.path.append(str(pathlib.Path(__file__).with_name("src")))
     import doap
 
 dependencies = ["torch", "numpy", "cv2", "pydantic", "safetensors"]

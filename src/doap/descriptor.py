@@ -190,7 +190,9 @@ class Descriptor(nn.Module, PatchDescriber):
                 path = download(str(source), HUB_WEIGHTS, revision=revision)
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
-                raise DataError(f"{source}: no such folder, and no descriptor on the Hugging Face Hub: {reason}") from error
+                raise DataError(
+                    f"{source}: no such folder, and no descriptor on the Hugging Face Hub: {reason}"
+                ) from error
         return cls.load(path)
 
     # The spec is the only home of these values.
