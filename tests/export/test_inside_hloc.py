@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import doap
 from doap._support.errors import ArgumentError
 from doap.export.hloc import feature_arrays
 from doap.export.inside_hloc import hloc_confs
-from doap.metrics import hamming
+from doap.metrics import hamming, unit_vectors
 from oracles.photos import write_photo
 
+SAMPLES = sorted((Path(doap.__file__).parent / "images" / "samples").glob("*.jpg"))
 BASE_MODEL = """
 from torch import nn
 
@@ -86,6 +88,31 @@ def test_two_descriptors_have_their_own_names_and_ratios():
     assert len({part["output"] for pair in confs for part in pair}) == 4
     ratios = [matches["model"]["ratio_threshold"] for _, matches in confs]
     assert ratios == [doap.load(name).ratio for name in ("rootsift", "doap-128")]
+
+
+def match_as_hloc_does(descriptors0, descriptors1, ratio):
+    """Mutual nearest neighbours of unit vectors (N, D), with the ratio test on squared distances in both directions."""
+    found = []
+    for similarity in (descriptors0 @ descriptors1.T, descriptors1 @ descriptors0.T):
+        nearest = similarity.topk(2)
+        distances = 2 * (1 - nearest.values)
+        found.append(torch.where(distances[:, 0] <= ratio**2 * distances[:, 1], nearest.indices[:, 0], -1))
+    there, back = found
+    return [(row, other) for row, other in enumerate(there.tolist()) if other >= 0 and back[other] == row]
+
+
+@pytest.mark.usefixtures("hloc_package")
+@pytest.mark.parametrize("name", ["rootsift", "doap-256bit"])
+def test_the_matches_of_hloc_are_those_of_doap(name):
+    _, matches = hloc_confs(name)
+    both = [doap.extract(path, name, max_keypoints=500) for path in SAMPLES]
+    described = [unit_vectors(one.descriptors) if name == "doap-256bit" else one.descriptors for one in both]
+    expected = doap.match(*both, ratio=doap.load(name).ratio).indices
+    assert len(expected) > 50
+    found = match_as_hloc_does(*described, matches["model"]["ratio_threshold"])
+    # Equality passes hloc's ratio test, and not doap's.
+    assert set(map(tuple, expected.tolist())) <= set(found)
+    assert len(found) <= len(expected) + 2
 
 
 def test_without_hloc_the_error_says_what_is_missing():

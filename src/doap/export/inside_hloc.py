@@ -47,6 +47,8 @@ def hloc_confs(
             f"hloc: expected an installed hloc, got none ({error}). Install it from its repository."
         ) from error
     extractor = as_extractor(descriptor, detector)
+    # Distances of unit vectors of bits are square roots of Hamming distances.
+    ratio = extractor.ratio ** (0.5 if extractor.kind == "binary" else 1)
     label = Path(descriptor).stem if isinstance(descriptor, str | Path) else extractor.name
     name = f"doap_{extractor.fingerprint()[:12]}"
 
@@ -57,7 +59,7 @@ def hloc_confs(
             """Everything is in the extractor."""
 
         def _forward(self, data: dict[str, Tensor]) -> dict[str, Tensor]:
-            grey = (255 * data["image"][0, 0]).round().byte().cpu().numpy()
+            grey = (255 * data["image"][0, 0].clamp(0, 1)).round().byte().cpu().numpy()
             features = extractor.extract(grey, max_keypoints=self.conf["max_keypoints"])
             arrays = feature_arrays(features)
             if extractor.kind == "binary":
@@ -76,6 +78,6 @@ def hloc_confs(
     }
     matches = {
         "output": f"matches-{label}-ratio{extractor.ratio:g}",
-        "model": {"name": "nearest_neighbor", "do_mutual_check": True, "ratio_threshold": extractor.ratio},
+        "model": {"name": "nearest_neighbor", "do_mutual_check": True, "ratio_threshold": ratio},
     }
     return features, matches
