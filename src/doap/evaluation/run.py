@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 import doap
-from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
+from doap._support.plugins import registered
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
 from doap.evaluation.candidates import Candidate, open_candidates
 from doap.evaluation.hpatches import HPatchesBenchmark
@@ -133,7 +133,7 @@ def open_benchmark(
     settings: Mapping[str, object] | None = None,
     progress: Progress = no_progress,
 ) -> Benchmark:
-    """Open a benchmark by its name in `BENCHMARKS`.
+    """Open a benchmark by its name in `BENCHMARKS`, or by that of an installed package.
 
     Args:
         name: Name of the benchmark.
@@ -141,11 +141,10 @@ def open_benchmark(
         settings: Settings by name, as values or as strings; see the `Settings` of the benchmark.
         progress: Progress callback.
     """
-    check_choice(name, tuple(BENCHMARKS), name="benchmark")
     given = dict(settings or {})
     if "progress" in given:
         raise ArgumentError("settings: progress is an argument of open_benchmark, not a setting.")
-    return BENCHMARKS[name](root, progress=progress, **given)
+    return registered(BENCHMARKS, "benchmark", name)(root, progress=progress, **given)
 
 
 def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
