@@ -18,6 +18,7 @@ import torch
 import doap
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
+from doap._support.opencv import loaded_wheel
 from doap._support.plugins import registered
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
 from doap.evaluation.candidates import Candidate, open_candidates
@@ -48,7 +49,7 @@ BENCHMARKS: dict[str, BenchmarkType] = {
 """Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 
 # Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.
-_LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "pycolmap", "onnxruntime")
+_LIBRARIES = ("torch", "numpy", "pycolmap", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
 def library_versions() -> dict[str, str]:
     """Return the versions of the installed libraries that affect the figures."""
     found = {"doap": doap.__version__, "python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, loaded_wheel()):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
