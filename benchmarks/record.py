@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from doap._support.opencv import loaded_wheel
 from doap.evaluation.run import source_commit
 
 LIBRARIES = (
     "torch",
     "numpy",
-    "opencv-contrib-python-headless",
     "faiss-cpu",
     "milvus",
     "pymilvus",
@@ -41,7 +41,7 @@ def write(out: Path | None, seed: int, figures: dict[str, Any]) -> None:
     if out is None:
         return
     installed = {}
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, loaded_wheel()):
         try:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

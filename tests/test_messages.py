@@ -142,7 +142,7 @@ MESSAGES = [
     (lambda folder: import_extra("no_such_module", "colmap"), "no_such_module|pip install 'doap[colmap]'"),
     (
         lambda folder: doap.load("no-such-baseline"),
-        "no-such-baseline: expected one of|doap-128|rootsift|*.safetensors|module:function",
+        "descriptor: expected one of|doap-128|rootsift|got 'no-such-baseline'|*.safetensors|module:function",
     ),
     (
         lambda folder: load_weights(folder, "absent.package:Network"),

@@ -24,6 +24,7 @@ from doap._support.checks import MAX_DIM, MAX_PATCH_SIZE, check_choice, check_fi
 from doap._support.device import DType, Precision, resolve_device, resolve_precision
 from doap._support.errors import ArgumentError, DataError, ShapeError, import_extra
 from doap._support.files import atomic_write, make_folder
+from doap._support.plugins import registered
 from doap._support.settings import StrictModel, explain, select
 from doap.baselines import BASELINES, PIPELINES, SUFFIXES, OnnxDescriber, load_baseline
 from doap.describer import (
@@ -339,6 +340,7 @@ def load(
             - a shipped descriptor: "doap-128", "doap-256bit" or "doap-fast";
             - a baseline in `doap.baselines.BASELINES`, for example "rootsift";
             - a learned pipeline in `doap.baselines.PIPELINES`, for example "aliked-lightglue";
+            - a name that an installed package adds as an entry point of `doap.descriptors`;
             - a file: `*.safetensors` written by `Descriptor.save`, `*.onnx`, or the published weights of a learned
               baseline (see `doap.baselines.weight_files`);
             - your own function of patches as "package.module:function" or "file.py:function", which is imported and
@@ -368,11 +370,15 @@ def load(
             return from_function(found, *shape, getattr(found, "ratio", DEFAULT_RATIO))
         except (ArgumentError, ShapeError) as error:
             raise DataError(f"{module}: {error}") from error
-    names = ", ".join([*SHIPPED, *BASELINES, *PIPELINES])
-    suffixes = ", ".join(f"*{suffix}" for suffix in (".safetensors", ".onnx", *SUFFIXES))
-    raise DataError(
-        f"{name}: expected one of {names}, a file ({suffixes}) or module:function; no such name or file exists."
-    )
+    own: dict[str, Any] = {**SHIPPED, **BASELINES, **PIPELINES}
+    try:
+        create = registered(own, "descriptor", name)
+    except ArgumentError as error:
+        suffixes = ", ".join(f"*{suffix}" for suffix in (".safetensors", ".onnx", *SUFFIXES))
+        raise DataError(f"{error}, which is neither an existing file ({suffixes}) nor module:function.") from error
+    if not isinstance(described := create(), Describer | Extractor):
+        raise DataError(f"{name}: expected a Describer or an Extractor, got {type(described).__name__}.")
+    return described
 
 
 def is_known(name: str) -> bool:

@@ -17,7 +17,7 @@ from doap._support.errors import ArgumentError
 from doap._support.text import counted
 from doap.describer import PatchDescriber
 from doap.descriptor import as_describer, load
-from doap.detectors import Detector, as_detector
+from doap.detectors import DETECTORS, Detector, as_detector
 from doap.extractor import MAX_IMAGE_SIZE, MAX_KEYPOINTS, DescriptorSource, Extractor, KeypointExtractor
 from doap.geometry import GeometryModel, estimate_geometry
 from doap.images import ImageSource, as_colour, as_grey, draw_matches
@@ -89,6 +89,8 @@ def as_extractor(
     if isinstance(descriptor, str | Path):
         descriptor = load(descriptor, device=device, precision=precision)
     if not isinstance(descriptor, Extractor):
+        # A stored file may name the default, and must not choose the code that runs.
+        check_choice(default_detector, tuple(DETECTORS), name="detector")
         return KeypointExtractor(as_describer(descriptor), as_detector(detector or default_detector))
     if detector is not None and (other := as_detector(detector)) != descriptor.detector:
         raise ArgumentError(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from skimage import data
 
-from doap._support.errors import ArgumentError
+from doap._support.errors import MissingExtra
 from doap.baselines import BASELINES, rootsift, rootsift_wide, sift
 from doap.describer import PatchDescriber
 from doap.detectors import sift as sift_detector
@@ -167,7 +167,7 @@ def test_descriptors_do_not_depend_on_batches_or_threads(patches, name):
 def test_opencv_without_contrib_is_an_error(monkeypatch, engine):
     for home in (MORE, cv2):
         monkeypatch.delattr(home, f"{engine}_create", raising=False)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(MissingExtra, match=rf"{engine}_create .*pip install .*opencv-contrib-python"):
         BASELINES[engine.lower()]()
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 import doap as library
 from doap._support.errors import MissingExtra
+from doap._support.opencv import complete_wheel
 from doap.baselines import BASELINES
 from doap.cli.doctor import _attempt
 from doap.detectors import DETECTORS
@@ -30,6 +33,7 @@ def test_json_reports_what_works(doap):
     assert set(found["detectors"]) == set(DETECTORS)
     assert set(found["versions"]) >= {"doap", "python", "torch", "numpy", "cv2"}
     assert found["opencv"]["contrib"] is True
+    assert found["warnings"] == []
     assert found["device"]["threads"] >= 1
     assert found["extras"]["kornia"] == {"kornia": version("kornia")}
     assert found["broken"] == []
@@ -51,21 +55,59 @@ def test_a_broken_library_is_reported_in_its_section(tmp_path):
     assert found["device"].startswith("broken: ")
 
 
-def test_an_opencv_that_hides_contrib_is_reported(tmp_path):
-    """A second OpenCV wheel overwrites contrib: both are installed and xfeatures2d is empty."""
-    (tmp_path / "cv2").mkdir()
-    (tmp_path / "cv2" / "__init__.py").write_text(
-        "import types\n__version__ = '5.0.0'\nxfeatures2d = types.ModuleType('xfeatures2d')"
-    )
-    for name in ("opencv_python", "opencv_contrib_python"):
-        (tmp_path / f"{name}-5.0.0.dist-info").mkdir()
-        (tmp_path / f"{name}-5.0.0.dist-info" / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 5.0.0\n"
-        )
+def write_opencv(folder, code, *wheels):
+    """Write a module `cv2` and the metadata of installed wheels of OpenCV 5."""
+    (folder / "cv2").mkdir()
+    (folder / "cv2" / "__init__.py").write_text(code)
+    for name in wheels:
+        information = folder / f"{name.replace('-', '_')}-5.0.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 5.0.0\n")
+
+
+PLAIN = """
+import types
+__version__ = '5.0.0'
+xfeatures2d = types.ModuleType('xfeatures2d')
+def getBuildInformation(): return '  GUI:     NONE'
+"""
+
+
+def test_what_a_second_opencv_has_overwritten_is_reported_with_the_repair(tmp_path):
+    write_opencv(tmp_path, PLAIN, "opencv-python-headless", "opencv-contrib-python")
     found = json.loads(run_with(tmp_path, "--json").stdout)
     assert found["opencv"]["contrib"] is False
-    assert {"opencv-python", "opencv-contrib-python"} <= set(found["opencv"]["wheels"])
-    assert len(found["warnings"]) == 2
+    assert found["opencv"]["windows"] is False
+    assert {"opencv-python-headless", "opencv-contrib-python"} <= set(found["opencv"]["wheels"])
+    (warning,) = found["warnings"]
+    assert "lost contrib and cv2.imshow" in warning
+    assert "`pip install --force-reinstall --no-deps opencv-contrib-python==5.0.0`" in warning
+
+
+def test_an_opencv_with_windows_on_a_server_is_replaced_by_one_without(tmp_path):
+    code = "raise ImportError('libGL.so.1: cannot open shared object file: No such file or directory')"
+    write_opencv(tmp_path, code, "opencv-python")
+    found = json.loads(run_with(tmp_path, "--json").stdout)
+    assert found["broken"] == ["cv2"]
+    (warning,) = found["warnings"]
+    assert re.search(r"Run `pip install .*opencv-(contrib-)?python-headless[=0-9.]*`", warning)
+
+
+@pytest.mark.parametrize(
+    ("installed", "contrib", "expected"),
+    [
+        ([], False, "opencv-python-headless"),
+        ([], True, "opencv-contrib-python-headless"),
+        (["opencv-python-headless"], True, "opencv-contrib-python-headless"),
+        (["opencv-python"], True, "opencv-contrib-python"),
+        (["opencv-python", "opencv-contrib-python-headless"], False, "opencv-contrib-python"),
+        (["opencv-python", "opencv-python-headless"], False, "--force-reinstall --no-deps opencv-python==5.0.0"),
+    ],
+)
+def test_the_wheel_to_install_keeps_what_all_installed_ones_have(tmp_path, monkeypatch, installed, contrib, expected):
+    write_opencv(tmp_path, "", *installed)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert complete_wheel(contrib=contrib) == expected
 
 
 def test_a_missing_extra_is_not_reported_as_broken():

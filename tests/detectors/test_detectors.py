@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from skimage import data
 
-from doap._support.errors import ArgumentError
+from doap._support.errors import ArgumentError, MissingExtra
 from doap.baselines import rootsift
 from doap.detectors import DETECTORS, affine, akaze, as_detector, orb, sift
 from doap.images import angles, centres, inside, scales, transform_frames
@@ -175,7 +175,7 @@ def test_affine_frames_preserve_position_and_area(found):
 def test_an_opencv_without_contrib_is_reported(monkeypatch):
     monkeypatch.delattr(cv2.xfeatures2d, "AKAZE_create", raising=False)
     monkeypatch.delattr(cv2, "AKAZE_create", raising=False)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(MissingExtra, match=r"pip install .*opencv-contrib-python"):
         akaze().detect(IMAGE)
 
 

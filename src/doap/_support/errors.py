@@ -35,7 +35,7 @@ class DoapError(Exception):
     ...     doap.load("no-such-descriptor")
     ... except doap.DoapError as error:
     ...     print(str(error).partition(":")[0])
-    no-such-descriptor
+    descriptor
     """
 
 

@@ -19,16 +19,11 @@ import typer
 
 import doap
 from doap._support.errors import MissingExtra
+from doap._support.opencv import complete_wheel, installed_wheels
 from doap.cli.options import AsJson
 from doap.cli.terminal import echo, echo_json
 
 REQUIRED = ("torch", "numpy", "cv2", "pyarrow", "pydantic", "safetensors")
-OPENCV_WHEELS = (
-    "opencv-python",
-    "opencv-python-headless",
-    "opencv-contrib-python",
-    "opencv-contrib-python-headless",
-)
 WORKS = "works"
 
 
@@ -62,19 +57,18 @@ def diagnose() -> dict[str, Any]:
     """Return all findings as a JSON object; `broken` lists the required libraries that cannot be used."""
     required = {name: _attempt(lambda name: str(import_module(name).__version__), name) for name in REQUIRED}
     broken = [name for name, version in required.items() if version.startswith("broken")]
-    wheels = {name: version for name in OPENCV_WHEELS if (version := _installed(name))}
-    contrib = _attempt(_has_contrib) is True
+    works = {"contrib": _attempt(_has_contrib) is True, "windows": _attempt(_has_windows) is True}
     return {
         "versions": {"doap": doap.__version__, "python": platform.python_version(), **required},
         "platform": platform.platform(),
-        "opencv": {"contrib": contrib, "wheels": wheels},
+        "opencv": {**works, "wheels": installed_wheels()},
         "device": _attempt(_device),
         "extras": _attempt(_extras),
         "weights": sorted(path.stem for path in (Path(doap.__file__).parent / "weights").glob("*.safetensors")),
         "baselines": _attempt(_baselines),
         "detectors": _attempt(_detectors),
         "broken": broken,
-        "warnings": _warnings(wheels, contrib or "cv2" in broken),
+        "warnings": _check_opencv(required["cv2"], **works),
     }
 
 
@@ -114,6 +108,13 @@ def _has_contrib() -> bool:
     return hasattr(getattr(cv2, "xfeatures2d", None), "TEBLID_create")
 
 
+def _has_windows() -> bool:
+    """Check for the windows of `cv2.imshow`, which headless wheels lack."""
+    import cv2
+
+    return re.search(r"GUI: +NONE", cv2.getBuildInformation()) is None
+
+
 def _device() -> dict[str, Any]:
     import torch
 
@@ -149,13 +150,16 @@ def _detectors() -> dict[str, str]:
     return {name: _attempt(use, name) for name in DETECTORS}
 
 
-def _warnings(wheels: dict[str, str], contrib: bool) -> list[str]:
-    warnings = []
-    if len(wheels) > 1:
-        warnings.append(
-            f"opencv: {', '.join(wheels)} are installed and overwrite each other. "
-            "Uninstall all of them, then install opencv-contrib-python-headless."
-        )
-    if not contrib:
-        warnings.append("opencv: the contrib modules are missing. Install opencv-contrib-python-headless instead.")
-    return warnings
+def _check_opencv(version: str, contrib: bool, windows: bool) -> list[str]:
+    """Return how to repair OpenCV if it is broken, or if it lacks what a wheel had that another wheel has replaced."""
+    if version.startswith("broken"):
+        # Windows need libraries that servers lack, such as libGL.
+        install = complete_wheel(windows="cannot open shared object" not in version)
+        return [f"opencv: cv2 is {version}. Run `pip install {install}`."]
+    wheels = installed_wheels()
+    lost = ["contrib"] if not contrib and any("contrib" in name for name in wheels) else []
+    lost += ["cv2.imshow"] if not windows and any("headless" not in name for name in wheels) else []
+    if not lost:
+        return []
+    installed = f"{', '.join(wheels)} overwrite each other, and cv2 has lost {' and '.join(lost)}"
+    return [f"opencv: {installed}. To get it back, run `pip install {complete_wheel()}`."]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError
+from doap._support.plugins import registered
 from doap.detectors.affine import AffineDetector, affine
 from doap.detectors.colmap import ColmapDetector, colmap, colmap_default
 from doap.detectors.detector import Detector
@@ -38,7 +38,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 
 
 def as_detector(detector: str | Detector | None) -> Detector:
-    """Return the detector of a name in `DETECTORS`, or the detector itself. None is SIFT.
+    """Return the detector of a name in `DETECTORS` or of an installed package, or the detector itself. None is SIFT.
 
     >>> as_detector("orb").name, as_detector(None).name
     ('orb', 'sift')
@@ -46,8 +46,7 @@ def as_detector(detector: str | Detector | None) -> Detector:
     if detector is None:
         return sift()
     if isinstance(detector, str):
-        check_choice(detector, tuple(DETECTORS), name="detector")
-        return DETECTORS[detector]()
+        detector = registered(DETECTORS, "detector", detector)()
     if not isinstance(detector, Detector) or isinstance(detector, type):
         raise ArgumentError(
             f"detector: expected one of {', '.join(DETECTORS)} or a Detector, got {type(detector).__name__}. "

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from doap._support.errors import ArgumentError
+from doap._support.errors import MissingExtra
+from doap._support.opencv import complete_wheel
 from doap.detectors.detector import DetectedFrames, Image
 from doap.images import frames_from_keypoints
 
@@ -148,7 +149,7 @@ def _image_coordinate(coordinate: float, side: int, level: int) -> float:
 
 
 def contrib(function: str, *, needed_by: str) -> Callable[..., Any]:
-    """Return a function of OpenCV's contrib modules, or raise an error that explains how to install it.
+    """Return a function of OpenCV's contrib modules, or raise `MissingExtra`.
 
     Builds without contrib have an empty `cv2.xfeatures2d`. Before version 5, some of its functions were in `cv2`.
     """
@@ -158,7 +159,5 @@ def contrib(function: str, *, needed_by: str) -> Callable[..., Any]:
         found: Callable[..., Any] | None = getattr(module, function, None)
         if found is not None:
             return found
-    raise ArgumentError(
-        f"{needed_by}: this OpenCV lacks xfeatures2d.{function}. "
-        "Run `pip install opencv-contrib-python-headless` instead of other opencv packages."
-    )
+    library = f"{needed_by}: the contrib function xfeatures2d.{function} of OpenCV"
+    raise MissingExtra(library, install=complete_wheel(contrib=True))

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 import doap
-from doap._support.checks import check_choice
 from doap._support.errors import ArgumentError, DoapError
 from doap._support.files import OutputLock, make_folder, sha256
+from doap._support.opencv import loaded_wheel
+from doap._support.plugins import registered
 from doap.evaluation.benchmark import Benchmark, BenchmarkType
 from doap.evaluation.candidates import Candidate, open_candidates
 from doap.evaluation.hpatches import HPatchesBenchmark
@@ -48,7 +49,7 @@ BENCHMARKS: dict[str, BenchmarkType] = {
 """Benchmarks by name; `BENCHMARKS[name](root, **settings)` opens one."""
 
 # Libraries whose version affects the figures: OpenCV, for example, changed its warping and keypoint detection.
-_LIBRARIES = ("torch", "numpy", "opencv-contrib-python-headless", "pycolmap", "onnxruntime")
+_LIBRARIES = ("torch", "numpy", "pycolmap", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def open_benchmark(
     settings: Mapping[str, object] | None = None,
     progress: Progress = no_progress,
 ) -> Benchmark:
-    """Open a benchmark by its name in `BENCHMARKS`.
+    """Open a benchmark by its name in `BENCHMARKS`, or by that of an installed package.
 
     Args:
         name: Name of the benchmark.
@@ -141,11 +142,10 @@ def open_benchmark(
         settings: Settings by name, as values or as strings; see the `Settings` of the benchmark.
         progress: Progress callback.
     """
-    check_choice(name, tuple(BENCHMARKS), name="benchmark")
     given = dict(settings or {})
     if "progress" in given:
         raise ArgumentError("settings: progress is an argument of open_benchmark, not a setting.")
-    return BENCHMARKS[name](root, progress=progress, **given)
+    return registered(BENCHMARKS, "benchmark", name)(root, progress=progress, **given)
 
 
 def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
@@ -164,7 +164,7 @@ def descriptor_info(name: str, one: Candidate) -> DescriptorInfo:
 def library_versions() -> dict[str, str]:
     """Return the versions of the installed libraries that affect the figures."""
     found = {"doap": doap.__version__, "python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, loaded_wheel()):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -34,7 +34,7 @@ class Feature2D:
     (`cv2.AffineFeature`, the stitcher) do not accept Python objects.
 
     >>> import cv2, numpy as np
-    >>> features = Feature2D("teblid")
+    >>> features = Feature2D("orb")
     >>> features.descriptorSize(), features.defaultNorm() == cv2.NORM_HAMMING
     (32, True)
     >>> features.detectAndCompute(np.zeros((50, 50), np.uint8), None)
