@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from comparison import paired  # noqa: E402
 
 TOOL = "scripts/tables.py"
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("weights", "training", "patches")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("colmap", "weights", "training", "patches")))
 Results = dict[str, dict[str, Result]]
 """Results by benchmark and dataset, and by descriptor."""
 Sets = dict[str, dict[str, dict[str, Any]]]
@@ -72,7 +72,7 @@ README = ("doap-128", "doap-256bit", "doap-fast", "rootsift", "aliked-lightglue"
 # Variants of benchmarks/reconstruct.py, the reference first.
 RECONSTRUCTED = {
     "colmap": "COLMAP",
-    "colmap-ratio": "COLMAP, doap's thresholds",
+    "colmap-ratio": "COLMAP, ratio 0.9, 1 px",
     "doap-128": "**doap-128**",
     "doap-256bit": "**doap-256bit**",
     "doap-fast": "**doap-fast**",
@@ -118,12 +118,15 @@ def main() -> None:
 def make_tables(folder: Path) -> dict[str, str]:
     """Return the generated parts of the pages by name."""
     results = {path.stem: read_results(path) for path in sorted((folder / "evaluation").glob("*.json"))}
+    sets = json.loads((folder / "reconstruct.json").read_text(encoding="utf-8"))["scenes"]
     accuracy = (POSE, TURNED, POSE_2048, SFM, OXFORD, EXACT, WXBS)
     return {
         "results": results_table(results, README, (POSE, TURNED, POSE_2048, SPEED)),
         "all results": results_table(results, LABELS, (*accuracy, SPEED, IMAGE, PAIR)),
         "differences": differences_table(results, (POSE, TURNED, POSE_2048, SFM, OXFORD, EXACT, EXACT_3, WXBS)),
         "rotation": rotation_table(results[POSE.file] | read_results(folder / "evaluation/rotation/pose-scenes.json")),
+        "reconstructions": reconstruction_summary(sets),
+        "reconstruction sets": reconstruction_details(sets),
         "losses": losses_table(folder),
     }
 
@@ -179,10 +182,12 @@ def rotation(result: Result) -> dict[float, float]:
 
 
 def reconstruction_summary(sets: Sets) -> str:
-    """Return one row per variant over all sets: the headline of COLMAP from end to end."""
+    """Return one row per variant, over all sets that have the figures of all our descriptors: the headline."""
     rows = []
+    sets = {name: variants for name, variants in sets.items() if variants.keys() >= {"colmap", "colmap-ratio", *OURS}}
     for variant, label in RECONSTRUCTED.items():
-        found = {name: variants[variant] for name, variants in sets.items() if variant in variants}
+        if not (found := {name: variants[variant] for name, variants in sets.items() if variant in variants}):
+            continue
         built = {name: one for name, one in found.items() if one["points"] and sets[name]["colmap"]["points"]}
         within = [one["pairs_within_5_degrees"] for one in found.values() if "pairs_within_5_degrees" in one]
         registered, photos = (sum(one[key] for one in found.values()) for key in ("registered", "photos"))
