@@ -95,8 +95,8 @@ def test_the_second_process_is_refused_until_the_first_is_killed(tmp_path):
 def test_a_process_can_wait_for_a_lock(tmp_path):
     path = tmp_path / "out.db"
     with hold_lock(path) as process:
-        threading.Timer(0.3, process.kill).start()
         begin = time.monotonic()
+        threading.Timer(0.3, process.kill).start()
         with OutputLock(path, wait=True):
             assert time.monotonic() - begin > 0.25
 
