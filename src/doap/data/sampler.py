@@ -318,6 +318,18 @@ def shard(plan: BatchPlan, rank: int, world: int) -> Integers:
     return np.flatnonzero(owner[plan.labels] == rank)
 
 
+def rank_within(keys: NDArray[np.integer[Any]]) -> Integers:
+    """Return the position (n,) of each item among the items with an equal key (n,).
+
+    >>> rank_within(np.array([3, 5, 3, 3])).tolist()
+    [0, 0, 1, 2]
+    """
+    by_key, size = np.argsort(keys, kind="stable"), np.unique(keys, return_counts=True)[1]
+    rank = np.empty_like(by_key)
+    rank[by_key] = np.arange(len(keys)) - np.repeat(size.cumsum() - size, size)
+    return rank
+
+
 def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
     """Return (G,) bool, True for the groups to hold out, about a share of all.
 
@@ -330,10 +342,8 @@ def hold_out(source: GroupSource, share: float, seed: int) -> NDArray[np.bool_]:
     if len(scenes) > 1:
         number = np.searchsorted(sizes[scenes].cumsum(), share * sizes.sum()) + 1
         return np.isin(source.scene_ids, scenes[: min(number, len(scenes) - 1)])
-    size, by_source = np.bincount(source.source_ids), np.argsort(source.source_ids, kind="stable")
-    rank = np.empty_like(by_source)
-    rank[by_source] = np.arange(len(by_source)) - np.repeat(size.cumsum() - size, size)
-    held_out: NDArray[np.bool_] = rank >= (1 - share) * size[source.source_ids]
+    size = np.bincount(source.source_ids)[source.source_ids]
+    held_out: NDArray[np.bool_] = rank_within(source.source_ids) >= (1 - share) * size
     if not held_out.any():
         raise DataError(
             f"source: expected enough groups to hold out {share:g} of them, got {len(held_out)}; set data.validation "

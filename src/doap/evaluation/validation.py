@@ -17,7 +17,7 @@ from torch import Tensor
 from doap._support.errors import DataError
 from doap._support.random_streams import stream
 from doap.data.batches import Batches
-from doap.data.sampler import GroupSource, Integers, Sampler
+from doap.data.sampler import GroupSource, Integers, Sampler, rank_within
 from doap.describer import PatchDescriber
 from doap.metrics import fpr_at_recall, pair_distances, table_distances
 from doap.metrics.average_precision import average_precision_by_counting
@@ -95,12 +95,8 @@ class _EvenSampler(Sampler):
 
     def choose(self, step: int) -> Integers:
         shuffled = stream(self.seed, "validation", step).permutation(self.groups)
-        scene = self.source.scene_ids[shuffled]
-        by_scene = np.argsort(scene, kind="stable")
-        size = np.unique(scene, return_counts=True)[1]
-        # Rank of each group within its scene: rank 0 of every scene is drawn first, then rank 1, ….
-        rank = np.empty_like(by_scene)
-        rank[by_scene] = np.arange(len(by_scene)) - np.repeat(size.cumsum() - size, size)
+        # Rank 0 of every scene is drawn first, then rank 1, ….
+        rank = rank_within(self.source.scene_ids[shuffled])
         return np.sort(shuffled[np.argsort(rank, kind="stable")[: self.number]])
 
 
