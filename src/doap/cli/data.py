@@ -28,23 +28,24 @@ app = CommandGroup(
 
 SCENES_SHOWN = 30
 Out = Annotated[Path, typer.Option("--out", help="Patch set to create: a folder that does not exist yet.")]
+Model = Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")]
+ModelImages = Annotated[Path, typer.Argument(help="Folder that the image names in the model are relative to.")]
+Scene = Annotated[str | None, typer.Option(help="Name of the scene.", show_default="name of the image folder")]
 PatchSize = Annotated[int, typer.Option(min=8, max=MAX_PATCH_SIZE, help="Side of the patches in pixels.")]
 Extent = Annotated[float, typer.Option(min=0.1, max=100, help="Patch width relative to SIFT's support.")]
 
 
 @app.command("from-colmap", epilog="doap data from-colmap sparse/0 images/ --database database.db --out my.patches")
 def from_colmap(
-    model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
-    images: Annotated[Path, typer.Argument(help="Folder that the image names in the model are relative to.")],
+    model: Model,
+    images: ModelImages,
     out: Out,
     database: Annotated[
         Path | None, typer.Option(help="Database of the model, for the scale and orientation of its keypoints.")
     ] = None,
     patch_size: PatchSize = 32,
     extent: Extent = 1.0,
-    scene: Annotated[
-        str | None, typer.Option(help="Name of the scene.", show_default="name of the image folder")
-    ] = None,
+    scene: Scene = None,
     as_json: AsJson = False,
 ) -> None:
     """Build a patch set from the tracks of a COLMAP model. Resumable: rerun the same command to continue."""
@@ -105,15 +106,13 @@ def from_images(
 
 @app.command("tracks", epilog="doap data tracks sparse/0 images/ --database database.db --out castle.parquet")
 def tracks(
-    model: Annotated[Path, typer.Argument(help="Folder of a COLMAP model: cameras, images, points3D.")],
-    images: Annotated[Path, typer.Argument(help="Folder that the image names in the model are relative to.")],
+    model: Model,
+    images: ModelImages,
     out: Annotated[Path, typer.Option("--out", help="Track file to write, such as castle.parquet.")],
     database: Annotated[
         Path, typer.Option(help="Database of the model, for the scale and orientation of its keypoints.")
     ],
-    scene: Annotated[
-        str | None, typer.Option(help="Name of the scene.", show_default="name of the image folder")
-    ] = None,
+    scene: Scene = None,
     folder: Annotated[str, typer.Option(help="Folder of the images in PHOTOS of from-tracks.")] = "",
     as_json: AsJson = False,
 ) -> None:
